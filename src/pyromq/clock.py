@@ -1,0 +1,45 @@
+"""Time, as something that is handed in.
+
+Everything that measures or waits takes a `Clock`, so that tests decide what time it is.
+"""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Wall-clock milliseconds since the epoch: what goes into messages and files."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards: what deadlines are made of."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class ManualClock:
+    """A clock that only moves when told to."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._monotonic = 1000.0
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        self._now_ms += round(seconds * 1000)
+        self._monotonic += seconds

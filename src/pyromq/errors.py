@@ -1,0 +1,66 @@
+"""The words everyone shares for what can go wrong.
+
+Foreign errors are translated into these once, on the floor that meets them.
+"""
+
+
+class PyroError(Exception):
+    """Anything PyroMQ raises on purpose."""
+
+
+class ConfigError(PyroError):
+    """A setting has a value we cannot start with."""
+
+    def __init__(self, key: str, value: object, expected: str) -> None:
+        super().__init__(f"{key}={value!s}: expected {expected}")
+        self.key = key
+        self.value = value
+        self.expected = expected
+
+
+class ProtocolError(PyroError):
+    """Bytes or values that the wire protocol does not allow."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We were about to send something the protocol cannot carry: a bug on our side."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side sent something that is not the protocol: hang up on it."""
+
+
+class TransportError(PyroError):
+    """The network failed; trying again, perhaps elsewhere, may help."""
+
+
+class ConnectFailed(TransportError):
+    """No connection could be opened."""
+
+
+class ConnectionLost(TransportError):
+    """The connection ended while something waited on it."""
+
+
+class CallTimeout(TransportError):
+    """No answer came before the deadline."""
+
+
+class Refused(PyroError):
+    """The other side answered, and its answer was no.
+
+    A handler raises it on one side; `call` raises it again on the other.
+    """
+
+    def __init__(self, code: int, remark: str | None = None) -> None:
+        super().__init__(f"code {int(code)}: {remark or 'no remark'}")
+        self.code = int(code)
+        self.remark = remark
+
+
+class StoreError(PyroError):
+    """The files on disk are not what they must be, or cannot be used."""
+
+
+class StateError(PyroError):
+    """The object is not in a state that allows this call."""
