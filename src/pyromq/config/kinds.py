@@ -1,0 +1,165 @@
+"""Kinds of values: each turns text into a value or says what it expected, and writes it as Java would."""
+
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How text becomes a value. `parse` raises ValueError; `expected` finishes the sentence "expected …"."""
+
+    expected: str
+    parse: Callable[[str], Any]
+    render: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[T]):
+    """A limit on the values of a kind; `expected` continues the sentence of the kind."""
+
+    expected: str
+    accepts: Callable[[T], bool]
+
+
+def between(low: int, high: int) -> Check[int]:
+    return Check(f"between {low} and {high}", lambda value: low <= value <= high)
+
+
+def at_least(low: int) -> Check[int]:
+    return Check(f"of at least {low}", lambda value: value >= low)
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_QUANTITY = re.compile(r"([0-9]+) ?([a-zA-Z]*)")
+_INT32 = range(-(2**31), 2**31)
+_INT64 = range(-(2**63), 2**63)
+
+
+def _parse_int(text: str) -> int:
+    if not _INTEGER.fullmatch(text) or len(text) > 20:
+        raise ValueError(text)
+    value = int(text)
+    if value not in _INT32:
+        raise ValueError(text)
+    return value
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(text)
+    return value
+
+
+def _parse_bool(text: str) -> bool:
+    # java: anything but "true" is quietly false there; a misspelt switch is an error here.
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(text)
+    return lowered == "true"
+
+
+def _render_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def expand_path(text: str | os.PathLike[str]) -> Path:
+    return Path(os.path.expanduser(text))
+
+
+def _quantity(expected: str, factors: dict[str, int], unit: int) -> Kind:
+    """A number with an optional suffix; the value is a whole number of `unit`s."""
+
+    def parse(text: str) -> int:
+        match = _QUANTITY.fullmatch(text)
+        if match is None or match[2].lower() not in factors or len(match[1]) > 20:
+            raise ValueError(text)
+        total = int(match[1]) * factors[match[2].lower()]
+        if total % unit or total // unit not in _INT64:
+            raise ValueError(text)
+        return total // unit
+
+    return Kind(expected, parse)
+
+
+_SIZE_FACTORS = {
+    name: 1024**power
+    for power, names in enumerate((("", "b"), ("k", "kb", "kib"), ("m", "mb", "mib"), ("g", "gb", "gib")))
+    for name in names
+}
+_MILLIS_FACTORS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+# Plain numbers mean what they mean in RocketMQ's files; suffixes are for people.
+SizeBytes = Annotated[
+    int, _quantity("a size in bytes, or one with a suffix like 64k, 16m or 1g,", _SIZE_FACTORS, unit=1)
+]
+Millis = Annotated[
+    int,
+    _quantity(
+        "a time in milliseconds, or one with a suffix like 500ms, 5s or 2m,",
+        _MILLIS_FACTORS | {"": 1},
+        unit=1,
+    ),
+]
+Seconds = Annotated[
+    int,
+    _quantity(
+        "a time in seconds, or one with a suffix like 5s, 2m or 1h,", _MILLIS_FACTORS | {"": 1000}, unit=1000
+    ),
+]
+
+TEXT = Kind("a text", str)
+
+_PLAIN_KINDS: dict[object, Kind] = {
+    int: Kind("a whole number", _parse_int),
+    float: Kind("a number", _parse_float, repr),
+    bool: Kind("true or false", _parse_bool, _render_bool),
+    str: TEXT,
+    Path: Kind("a path", expand_path),
+}
+
+
+def kind_of(annotation: object) -> Kind:
+    """The kind behind an annotation: a plain type, an alias from this file, a Literal, or one | None."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        for extra in typing.get_args(annotation)[1:]:
+            if isinstance(extra, Kind):
+                return extra
+    if origin is Literal:
+        return _choice(typing.get_args(annotation))
+    if origin in (typing.Union, types.UnionType):
+        present = [part for part in typing.get_args(annotation) if part is not types.NoneType]
+        if len(present) == 1:
+            return _optional(kind_of(present[0]))
+    if annotation in _PLAIN_KINDS:
+        return _PLAIN_KINDS[annotation]
+    raise TypeError(f"no kind of setting has the type {annotation!r}")
+
+
+def _choice(names: Iterable[str]) -> Kind:
+    by_lower = {name.lower(): name for name in names}
+
+    def parse(text: str) -> str:
+        if text.lower() not in by_lower:
+            raise ValueError(text)
+        return by_lower[text.lower()]
+
+    return Kind("one of " + ", ".join(by_lower.values()), parse)
+
+
+def _optional(kind: Kind) -> Kind:
+    """Empty text is None."""
+    return Kind(
+        f"{kind.expected}, or nothing",
+        lambda text: kind.parse(text) if text else None,
+        lambda value: "" if value is None else kind.render(value),
+    )

@@ -1,0 +1,117 @@
+"""Java's properties text: `parse` reads what `java.util.Properties` would read; `render` is its inverse."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyromq.errors import ConfigError
+
+_BLANKS = " \t\f"
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_KEY_END = re.compile(r"(?:\\.|[^\\=: \t\f])*")
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
+_ESCAPED_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_CONTROL_ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
+
+
+def parse(text: str) -> dict[str, str]:
+    """Every key of the text with its value; the last of several equal keys wins."""
+    values: dict[str, str] = {}
+    for line_number, line in _logical_lines(text):
+        key_text = line[: _key_length(line)]
+        value_text = line[_separator_end(line, len(key_text)) :]
+        values[_unescape(key_text, line_number)] = _unescape(value_text, line_number)
+    return values
+
+
+def read(path: Path) -> dict[str, str]:
+    """Parse a file; one that cannot be read is a bad setting like any other."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError("configFile", path, f"a readable properties file ({error.strerror})") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("iso-8859-1")  # java: Properties.load(InputStream) knows no other encoding
+    try:
+        return parse(text)
+    except ConfigError as error:
+        error.add_note(f"in {path}")
+        raise
+
+
+def render(values: Mapping[str, str]) -> str:
+    """The text, sorted by key, that `parse` (and Java) reads back as the same values."""
+    return "".join(f"{_escape_key(key)}={_escape_value(values[key])}\n" for key in sorted(values))
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with continuations joined and comments dropped, each with the number of its first line."""
+    pending: str | None = None
+    first = 0
+    for number, raw in enumerate(_LINE_END.split(text), start=1):
+        line = raw.lstrip(_BLANKS)
+        if pending is None:
+            if not line or line[0] in "#!":
+                continue
+            pending, first = "", number
+        if _continues(line):
+            pending += line[:-1]
+            continue
+        yield first, pending + line
+        pending = None
+    if pending:
+        yield first, pending
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _key_length(line: str) -> int:
+    match = _KEY_END.match(line)
+    return match.end() if match else 0
+
+
+def _separator_end(line: str, start: int) -> int:
+    match = _SEPARATOR.match(line, start)
+    return match.end() if match else start
+
+
+def _unescape(text: str, line_number: int) -> str:
+    if "\\" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if len(escaped) == 5:
+            return chr(int(escaped[1:], 16))
+        if escaped == "u":
+            raise ConfigError(f"line {line_number}", text, "four hexadecimal digits after \\u")
+        return _ESCAPED_CONTROL.get(escaped, escaped)
+
+    unescaped = _ESCAPE.sub(replace, text)
+    # Characters beyond the basic plane are written as two \u escapes, a surrogate pair.
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _escape_value(text: str) -> str:
+    escaped = "".join(map(_escape_char, text))
+    return f"\\{escaped}" if escaped.startswith(" ") else escaped
+
+
+def _escape_key(text: str) -> str:
+    escaped = "".join(f"\\{char}" if char in " =:" else _escape_char(char) for char in text)
+    return f"\\{escaped}" if escaped.startswith(("#", "!")) else escaped
+
+
+def _escape_char(char: str) -> str:
+    if char in _CONTROL_ESCAPED:
+        return _CONTROL_ESCAPED[char]
+    if " " <= char <= "~":
+        return char
+    # java: a file is read as ISO-8859-1, so everything outside ASCII travels escaped.
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

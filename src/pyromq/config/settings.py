@@ -1,0 +1,217 @@
+"""One frozen dataclass per part, one line per setting; every other view is derived from that line."""
+
+import difflib
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+from pyromq.config import properties
+from pyromq.config.kinds import TEXT, Check, Kind, expand_path, kind_of
+from pyromq.errors import ConfigError
+
+T = TypeVar("T")
+
+_METADATA = "pyromq.setting"
+_HIDDEN = "******"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. The line that declares it leaves `name` and `kind` to the dataclass field around it."""
+
+    default: object
+    sentence: str
+    key: str
+    mutable: bool
+    check: Check[Any] | None
+    environment: str | None
+    has_effect: bool
+    secret: bool
+    name: str = ""
+    kind: Kind = TEXT
+
+    @property
+    def expected(self) -> str:
+        return f"{self.kind.expected} {self.check.expected}" if self.check else self.kind.expected
+
+    @property
+    def default_text(self) -> str:
+        return self.kind.render(self.default)
+
+    def parse(self, text: str) -> object:
+        try:
+            value = self.kind.parse(text.strip())
+        except ValueError:
+            raise ConfigError(self.key, _HIDDEN if self.secret else text, self.expected) from None
+        self.verify(value)
+        return value
+
+    def verify(self, value: object) -> None:
+        if self.check is not None and value is not None and not self.check.accepts(value):
+            raise ConfigError(self.key, _HIDDEN if self.secret else value, self.expected)
+
+
+def setting(
+    default: T,
+    sentence: str,
+    *,
+    key: str = "",
+    mutable: bool = False,
+    check: Check[Any] | None = None,
+    environment: str | None = None,
+    has_effect: bool = True,
+    secret: bool = False,
+) -> T:
+    """Declare one setting.
+
+    `key` is its name in files (the camelCase of the field unless said otherwise), `environment` a variable
+    that RocketMQ users already know. `mutable` settings act while the server runs. Those without effect are
+    read and checked for the sake of existing files. Secrets never leave over the network.
+    """
+    metadata = {_METADATA: Setting(default, sentence, key, mutable, check, environment, has_effect, secret)}
+    if isinstance(default, Path):  # the home directory is looked up at use, not at import
+        return cast(T, field(default_factory=lambda: expand_path(default), metadata=metadata))
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the settings that the operator should read; it stops nothing."""
+
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey(Notice):
+    key: str
+    nearest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsRestart(Notice):
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every part's settings have in common."""
+
+    PART: ClassVar[str]
+    """The name of the part, as in its command and in `PYROMQ_<PART>_…` environment variables."""
+
+    unrecognised: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Keys of the file that mean nothing to us; kept so that writing the file again loses nothing."""
+
+    file_keys: frozenset[str] = field(default=frozenset(), repr=False)
+    """The keys that came from a file."""
+
+    def __post_init__(self) -> None:
+        for each in self.all_settings():
+            each.verify(getattr(self, each.name))
+        self.verify_together()
+
+    def verify_together(self) -> None:
+        """Rules about several settings at once; raises ConfigError."""
+
+    @classmethod
+    def all_settings(cls) -> tuple[Setting, ...]:
+        """Every setting, in the order of its declaration."""
+        return tuple(_settings_of(cls).values())
+
+    @classmethod
+    def find(cls, key: str) -> Setting | None:
+        return _settings_of(cls).get(key)
+
+    def as_java_dict(self) -> dict[str, str]:
+        """Every value as text under its Java key, without secrets and without what is unset."""
+        shown = {
+            each.key: each.kind.render(value)
+            for each in self.all_settings()
+            if not each.secret and (value := getattr(self, each.name)) is not None
+        }
+        return {**self.unrecognised, **shown}
+
+    def describe(self) -> str:
+        """Every setting as `key=value`, one a line, sorted; secrets are masked."""
+        shown = dict(self.unrecognised)
+        for each in self.all_settings():
+            text = each.kind.render(getattr(self, each.name))
+            shown[each.key] = _HIDDEN if each.secret and text else text
+        return "".join(f"{key}={shown[key]}\n" for key in sorted(shown))
+
+    def to_properties_text(self) -> str:
+        """The file that gives these settings again.
+
+        A secret goes back into the file it came from, and nowhere else.
+        """
+        secrets = {
+            each.key: each.kind.render(getattr(self, each.name))
+            for each in self.all_settings()
+            if each.secret and each.key in self.file_keys
+        }
+        return properties.render({**self.as_java_dict(), **secrets})
+
+    def updated(self, changes: Mapping[str, str]) -> Self:
+        """These settings with some values replaced; a bad value raises ConfigError and changes nothing.
+
+        java: keys nobody knows are passed over, and values that need a restart are taken all the same;
+        `remarks_on` names both.
+        """
+        values: dict[str, object] = {}
+        unrecognised = dict(self.unrecognised)
+        for key, text in changes.items():
+            known = self.find(key)
+            if known is not None:
+                values[known.name] = known.parse(text)
+            elif key in unrecognised:
+                unrecognised[key] = text
+        return replace(self, unrecognised=unrecognised, **cast(dict[str, Any], values))
+
+    def remarks_on(self, changes: Iterable[str]) -> list[Notice]:
+        """What to tell about keys handed to `updated`: unknown ones, and those that wait for a restart."""
+        remarks: list[Notice] = []
+        for key in changes:
+            known = self.find(key)
+            if known is None:
+                remarks.append(unknown_key(type(self), key))
+            elif not known.mutable and known.has_effect:
+                remarks.append(NeedsRestart(f"{key} takes effect after a restart", key))
+        return remarks
+
+
+def unknown_key(part: type[Settings], key: str, source: str = "") -> UnknownKey:
+    by_lower = {known.key.lower(): known.key for known in part.all_settings()}
+    close = difflib.get_close_matches(key.lower(), by_lower, n=1)
+    nearest = by_lower[close[0]] if close else None
+    sentence = f"unknown setting {key}"
+    if source:
+        sentence += f" in {source}"
+    if nearest:
+        sentence += f"; did you mean {nearest}?"
+    return UnknownKey(sentence, key, nearest)
+
+
+_SETTINGS: dict[type[Settings], dict[str, Setting]] = {}
+
+
+def _settings_of(part: type[Settings]) -> dict[str, Setting]:
+    """The settings of a part by key; worked out once."""
+    if part not in _SETTINGS:
+        hints = typing.get_type_hints(part, include_extras=True)
+        _SETTINGS[part] = {}
+        for each in fields(part):
+            line: Setting | None = each.metadata.get(_METADATA)
+            if line is not None:
+                key = line.key or _camel_case(each.name)
+                _SETTINGS[part][key] = replace(line, name=each.name, key=key, kind=kind_of(hints[each.name]))
+    return _SETTINGS[part]
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), name)

@@ -1,0 +1,161 @@
+"""Everything that can be set on a name server: Apache's keys under Apache's names, and a few of our own.
+
+A key of `namesrv.properties` means here what it means to Apache's name server. Thread pools and Netty tuning
+have no counterpart in one event loop; their keys are still read and checked, so existing files work unchanged.
+"""
+# ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pyromq.config.kinds import Millis, Seconds, SizeBytes, at_least, between
+from pyromq.config.settings import Settings, setting
+from pyromq.errors import ConfigError
+
+SerializeType = Literal["JSON", "ROCKETMQ"]
+TlsMode = Literal["disabled", "permissive", "enforcing"]
+ClientAuth = Literal["none", "optional", "require"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+_PORT = between(0, 65535)
+_POSITIVE = at_least(1)
+_NOT_NEGATIVE = at_least(0)
+_MILLION = 1024 * 1024
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NameServerSettings(Settings):
+    PART: ClassVar[str] = "namesrv"
+
+    # Where it listens
+    bind_address: str = setting("0.0.0.0", "The address to listen on.")
+    listen_port: int = setting(9876, "The TCP port to listen on; 0 lets the system choose one.", check=_PORT)
+    socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=_POSITIVE)
+    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=_NOT_NEGATIVE)
+    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=_NOT_NEGATIVE)
+    idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=_POSITIVE)
+    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", check=_NOT_NEGATIVE)
+    serialize_type: SerializeType = setting("JSON", "The header form of requests this server starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
+
+    # Limits
+    max_frame_bytes: SizeBytes = setting(16 * _MILLION, "The largest frame that is read; a longer one closes the connection.", check=_POSITIVE)
+    max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=_NOT_NEGATIVE)
+    max_in_flight_per_connection: int = setting(1024, "Unanswered requests of one connection before its socket is no longer read.", check=_POSITIVE)
+    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MILLION, "Bytes of unanswered requests of one connection before its socket is no longer read.", check=_POSITIVE)
+    max_in_flight_total: int = setting(65536, "Unanswered requests of all connections before new ones are answered with SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_bytes_total: SizeBytes = setting(512 * _MILLION, "Bytes of unanswered requests of all connections before new ones are answered with SYSTEM_BUSY.", check=_POSITIVE)
+
+    # Routes and brokers
+    broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", check=_POSITIVE)
+    scan_interval_ms: Millis = setting(5000, "How often silent brokers are looked for.", key="scanNotActiveBrokerInterval", check=_POSITIVE)
+    delete_topic_with_broker_registration: bool = setting(False, "A topic missing from a broker's registration loses that broker's queues.", mutable=True)
+    return_order_topic_config_to_broker: bool = setting(True, "Registration answers carry the configuration of ordered topics.", mutable=True)
+    order_message_enable: bool = setting(False, "Route answers carry the queue layout of ordered topics.", mutable=True)
+    support_acting_master: bool = setting(False, "A replica may stand in for a missing master in route answers.", mutable=True)
+    notify_min_broker_id_changed: bool = setting(False, "Brokers are told when the smallest id of their group changes.", mutable=True)
+    enable_all_topic_list: bool = setting(True, "Anyone may ask for the list of all topics.", mutable=True)
+    enable_topic_list: bool = setting(True, "Anyone may ask for the topics of a cluster or unit.", mutable=True)
+    need_wait_for_service: bool = setting(False, "Route queries are refused for a while after the start, until brokers have registered.", mutable=True)
+    wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after the start, if they are.", mutable=True, check=_NOT_NEGATIVE)
+
+    # Cluster test: unknown routes come from another environment
+    cluster_test: bool = setting(False, "Routes unknown here are asked of the name servers of another environment.")
+    cluster_test_namesrv_addr: str = setting("", "The name servers of that other environment, as host:port;host:port.")
+    product_env_name: str = setting("center", "The unit name used towards the other environment.")
+
+    # Files
+    kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "The file that keeps key-value configuration.")
+    config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "Where settings changed over the network are written; the file given with -c takes its place.")
+    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys, parted by semicolons, that nobody may change over the network.")
+    rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
+
+    # Being observed
+    metrics_port: int = setting(0, "The HTTP port for metrics and health; 0 opens none.", check=_PORT)
+    metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.")
+    log_dir: Path = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log.")
+    log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
+    log_max_bytes: SizeBytes = setting(100 * _MILLION, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
+    log_backups: int = setting(5, "How many rotated log files are kept.", check=_NOT_NEGATIVE)
+
+    # TLS
+    tls_mode: TlsMode = setting("permissive", "Whether TLS is refused, possible (once there is a certificate) or required.", key="tls.server.mode")
+    tls_cert_path: Path | None = setting(None, "The server's certificate chain, PEM.", key="tls.server.certPath")
+    tls_key_path: Path | None = setting(None, "The server's private key, PEM.", key="tls.server.keyPath")
+    tls_key_password: str | None = setting(None, "The password of the private key.", key="tls.server.keyPassword", secret=True)
+    tls_trust_cert_path: Path | None = setting(None, "The certificates that clients' certificates are checked against, PEM.", key="tls.server.trustCertPath")
+    tls_client_auth: ClientAuth = setting("none", "Whether clients are asked for a certificate.", key="tls.server.need.client.auth")
+    tls_verify_client: bool = setting(False, "Clients' certificates are checked against the trusted ones.", key="tls.server.authClient")
+    tls_test_mode: bool = setting(False, "Serve TLS with a certificate made up at the start; for tests only.", key="tls.test.mode.enable")
+    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it goes before the file given with -c.", key="tls.config.file")
+
+    # Known to RocketMQ, without a counterpart here
+    namesrv_addr: str = setting("", "Other name servers; they do not talk to each other.", environment="NAMESRV_ADDR", has_effect=False)
+    client_request_thread_pool_nums: int = setting(8, "Threads for route queries.", check=_POSITIVE, has_effect=False)
+    client_request_thread_pool_queue_capacity: int = setting(50000, "Route queries waiting for a thread.", check=_POSITIVE, has_effect=False)
+    default_thread_pool_nums: int = setting(16, "Threads for all other requests.", check=_POSITIVE, has_effect=False)
+    default_thread_pool_queue_capacity: int = setting(10000, "Other requests waiting for a thread.", check=_POSITIVE, has_effect=False)
+    un_register_broker_queue_capacity: int = setting(3000, "Unregistrations waiting for a thread.", check=_POSITIVE, has_effect=False)
+    enable_controller_in_namesrv: bool = setting(False, "Run a controller in this process.", has_effect=False)
+    server_worker_threads: int = setting(8, "Netty worker threads.", check=_POSITIVE, has_effect=False)
+    server_callback_executor_threads: int = setting(0, "Threads for callbacks.", check=_NOT_NEGATIVE, has_effect=False)
+    server_selector_threads: int = setting(3, "Netty selector threads.", check=_POSITIVE, has_effect=False)
+    server_oneway_semaphore_value: int = setting(256, "Oneway requests started at the same time.", check=_POSITIVE, has_effect=False)
+    server_async_semaphore_value: int = setting(64, "Calls started at the same time.", check=_POSITIVE, has_effect=False)
+    write_buffer_high_water_mark: SizeBytes = setting(0, "Netty write buffer, upper mark.", check=_NOT_NEGATIVE, has_effect=False)
+    write_buffer_low_water_mark: SizeBytes = setting(0, "Netty write buffer, lower mark.", check=_NOT_NEGATIVE, has_effect=False)
+    server_netty_worker_group_enable: bool = setting(True, "A Netty thread group of its own for workers.", has_effect=False)
+    server_pooled_byte_buf_allocator_enable: bool = setting(True, "Netty buffer pooling.", has_effect=False)
+    enable_shutdown_gracefully: bool = setting(False, "Wait for requests in flight when stopping; always done here.", has_effect=False)
+    use_epoll_native_selector: bool = setting(False, "Netty's native epoll.", has_effect=False)
+    client_worker_threads: int = setting(4, "Netty worker threads of the client side.", check=_POSITIVE, has_effect=False)
+    client_callback_executor_threads: int = setting(4, "Threads for callbacks of the client side.", check=_NOT_NEGATIVE, has_effect=False)
+    client_oneway_semaphore_value: int = setting(65535, "Oneway requests of the client side at the same time.", check=_POSITIVE, has_effect=False)
+    client_async_semaphore_value: int = setting(65535, "Calls of the client side at the same time.", check=_POSITIVE, has_effect=False)
+    connect_timeout_millis: Millis = setting(3000, "How long the client side waits for a connection.", check=_POSITIVE, has_effect=False)
+    channel_not_active_interval: Millis = setting(60_000, "Unused by RocketMQ itself.", check=_NOT_NEGATIVE, has_effect=False)
+    scan_available_name_srv: bool = setting(True, "The client side looks for reachable name servers.", has_effect=False)
+    client_channel_max_idle_time_seconds: Seconds = setting(120, "A silent connection of the client side is closed.", check=_POSITIVE, has_effect=False)
+    client_socket_snd_buf_size: SizeBytes = setting(0, "Send buffer of the client side.", check=_NOT_NEGATIVE, has_effect=False)
+    client_socket_rcv_buf_size: SizeBytes = setting(0, "Receive buffer of the client side.", check=_NOT_NEGATIVE, has_effect=False)
+    client_pooled_byte_buf_allocator_enable: bool = setting(False, "Netty buffer pooling of the client side.", has_effect=False)
+    client_close_socket_if_timeout: bool = setting(True, "A timed-out call closes its connection.", has_effect=False)
+    use_tls: bool = setting(False, "The client side speaks TLS.", key="useTLS", has_effect=False)
+    socks_proxy_config: str = setting("{}", "SOCKS proxies of the client side, JSON.", has_effect=False)
+    disable_callback_executor: bool = setting(False, "No callback threads on the client side.", has_effect=False)
+    disable_netty_worker_group: bool = setting(False, "No Netty worker group on the client side.", has_effect=False)
+    max_reconnect_interval_time_seconds: Seconds = setting(60, "The longest pause between reconnects of the client side.", check=_POSITIVE, has_effect=False)
+    enable_reconnect_for_go_away: bool = setting(True, "The client side reconnects when told to go away.", has_effect=False)
+    tls_enable: bool = setting(False, "The client side speaks TLS.", key="tls.enable", has_effect=False)
+    tls_client_cert_path: Path | None = setting(None, "Certificate chain of the client side.", key="tls.client.certPath", has_effect=False)
+    tls_client_key_path: Path | None = setting(None, "Private key of the client side.", key="tls.client.keyPath", has_effect=False)
+    tls_client_key_password: str | None = setting(None, "Password of the client side's key.", key="tls.client.keyPassword", secret=True, has_effect=False)
+    tls_client_trust_cert_path: Path | None = setting(None, "Certificates the client side trusts.", key="tls.client.trustCertPath", has_effect=False)
+    tls_client_auth_server: bool = setting(False, "The client side checks the server's certificate.", key="tls.client.authServer", has_effect=False)
+    # fmt: on
+
+    def __repr__(self) -> str:
+        return f"<NameServerSettings {self.bind_address}:{self.listen_port} tls={self.tls_mode}>"
+
+    def verify_together(self) -> None:
+        if (self.tls_cert_path is None) != (self.tls_key_path is None):
+            present, missing = ("certPath", "keyPath") if self.tls_cert_path else ("keyPath", "certPath")
+            raise ConfigError(f"tls.server.{missing}", "", f"a file, because tls.server.{present} is set")
+        if self.tls_mode == "enforcing" and not self.offers_tls:
+            raise ConfigError(
+                "tls.server.mode", "enforcing", "tls.server.certPath and tls.server.keyPath to be set as well"
+            )
+        if self.cluster_test and not self.cluster_test_namesrv_addr:
+            raise ConfigError("clusterTestNamesrvAddr", "", "host:port;host:port, because clusterTest is true")
+
+    @property
+    def offers_tls(self) -> bool:
+        """Whether there is a certificate to offer, and TLS is not switched off."""
+        return self.tls_mode != "disabled" and (self.tls_test_mode or self.tls_cert_path is not None)
+
+    @property
+    def unchangeable_keys(self) -> frozenset[str]:
+        """Keys that a request over the network may not change."""
+        listed = {key.strip() for key in self.config_black_list.split(";")}
+        return frozenset(listed - {""}) | {"rocketmqHome"}  # java: always refused, whatever the list says
