@@ -1,0 +1,1 @@
+"""RocketMQ's wire protocol: bytes in, values out; no socket, no clock, no log."""

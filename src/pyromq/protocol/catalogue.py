@@ -1,0 +1,341 @@
+"""A request is one declaration; everything else is derived from it.
+
+The fields of a declaration are the extension fields of its frame. Three names mean parts of the frame
+itself: `body`, `remark` and, on answers, `code`. The type of `body` says how it is written: `bytes` as it
+is, `str` as UTF-8, anything else as JSON in Java's dialect; `| None` means that it may be missing.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Flag, auto
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+
+import msgspec
+from msgspec import field as wire
+from msgspec.structs import fields as struct_fields
+
+from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
+from pyromq.protocol import json_body
+from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
+from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
+
+__all__ = [
+    "BROKER",
+    "CATALOGUE",
+    "CLIENT",
+    "CONTROLLER",
+    "NAMESERVER",
+    "Answer",
+    "Declaration",
+    "Int32",
+    "Int64",
+    "Peer",
+    "RawAnswer",
+    "Request",
+    "RoutedRequest",
+    "TopicRequest",
+    "decode_answer",
+    "decode_request",
+    "encode_answer",
+    "encode_request",
+    "request",
+    "wire",
+]
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Peer(Flag):
+    """Who a request is addressed to."""
+
+    NAMESERVER = auto()
+    BROKER = auto()
+    CLIENT = auto()
+    CONTROLLER = auto()
+
+
+NAMESERVER, BROKER, CLIENT, CONTROLLER = Peer.NAMESERVER, Peer.BROKER, Peer.CLIENT, Peer.CONTROLLER
+
+
+class _KeywordOnly(msgspec.StructMeta):
+    """Makes every declaration keyword-only: an inherited optional field may precede a required one."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any
+    ) -> "_KeywordOnly":
+        config.setdefault("kw_only", True)
+        return super().__new__(mcls, name, bases, namespace, **config)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
+class Answer(msgspec.Struct, metaclass=_KeywordOnly, rename="camel"):
+    """What a request is answered with; on its own, an answer that says no more than its code."""
+
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+class RawAnswer(msgspec.Struct, gc=False):
+    """An answer whose body is already encoded, for handlers that keep encoded bodies."""
+
+    body: bytes = b""
+    ext: dict[str, str] = {}
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+A = TypeVar("A", bound=Answer)
+R = TypeVar("R", bound="Request[Any]")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
+class Request(msgspec.Struct, Generic[A], metaclass=_KeywordOnly, rename="camel"):
+    """The parent of every declaration; the type argument is the answer."""
+
+
+class RoutedRequest(Request[A], Generic[A]):
+    """A request that a proxy may pass on: it can name its namespace and the broker it is meant for."""
+
+    namespace_name: str | None = wire(name="ns", default=None)
+    is_namespaced: bool | None = wire(name="nsd", default=None)
+    target_broker_name: str | None = wire(name="bname", default=None)
+    is_oneway_hint: bool | None = wire(name="oway", default=None)
+
+
+class TopicRequest(RoutedRequest[A], Generic[A]):
+    """A routed request about a topic, whose queue id may be a logical one."""
+
+    is_logical_queue: bool | None = wire(name="lo", default=None)
+
+
+class _Part:
+    """The frame-level and extension fields of one declared type, compiled once."""
+
+    def __init__(self, type_: type[msgspec.Struct], frame_level: frozenset[str]) -> None:
+        self.type = type_
+        declared = struct_fields(type_)
+        names = {field.name for field in declared}
+        self.has_body = "body" in names
+        self.has_remark = "remark" in names
+        self.body_type: Any = bytes
+        self.body_may_be_missing = False
+        self.written: list[tuple[str, str, Callable[[Any], str]]] = []
+        header_fields: list[Any] = []
+        for field in declared:
+            if field.name == "body":
+                self.body_type, self.body_may_be_missing = _without_none(field.type)
+            elif field.name not in frame_level:
+                scalar, _ = _without_none(field.type)
+                self.written.append((field.name, field.encode_name, _text_writer(type_, field.name, scalar)))
+                default = {"default": field.default} if not field.required else {}
+                header_fields.append((field.name, field.type, wire(name=field.encode_name, **default)))
+        # What strangers send is read into a type that has nothing but extension fields.
+        self.header_type = msgspec.defstruct(f"{type_.__name__}Header", header_fields, kw_only=True, gc=False)
+        self.is_plain = len(self.written) == len(declared)
+
+    def write_ext(self, value: msgspec.Struct) -> dict[str, str]:
+        ext: dict[str, str] = {}
+        for name, wire_name, text in self.written:
+            content = getattr(value, name)
+            if content is not None:
+                ext[wire_name] = text(content)
+        return ext
+
+    def read_ext(self, ext: Mapping[str, str]) -> msgspec.Struct:
+        return msgspec.convert(ext, self.type if self.is_plain else self.header_type, strict=False)
+
+    def write_body(self, value: msgspec.Struct) -> bytes:
+        if not self.has_body:
+            return b""
+        body = cast(Any, value).body
+        if body is None:
+            return b""
+        if self.body_type is bytes:
+            return cast(bytes, body)
+        if self.body_type is str:
+            return cast(str, body).encode()
+        return json_body.encode(body)
+
+    def read_body(self, data: bytes) -> Any:
+        if not data and self.body_may_be_missing:
+            return None
+        if self.body_type is bytes:
+            return data
+        if self.body_type is str:
+            try:
+                return data.decode()
+            except UnicodeDecodeError as problem:
+                raise RemoteProtocolError(f"the body is not UTF-8 text: {problem}") from None
+        return json_body.decode(data, self.body_type)
+
+    def build(self, header: msgspec.Struct, frame: Frame, **frame_level: Any) -> Any:
+        if self.is_plain:
+            return header
+        values = {name: getattr(header, name) for name, _, _ in self.written}
+        if self.has_body:
+            values["body"] = self.read_body(frame.body)
+        if self.has_remark:
+            values["remark"] = frame.remark
+        return self.type(**values, **frame_level)
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) in (UnionType, Union):
+        alternatives = [choice for choice in get_args(annotation) if choice is not NoneType]
+        if len(alternatives) == 1 and len(get_args(annotation)) == 2:
+            return alternatives[0], True
+    return annotation, False
+
+
+def _write_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _text_writer(owner: type, name: str, annotation: Any) -> Callable[[Any], str]:
+    scalar = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if scalar is bool:
+        return _write_bool
+    if scalar in (str, int, float):
+        return str
+    raise LocalProtocolError(f"{owner.__name__}.{name}: {annotation} cannot be an extension field")
+
+
+class Declaration:
+    """One entry of the catalogue."""
+
+    def __init__(
+        self,
+        code: int,
+        request_type: type[Request[Any]],
+        to: Peer,
+        *,
+        oneway: bool,
+        accepts: frozenset[int],
+        extension: bool,
+    ) -> None:
+        self.code = code
+        self.request_type = request_type
+        self.answer_type: type[Answer] = _answer_type(request_type)
+        self.to = to
+        self.oneway = oneway
+        self.accepts = accepts
+        self.extension = extension
+        self.name = request_type.__name__
+        self.summary = (request_type.__doc__ or "").strip().partition("\n")[0]
+        self.request_part = _Part(request_type, frozenset({"body", "remark"}))
+        self.answer_part = _Part(self.answer_type, frozenset({"body", "remark", "code"}))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} code={self.code} to={self.to}>"
+
+
+def _answer_type(request_type: type[Request[Any]]) -> type[Answer]:
+    bases: tuple[Any, ...] = getattr(request_type, "__orig_bases__", ())
+    for base in bases:
+        for argument in get_args(base):
+            if isinstance(argument, type) and issubclass(argument, Answer):
+                return argument
+    raise LocalProtocolError(f"{request_type.__name__} does not say what it is answered with")
+
+
+CATALOGUE: dict[int, Declaration] = {}
+"""Every declared request by its code; complete once `pyromq.protocol.requests` is imported."""
+
+_DECLARED: dict[type[Request[Any]], Declaration] = {}
+
+
+def request(
+    code: int,
+    *,
+    to: Peer,
+    oneway: bool = False,
+    accepts: tuple[int, ...] = (ResponseCode.SUCCESS,),
+    extension: bool = False,
+) -> Callable[[type[R]], type[R]]:
+    """Declare a request.
+
+    `oneway`: senders normally want no answer. `accepts`: the codes that are answers and not refusals.
+    `extension`: ours alone, unknown to Apache's peers.
+    """
+
+    def declare(request_type: type[R]) -> type[R]:
+        if code in CATALOGUE:
+            raise LocalProtocolError(
+                f"{request_type.__name__} and {CATALOGUE[code].name} both claim code {code}"
+            )
+        declaration = Declaration(
+            code, request_type, to, oneway=oneway, accepts=frozenset(accepts), extension=extension
+        )
+        CATALOGUE[code] = _DECLARED[request_type] = declaration
+        return request_type
+
+    return declare
+
+
+def declaration_of(request_type: type[Request[Any]]) -> Declaration:
+    return _DECLARED[request_type]
+
+
+def encode_request(
+    value: Request[Any],
+    opaque: int,
+    *,
+    form: int = HeaderForm.JSON,
+    oneway: bool = False,
+    language: int = Language.PYTHON,
+    version: int = CURRENT_VERSION,
+) -> Frame:
+    declaration = _DECLARED[type(value)]
+    part = declaration.request_part
+    return Frame(
+        declaration.code,
+        opaque,
+        ONEWAY_FLAG if oneway else 0,
+        language,
+        version,
+        cast(Any, value).remark if part.has_remark else None,
+        part.write_ext(value),
+        part.write_body(value),
+        form,
+    )
+
+
+def decode_request(declaration: Declaration, frame: Frame) -> Request[Any]:
+    """The request in a frame, or `Refused` with an answer that names what is wrong with it."""
+    part = declaration.request_part
+    try:
+        return cast(Request[Any], part.build(part.read_ext(frame.ext), frame))
+    except (msgspec.ValidationError, RemoteProtocolError) as problem:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{declaration.name}: {problem}") from None
+
+
+def encode_answer(declaration: Declaration, answer: Answer | RawAnswer, to: Frame) -> Frame:
+    if type(answer) is RawAnswer:
+        ext, body = answer.ext, answer.body
+    else:
+        part = declaration.answer_part
+        ext, body = part.write_ext(answer), part.write_body(answer)
+    return Frame(
+        answer.code,
+        to.opaque,
+        RESPONSE_FLAG,
+        Language.PYTHON,
+        CURRENT_VERSION,
+        answer.remark,
+        ext,
+        body,
+        to.form,
+    )
+
+
+def decode_answer(request_type: type[Request[A]], frame: Frame) -> A:
+    """The typed answer; `Refused` if its code says no, `RemoteProtocolError` if it cannot be read."""
+    declaration = _DECLARED[request_type]
+    if frame.code not in declaration.accepts:
+        raise Refused(frame.code, frame.remark)
+    part = declaration.answer_part
+    try:
+        return cast(A, part.build(part.read_ext(frame.ext), frame, code=frame.code))
+    except msgspec.ValidationError as problem:
+        raise RemoteProtocolError(f"answer to {declaration.name}: {problem}") from None

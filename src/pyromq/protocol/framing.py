@@ -1,0 +1,112 @@
+"""Frames on a byte stream.
+
+    length 4 (of what follows) | header form 1 | header length 3 | header | body
+
+However the stream is cut into pieces, the same frames come out; what is not a frame ends it.
+"""
+
+from struct import Struct
+
+from pyromq.errors import LocalProtocolError, RemoteProtocolError
+from pyromq.protocol.binary_header import decode_binary_header, encode_binary_header
+from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.protocol.json_header import decode_json_header, encode_json_header
+
+DEFAULT_MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""Counted with the length field, as Apache's decoder does."""
+
+_PREFIX = Struct(">iI")
+_LENGTH = Struct(">i")
+_MAX_HEADER_BYTES = 0xFFFFFF
+
+
+class FrameReader:
+    """Bytes in, frames out.
+
+    `feed` returns the frames that were whole before any damage. After damage the reader is dead:
+    `damage` says why, and feeding it again raises.
+    """
+
+    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self.damage: RemoteProtocolError | None = None
+        self._max_frame_bytes = max_frame_bytes
+        self._rest = bytearray()
+
+    def __repr__(self) -> str:
+        return f"<FrameReader buffered={len(self._rest)} damage={self.damage}>"
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        if self.damage is not None:
+            raise self.damage
+        buffer: bytes | bytearray = data
+        if self._rest:
+            self._rest += data
+            buffer = self._rest
+        frames: list[Frame] = []
+        try:
+            position = self._take_frames(buffer, frames)
+        except RemoteProtocolError as damage:
+            self.damage = damage
+            self._rest = bytearray()
+            return frames
+        if buffer is self._rest:
+            del self._rest[:position]
+        elif position < len(data):
+            self._rest += data[position:]
+        return frames
+
+    def _take_frames(self, buffer: bytes | bytearray, frames: list[Frame]) -> int:
+        position = 0
+        available = len(buffer)
+        while available - position >= 8:
+            length, form_and_header = _PREFIX.unpack_from(buffer, position)
+            self._check_length(length)
+            header_length = form_and_header & 0xFFFFFF
+            form = form_and_header >> 24
+            if header_length > length - 4:
+                raise RemoteProtocolError(f"header of {header_length} bytes in a frame of {length}")
+            end = position + 4 + length
+            if end > available:
+                if form > HeaderForm.BINARY:
+                    raise RemoteProtocolError(f"unknown header form {form}")
+                break
+            body_at = position + 8 + header_length
+            header = buffer[position + 8 : body_at]
+            if form == HeaderForm.JSON:
+                frame = decode_json_header(header)
+            elif form == HeaderForm.BINARY:
+                frame = decode_binary_header(header)
+            else:
+                raise RemoteProtocolError(f"unknown header form {form}")
+            if body_at < end:
+                frame.body = bytes(buffer[body_at:end])
+            frames.append(frame)
+            position = end
+        else:
+            if available - position >= 4:
+                self._check_length(_LENGTH.unpack_from(buffer, position)[0])
+        return position
+
+    def _check_length(self, length: int) -> None:
+        if length < 4 or length + 4 > self._max_frame_bytes:
+            raise RemoteProtocolError(
+                f"frame of {length} bytes; between 4 and {self._max_frame_bytes - 4} are allowed"
+            )
+
+
+def encode_head(frame: Frame, body_bytes: int, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes:
+    """Everything of a frame but its body, for callers that send the body without copying it."""
+    header = encode_binary_header(frame) if frame.form == HeaderForm.BINARY else encode_json_header(frame)
+    header_bytes = len(header)
+    length = 4 + header_bytes + body_bytes
+    if header_bytes > _MAX_HEADER_BYTES or length + 4 > max_frame_bytes:
+        raise LocalProtocolError(f"frame of {length + 4} bytes; {max_frame_bytes} are allowed")
+    return _PREFIX.pack(length, frame.form << 24 | header_bytes) + header
+
+
+def encode_frame(frame: Frame, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes:
+    return encode_head(frame, len(frame.body), max_frame_bytes) + frame.body

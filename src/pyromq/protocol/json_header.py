@@ -1,0 +1,108 @@
+"""The JSON form of a header: one object, nulls left out, extension fields as strings.
+
+Anything a peer may write is either read or is a `RemoteProtocolError`.
+"""
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+
+from pyromq.errors import LocalProtocolError, RemoteProtocolError
+from pyromq.protocol.codes import Language
+from pyromq.protocol.frame import Frame, HeaderForm
+
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+_LANGUAGE_NAMES = {int(language): language.name for language in Language}
+_LANGUAGE_CODES = {language.name: int(language) for language in Language}
+
+
+class _ReadHeader(msgspec.Struct, gc=False):
+    code: _Int32
+    opaque: _Int32 = 0
+    flag: _Int32 = 0
+    version: _Int32 = 0
+    language: str | None = None
+    remark: str | None = None
+    ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
+
+
+class _WrittenHeader(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
+    # java: fastjson writes the keys in alphabetical order and leaves out nulls
+    code: int
+    ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)
+    flag: int
+    language: str
+    opaque: int
+    remark: str | None = None
+    form: str = msgspec.field(name="serializeTypeCurrentRPC")
+    version: int
+
+
+_decoder = msgspec.json.Decoder(_ReadHeader, strict=False)
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_json_header(data: bytes | bytearray) -> Frame:
+    try:
+        header = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        header = _decode_leniently(data)
+    return Frame(
+        header.code,
+        header.opaque,
+        header.flag,
+        _LANGUAGE_CODES.get(header.language or "", Language.OTHER),
+        header.version,
+        header.remark,
+        header.ext or {},
+        b"",
+        HeaderForm.JSON,
+    )
+
+
+def _decode_leniently(data: bytes | bytearray) -> _ReadHeader:
+    """The slow road for what strict JSON rejects but Java's peers read: raw control characters inside
+    strings, extension values that are numbers, null extension values."""
+    try:
+        document = json.loads(data, strict=False)
+        if not isinstance(document, dict):
+            raise RemoteProtocolError("the header is not a JSON object")
+        ext = document.get("extFields")
+        if isinstance(ext, dict):
+            document["extFields"] = {key: _as_text(value) for key, value in ext.items() if value is not None}
+        header = msgspec.convert(document, _ReadHeader, strict=False)
+        # A lone surrogate survives json.loads but can never be written again.
+        for text in (header.remark, *(header.ext or {}), *(header.ext or {}).values()):
+            if text is not None:
+                text.encode()
+    except (ValueError, RecursionError, msgspec.MsgspecError) as problem:
+        raise RemoteProtocolError(f"unreadable JSON header: {problem}") from None
+    return header
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise RemoteProtocolError("an extension field is neither text nor a number")
+
+
+def encode_json_header(frame: Frame) -> bytes:
+    try:
+        return _encode(
+            _WrittenHeader(
+                code=frame.code,
+                ext=frame.ext or None,
+                flag=frame.flag,
+                language=_LANGUAGE_NAMES.get(frame.language, "OTHER"),
+                opaque=frame.opaque,
+                remark=frame.remark,
+                form="JSON",
+                version=frame.version,
+            )
+        )
+    except (UnicodeEncodeError, msgspec.MsgspecError, OverflowError) as problem:
+        raise LocalProtocolError(f"header cannot be written as JSON: {problem}") from None
