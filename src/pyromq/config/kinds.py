@@ -14,11 +14,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How text becomes a value. `parse` raises ValueError; `expected` finishes the sentence "expected …"."""
+    """How text becomes a value. `parse` raises ValueError; `expected` and `hint` tell what would do."""
 
     expected: str
     parse: Callable[[str], Any]
     render: Callable[[Any], str] = str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def expand_path(text: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def _quantity(expected: str, factors: dict[str, int], unit: int) -> Kind:
+def _quantity(expected: str, hint: str, factors: dict[str, int], unit: int) -> Kind:
     """A number with an optional suffix; the value is a whole number of `unit`s."""
 
     def parse(text: str) -> int:
@@ -87,7 +88,7 @@ def _quantity(expected: str, factors: dict[str, int], unit: int) -> Kind:
             raise ValueError(text)
         return total // unit
 
-    return Kind(expected, parse)
+    return Kind(expected, parse, hint=hint)
 
 
 _SIZE_FACTORS = {
@@ -98,22 +99,12 @@ _SIZE_FACTORS = {
 _MILLIS_FACTORS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 # Plain numbers mean what they mean in RocketMQ's files; suffixes are for people.
-SizeBytes = Annotated[
-    int, _quantity("a size in bytes, or one with a suffix like 64k, 16m or 1g,", _SIZE_FACTORS, unit=1)
-]
+SizeBytes = Annotated[int, _quantity("a size in bytes", " (or like 64k, 16m, 1g)", _SIZE_FACTORS, unit=1)]
 Millis = Annotated[
-    int,
-    _quantity(
-        "a time in milliseconds, or one with a suffix like 500ms, 5s or 2m,",
-        _MILLIS_FACTORS | {"": 1},
-        unit=1,
-    ),
+    int, _quantity("a time in milliseconds", " (or like 500ms, 5s, 2m)", _MILLIS_FACTORS | {"": 1}, unit=1)
 ]
 Seconds = Annotated[
-    int,
-    _quantity(
-        "a time in seconds, or one with a suffix like 5s, 2m or 1h,", _MILLIS_FACTORS | {"": 1000}, unit=1000
-    ),
+    int, _quantity("a time in seconds", " (or like 5s, 2m, 1h)", _MILLIS_FACTORS | {"": 1000}, unit=1000)
 ]
 
 TEXT = Kind("a text", str)
@@ -159,7 +150,8 @@ def _choice(names: Iterable[str]) -> Kind:
 def _optional(kind: Kind) -> Kind:
     """Empty text is None."""
     return Kind(
-        f"{kind.expected}, or nothing",
+        kind.expected,
         lambda text: kind.parse(text) if text else None,
         lambda value: "" if value is None else kind.render(value),
+        hint=f"{kind.hint} or nothing",
     )

@@ -35,7 +35,8 @@ class Setting:
 
     @property
     def expected(self) -> str:
-        return f"{self.kind.expected} {self.check.expected}" if self.check else self.kind.expected
+        limit = f" {self.check.expected}" if self.check else ""
+        return f"{self.kind.expected}{limit}{self.kind.hint}"
 
     @property
     def default_text(self) -> str:
@@ -104,6 +105,9 @@ class Settings:
 
     PART: ClassVar[str]
     """The name of the part, as in its command and in `PYROMQ_<PART>_…` environment variables."""
+
+    INCLUDED_FILE_KEY: ClassVar[str] = ""
+    """The setting, if any, that names one more file to read."""
 
     unrecognised: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Keys of the file that mean nothing to us; kept so that writing the file again loses nothing."""

@@ -28,6 +28,7 @@ _MILLION = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class NameServerSettings(Settings):
     PART: ClassVar[str] = "namesrv"
+    INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
 
     # Where it listens
     bind_address: str = setting("0.0.0.0", "The address to listen on.")
@@ -72,7 +73,7 @@ class NameServerSettings(Settings):
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Being observed
-    metrics_port: int = setting(0, "The HTTP port for metrics and health; 0 opens none.", check=_PORT)
+    metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, nothing opens none.", check=_PORT)
     metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.")
     log_dir: Path = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log.")
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
