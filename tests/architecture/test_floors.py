@@ -1,0 +1,63 @@
+"""The floors of the house, checked where import-linter cannot: on the file tree itself."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "pyromq"
+
+FLOORS = [
+    {"errors", "clock"},
+    {"config", "metrics"},
+    {"protocol", "filtering", "security"},
+    {"remoting", "store"},
+    {"broker", "nameserver", "client"},
+    {"admin", "aio"},
+    {"cli", "console", "spark", "testing"},
+    {"apps"},
+]
+# Words that name a role in a framework and tell the reader nothing about the thing.
+EMPTY_WORDS = ("manager", "impl", "util", "utils", "helper", "helpers", "factory", "processor", "common", "misc")
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def test_every_top_level_room_has_a_floor() -> None:
+    known = set().union(*FLOORS) | {"__init__", "__main__"}
+    rooms = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert rooms <= known, f"no floor is known for {sorted(rooms - known)}"
+
+
+def test_the_contracts_name_the_same_floors() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    declared = [{room.strip(" ()") for room in layer.split("|")} for layer in reversed(layers)]
+    assert declared == FLOORS
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_file_opens_with_the_rule_that_holds_in_it(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), "the file has no docstring"
+
+
+def test_no_file_or_class_is_named_after_a_role() -> None:
+    offenders = []
+    for path in modules():
+        if path.stem.lower() in EMPTY_WORDS:
+            offenders.append(str(path))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name.lower().endswith(EMPTY_WORDS):
+                offenders.append(f"{path}: {node.name}")
+    assert not offenders
+
+
+def test_lock_files_and_configuration_name_no_download_address() -> None:
+    for name in ("constraints.txt", "pyproject.toml", "Makefile"):
+        text = (ROOT / name).read_text()
+        assert "http://" not in text
+        assert "https://" not in text
