@@ -1,0 +1,543 @@
+"""Apache RocketMQ as a peer: fetched once with Maven, run on loopback, gone when its `with` block ends.
+
+Nothing fetched lies in the tree: jars and the compiled driver go to the user's cache directory.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+LOOPBACK: Final = "127.0.0.1"
+START_TIMEOUT_S: Final = 90.0
+ANSWER_TIMEOUT_S: Final = 90.0
+STOP_TIMEOUT_S: Final = 30.0
+
+
+class PeerUnavailable(Exception):
+    """Apache RocketMQ could not be fetched or started; the message says what was missing."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of Apache releases: what its servers and its clients are fetched as."""
+
+    servers: str
+    clients: str
+
+    def __str__(self) -> str:
+        return self.clients
+
+
+# Maven Central has the client of 4.9.8 but not its name server and broker; those of 4.9.7 differ from them
+# only in which settings may be changed at run time.
+APACHE_4: Final = Release(servers="4.9.7", clients="4.9.8")
+APACHE_5: Final = Release(servers="5.3.3", clients="5.3.3")
+RELEASES: Final = (APACHE_4, APACHE_5)
+
+# What Java 17 must be told so that both releases can free their mapped files.
+_JVM: Final = (
+    "-Xms64m",
+    "-Xmx512m",
+    "-XX:MaxDirectMemorySize=512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.net.preferIPv4Stack=true",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
+
+
+# ---------------------------------------------------------------------------------------------- fetching
+
+
+def cache_directory() -> Path:
+    """Where everything fetched or compiled is kept, outside the tree."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyromq" / "apache"
+
+
+def fetch(version: str, part: str) -> Path:
+    """The directory with the jars of `part` ("servers" or "clients"), fetched if not there yet."""
+    directory = cache_directory() / f"{version}-{part}"
+    if directory.is_dir():
+        return directory
+    maven = _tool("mvn")
+    arriving = directory.with_name(directory.name + ".arriving")
+    shutil.rmtree(arriving, ignore_errors=True)
+    _say(f"fetching Apache RocketMQ {version} ({part}) with Maven ...")
+    done = subprocess.run(
+        [
+            maven,
+            "--batch-mode",
+            "--no-transfer-progress",
+            "--quiet",
+            f"--file={REPOSITORY / 'interop' / 'pom.xml'}",
+            f"--activate-profiles={part}",
+            f"-Drocketmq.version={version}",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={arriving}",
+            "dependency:copy-dependencies",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 or not arriving.is_dir():
+        shutil.rmtree(arriving, ignore_errors=True)
+        reasons = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
+        raise PeerUnavailable(
+            f"could not fetch Apache RocketMQ {version} ({part}) with Maven: "
+            + (reasons[0] if reasons else f"mvn exited with {done.returncode}")
+        )
+    arriving.rename(directory)
+    size_bytes = sum(jar.stat().st_size for jar in directory.iterdir())
+    _say(f"fetched {len(list(directory.iterdir()))} jars, {size_bytes / 1e6:.0f} MB, into {directory}")
+    return directory
+
+
+def fetch_all(releases: Iterable[Release] = RELEASES) -> None:
+    """Fetch and compile everything the tests need, so that they measure no download."""
+    for release in releases:
+        fetch(release.servers, "servers")
+        _compile_driver(release)
+
+
+def _compile_driver(release: Release) -> str:
+    """The class path of Apache's client, its tools and our driver."""
+    jars = fetch(release.clients, "clients")
+    source = REPOSITORY / "interop" / "java" / "Peer.java"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    classes = cache_directory() / f"driver-{release.clients}-{digest}"
+    if not classes.is_dir():
+        with tempfile.TemporaryDirectory(prefix="driver-", dir=cache_directory()) as scratch:
+            done = subprocess.run(
+                [_tool("javac"), "-nowarn", "-cp", f"{jars}/*", "-d", scratch, str(source)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                raise PeerUnavailable(f"could not compile {source.name}: {done.stderr.strip()}")
+            shutil.copytree(scratch, classes, dirs_exist_ok=True)
+    return f"{jars}/*{os.pathsep}{classes}"
+
+
+def _tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise PeerUnavailable(f"{name} is not installed: Apache RocketMQ needs a Java 17 JDK and Maven")
+    return path
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+# ---------------------------------------------------------------------------------------------- processes
+
+
+class JavaProcess:
+    """One JVM with a home directory of its own; leaving the `with` block kills it."""
+
+    def __init__(
+        self,
+        class_path: str,
+        main: str,
+        arguments: Sequence[str],
+        boot_line: str,
+        properties: Mapping[str, str] | None = None,
+        jvm: Sequence[str] = (),
+    ) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="pyromq-peer-"))
+        _write_logging_files(self.home / "conf")
+        self._boot_line = boot_line
+        self._log = self.home / "out.log"
+        known = {
+            "user.home": str(self.home),
+            "rocketmq.home.dir": str(self.home),
+            "rocketmq.client.logRoot": str(self.home / "logs"),
+            "java.io.tmpdir": str(self.home),
+            **(properties or {}),
+        }
+        self._command = [
+            _tool("java"),
+            *_JVM,
+            *jvm,
+            *(f"-D{name}={value}" for name, value in known.items()),
+            "-cp",
+            class_path,
+            main,
+            *arguments,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._booted = threading.Event()
+        self._reader: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        state = "not started" if self._process is None else self._process.poll()
+        return f"<{type(self).__name__} pid={self.pid} exit={state}>"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def output(self) -> str:
+        """Everything the JVM has written so far."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("ROCKETMQ", "NAMESRV"))
+            },
+            cwd=self.home,
+        )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(
+            target=self._drain, args=(self._process.stdout,), name="peer-output", daemon=True
+        )
+        self._reader.start()
+        if not self._booted.wait(START_TIMEOUT_S) or not self.running:
+            output = self.output()
+            self.kill()
+            raise PeerUnavailable(
+                f"{self._command[-1]} did not start:\n{output[-4000:]}\n{self._server_logs()}"
+            )
+
+    def _drain(self, stream: IO[bytes]) -> None:
+        with self._log.open("ab", buffering=0) as log:
+            for line in stream:
+                log.write(line)
+                self.heard(line.decode(errors="replace"))
+        self._booted.set()
+
+    def heard(self, line: str) -> None:
+        if self._boot_line in line:
+            self._booted.set()
+
+    def _server_logs(self) -> str:
+        texts = [
+            path.read_text(errors="replace")[-2000:] for path in self.home.rglob("*.log") if path != self._log
+        ]
+        return "\n".join(text for text in texts if text)
+
+    def terminate(self) -> None:
+        """Ask for a clean stop and wait until the JVM is gone."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(STOP_TIMEOUT_S)
+            self._close()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT_S)
+            self._close()
+
+    def _close(self) -> None:
+        assert self._process is not None
+        if self._reader is not None:
+            self._reader.join(STOP_TIMEOUT_S)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def __enter__(self) -> JavaProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _write_logging_files(directory: Path) -> None:
+    """4.9 refuses to start without these; 5.x carries its own and follows user.home."""
+    directory.mkdir(parents=True)
+    for program in ("namesrv", "broker", "tools"):
+        (directory / f"logback_{program}.xml").write_text(
+            f"""<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>${{user.home}}/logs/{program}.log</file>
+    <encoder><pattern>%d %p %t - %m%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="file"/></root>
+</configuration>
+"""
+        )
+
+
+def free_ports(count: int = 1) -> int:
+    """The first of `count` neighbouring loopback ports that are free now."""
+    for _ in range(100):
+        with contextlib.ExitStack() as held:
+            first = held.enter_context(_listening(0)).getsockname()[1]
+            try:
+                for port in range(first + 1, first + count):
+                    held.enter_context(_listening(port))
+            except OSError:
+                continue
+            return int(first)
+    raise PeerUnavailable(f"no {count} neighbouring ports are free")
+
+
+def _listening(port: int) -> socket.socket:
+    listener = socket.socket()
+    try:
+        listener.bind(("0.0.0.0", port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+# ---------------------------------------------------------------------------------------------- servers
+
+
+class ApacheNameServer(JavaProcess):
+    """Apache's own NameServer, for the same question asked of both."""
+
+    def __init__(
+        self,
+        release: Release,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        header_form: str = "JSON",
+        jvm: Sequence[str] = (),
+    ) -> None:
+        self.port = port or free_ports()
+        self.address = f"{LOOPBACK}:{self.port}"
+        super().__init__(
+            f"{fetch(release.servers, 'servers')}/*",
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            [],
+            "The Name Server boot success",
+            {"rocketmq.serialize.type": header_form},
+            jvm,
+        )
+        conf = self.home / "namesrv.conf"
+        _write_properties(
+            conf,
+            {
+                "listenPort": str(self.port),
+                "bindAddress": LOOPBACK,
+                "rocketmqHome": str(self.home),
+                "kvConfigPath": str(self.home / "kvConfig.json"),
+                **(settings or {}),
+            },
+        )
+        self._command += ["-c", str(conf)]
+
+    def __enter__(self) -> ApacheNameServer:
+        self.start()
+        return self
+
+
+class ApacheBroker(JavaProcess):
+    """Apache's broker with small files, registered at `name_servers` (addresses separated by `;`)."""
+
+    def __init__(
+        self,
+        release: Release,
+        name_servers: str,
+        store: Path,
+        name: str = "broker-a",
+        cluster: str = "DefaultCluster",
+        broker_id: int = 0,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        header_form: str = "JSON",
+    ) -> None:
+        # The fast port is two below, the replication port one above.
+        self.port = port or free_ports(4) + 2
+        self.address = f"{LOOPBACK}:{self.port}"
+        self.name = name
+        self.store = store
+        super().__init__(
+            f"{fetch(release.servers, 'servers')}/*",
+            "org.apache.rocketmq.broker.BrokerStartup",
+            [],
+            "boot success",
+            {"rocketmq.serialize.type": header_form},
+        )
+        conf = self.home / "broker.conf"
+        _write_properties(
+            conf,
+            {
+                "brokerClusterName": cluster,
+                "brokerName": name,
+                "brokerId": str(broker_id),
+                "brokerRole": "ASYNC_MASTER" if broker_id == 0 else "SLAVE",
+                "brokerIP1": LOOPBACK,
+                "brokerIP2": LOOPBACK,
+                "namesrvAddr": name_servers,
+                "listenPort": str(self.port),
+                "bindAddress": LOOPBACK,
+                "storePathRootDir": str(store),
+                "storePathCommitLog": str(store / "commitlog"),
+                "autoCreateTopicEnable": "true",
+                "mappedFileSizeCommitLog": str(1 << 20),
+                "mappedFileSizeConsumeQueue": str(20 * 1000),
+                "maxHashSlotNum": "100",
+                "maxIndexNum": "400",
+                "mappedFileSizeTimerLog": str(1 << 20),
+                "registerNameServerPeriod": "10000",
+                "diskMaxUsedSpaceRatio": "99",
+                "enableControllerMode": "false",
+                **(settings or {}),
+            },
+        )
+        self._command += ["-c", str(conf)]
+
+    def __enter__(self) -> ApacheBroker:
+        self.start()
+        return self
+
+
+def _write_properties(path: Path, values: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+
+
+# ---------------------------------------------------------------------------------------------- clients
+
+
+class ApacheClient(JavaProcess):
+    """One JVM that sends, reads, consumes and runs admin commands, one request at a time."""
+
+    def __init__(self, release: Release, header_form: str = "JSON") -> None:
+        self.release = release
+        super().__init__(
+            _compile_driver(release),
+            "Peer",
+            [],
+            "ready",
+            {"rocketmq.serialize.type": header_form, "rocketmq.client.logLevel": "WARN"},
+        )
+        self._answer = ""
+        self._answered = threading.Condition()
+
+    def __enter__(self) -> ApacheClient:
+        self.start()
+        return self
+
+    def heard(self, line: str) -> None:
+        super().heard(line)
+        if line.startswith(("ok ", "error ")):
+            with self._answered:
+                self._answer = line
+                self._answered.notify()
+
+    def run(self, *words: str) -> str:
+        """Run one command of the driver; its output, or RuntimeError with Java's stack trace."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with self._answered:
+            self._answer = ""
+            self._process.stdin.write(" ".join(map(urllib.parse.quote_plus, words)).encode() + b"\n")
+            self._process.stdin.flush()
+            if not self._answered.wait_for(lambda: bool(self._answer), ANSWER_TIMEOUT_S):
+                raise RuntimeError(f"Apache's client gave no answer to {words[:4]}\n{self.output()[-2000:]}")
+            verdict, _, encoded = self._answer.partition(" ")
+        text = base64.b64decode(encoded).decode()
+        if verdict != "ok":
+            raise RuntimeError(f"Apache's client failed at {words[:4]}:\n{text}")
+        return text
+
+    def mqadmin(self, *arguments: str) -> str:
+        """The output of one `mqadmin` command."""
+        return self.run("mqadmin", *arguments)
+
+    def queues(self, name_server: str, topic: str) -> list[tuple[str, int]]:
+        """The readable queues the client found for a topic."""
+        return [(row["brokerName"], row["queueId"]) for row in _rows(self.run("queues", name_server, topic))]
+
+    def send(
+        self, name_server: str, messages: Iterable[Mapping[str, Any]], group: str = "peer_producer"
+    ) -> list[dict[str, Any]]:
+        """Send messages: topic and body; if wanted tags, keys, flag, delay, wait, batch, queue, properties."""
+        words: list[str] = []
+        for message in messages:
+            words.append("message")
+            for name, value in message.items():
+                if name == "body":
+                    words.append("body=" + base64.b64encode(value).decode())
+                elif name == "properties":
+                    words += [f"property.{key}={text}" for key, text in value.items()]
+                else:
+                    words.append(f"{name}={value}")
+        return _rows(self.run("send", name_server, group, *words))
+
+    def read(self, name_server: str, topic: str) -> list[dict[str, Any]]:
+        """Every message of a topic, by pulling each queue from its first offset to its last."""
+        return _rows(self.run("read", name_server, topic))
+
+    def consume(
+        self,
+        name_server: str,
+        topic: str,
+        count: int,
+        group: str = "peer_consumer",
+        expression: str = "*",
+        timeout_ms: int = 60_000,
+    ) -> list[dict[str, Any]]:
+        """`count` messages as a member of a consumer group."""
+        return _rows(self.run("consume", name_server, group, topic, expression, str(count), str(timeout_ms)))
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    for row in rows:
+        if "body" in row:
+            row["body"] = base64.b64decode(row["body"])
+    return rows
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    """Ask again and again; each question to a peer takes its own time, so nothing is slept away."""
+    deadline = threading.Event()
+    timer = threading.Timer(timeout_s, deadline.set)
+    timer.start()
+    try:
+        while not condition():
+            if deadline.wait(0.05):
+                raise AssertionError(f"{what} did not happen within {timeout_s} s")
+    finally:
+        timer.cancel()
+
+
+if __name__ == "__main__":
+    try:
+        fetch_all()
+    except PeerUnavailable as failure:
+        raise SystemExit(f"interop: {failure}") from failure
