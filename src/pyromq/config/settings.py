@@ -189,8 +189,16 @@ class Settings:
         return remarks
 
 
+def environment_variable(part: type[Settings], key: str) -> str:
+    """PYROMQ_NAMESRV_LISTEN_PORT for listenPort."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\.", "_", key)
+    return f"PYROMQ_{part.PART}_{words}".upper()
+
+
 def unknown_key(part: type[Settings], key: str, source: str = "") -> UnknownKey:
-    by_lower = {known.key.lower(): known.key for known in part.all_settings()}
+    keys = [known.key for known in part.all_settings()]
+    spellings = [*keys, *(environment_variable(part, known) for known in keys)]
+    by_lower = {spelling.lower(): spelling for spelling in spellings}
     close = difflib.get_close_matches(key.lower(), by_lower, n=1)
     nearest = by_lower[close[0]] if close else None
     sentence = f"unknown setting {key}"

@@ -1,0 +1,101 @@
+"""Settings from layers of text: later layers win, a bad value stops all, an unknown key is a notice."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from pyromq.config import properties
+from pyromq.config.kinds import expand_path
+from pyromq.config.settings import Notice, Settings, environment_variable, unknown_key
+from pyromq.errors import ConfigError
+
+S = TypeVar("S", bound=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Values from one source. Those of a quiet layer are nobody's mistake: they draw no notices."""
+
+    source: str
+    values: Mapping[str, str]
+    is_file: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    settings: S
+    notices: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoEffect(Notice):
+    keys: tuple[str, ...]
+
+
+def file_layer(path: Path) -> Layer:
+    return Layer(str(path), properties.read(path), is_file=True)
+
+
+def environment_layers(part: type[Settings], environ: Mapping[str, str]) -> list[Layer]:
+    """First the variables RocketMQ's users know, then our own, which win."""
+    by_variable = {environment_variable(part, each.key): each.key for each in part.all_settings()}
+    prefix = environment_variable(part, "")
+    known = {
+        each.key: environ[each.environment]
+        for each in part.all_settings()
+        if each.environment is not None and environ.get(each.environment)
+    }
+    ours = {by_variable.get(name, name): text for name, text in environ.items() if name.startswith(prefix)}
+    return [
+        Layer("the environment", known, quiet=True),
+        Layer("the environment", ours),
+    ]
+
+
+def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
+    """Settings from their defaults and these layers, the last of them strongest."""
+    layers = _with_included_file(part, layers)
+    values: dict[str, object] = {}
+    unrecognised: dict[str, str] = {}
+    file_keys: set[str] = set()
+    notices: list[Notice] = []
+    without_effect: dict[str, None] = {}
+    for layer in layers:
+        for key, text in layer.values.items():
+            known = part.find(key)
+            if known is None:
+                notices.append(unknown_key(part, key, layer.source))
+                if layer.is_file:
+                    unrecognised[key] = text
+                continue
+            try:
+                values[known.name] = known.parse(text)
+            except ConfigError as error:
+                error.add_note(f"from {layer.source}")
+                raise
+            if layer.is_file:
+                file_keys.add(key)
+            if not known.has_effect and not layer.quiet:
+                without_effect[key] = None
+    if without_effect:
+        keys = tuple(without_effect)
+        notices.append(NoEffect(f"accepted, but without effect here: {', '.join(keys)}", keys))
+    settings = part(unrecognised=unrecognised, file_keys=frozenset(file_keys), **cast(dict[str, Any], values))
+    return Loaded(settings, tuple(notices))
+
+
+def _with_included_file(part: type[Settings], layers: Sequence[Layer]) -> list[Layer]:
+    """The layers, and above the files the one that a setting names, if that file exists."""
+    including = part.find(part.INCLUDED_FILE_KEY)
+    if including is None:
+        return list(layers)
+    named = [layer.values[including.key] for layer in layers if including.key in layer.values]
+    path = expand_path((named or [including.default_text])[-1].strip())
+    if not path.is_file():
+        return list(layers)
+    files = [layer for layer in layers if layer.is_file]
+    others = [layer for layer in layers if not layer.is_file]
+    # Not marked as a file: what it holds is written back there by nobody.
+    return [*files, Layer(str(path), properties.read(path)), *others]

@@ -1,0 +1,64 @@
+"""The settings of a part as people read them: a reference page and an example file, both derived."""
+
+from pyromq.config.settings import Setting, Settings, environment_variable
+
+
+def markdown(part: type[Settings]) -> str:
+    """The reference page of a part."""
+    effective = [each for each in part.all_settings() if each.has_effect]
+    ineffective = [each for each in part.all_settings() if not each.has_effect]
+    lines = [
+        f"# Settings of {part.PART}",
+        "",
+        f"Made by `pyromq config {part.PART} --markdown`; edit the declarations, not this page.",
+        "",
+        "A value comes from the default, the file given with `-c`, the environment or the command line;",
+        "the last of these that has one wins. *Live* settings act at once when changed over the network,",
+        "the others after a restart.",
+        "",
+        f"Every key has a variable in the environment: `{environment_variable(part, 'listenPort')}`",
+        f"for `listenPort`, `{environment_variable(part, 'tls.server.mode')}` for `tls.server.mode`.",
+        "",
+        "| key | default | live | meaning | value |",
+        "|---|---|---|---|---|",
+        *map(_row, effective),
+    ]
+    if ineffective:
+        lines += [
+            "",
+            "## Accepted, without effect",
+            "",
+            "RocketMQ knows these keys. They are read and checked, so that its files work as they are.",
+            "",
+            "| key | default | what it is in RocketMQ | value |",
+            "|---|---|---|---|",
+            *(
+                f"| `{each.key}` | {_default(each)} | {each.sentence} | {each.expected} |"
+                for each in ineffective
+            ),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def example_file(part: type[Settings]) -> str:
+    """A properties file in which every setting that has an effect stands with its sentence, commented out."""
+    lines = [
+        f"# Settings of {part.PART}, each with its default. Remove the # in front of a key to change it.",
+        f"# Made by `pyromq config {part.PART} --example`.",
+    ]
+    for each in part.all_settings():
+        if each.has_effect:
+            lines += ["", f"# {each.sentence}", f"#{each.key}={each.default_text}"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(each: Setting) -> str:
+    meaning = each.sentence
+    if each.environment:
+        meaning += f" Also read from the variable `{each.environment}`."
+    live = "yes" if each.mutable else ""
+    return f"| `{each.key}` | {_default(each)} | {live} | {meaning} | {each.expected} |"
+
+
+def _default(each: Setting) -> str:
+    return f"`{each.default_text}`" if each.default_text else ""
