@@ -1,0 +1,192 @@
+"""Counting things: plain numbers owned by one event loop, turned into Prometheus text only when someone asks.
+
+Nothing here locks: a metric is written by the loop that owns it, and read there too. Adding to a counter or
+observing a duration costs a dictionary lookup and an addition or two.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+Labels = tuple[str, ...]
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+LATENCY_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds of latency buckets: from a route served out of memory to a call that nearly timed out."""
+
+
+class _Source(Protocol):
+    def family(self) -> "Metric": ...
+
+
+class Counter:
+    """How often something happened, since the start."""
+
+    __slots__ = ("_counts", "_sentence", "label_names", "name")
+
+    def __init__(self, name: str, sentence: str, label_names: Labels = ()) -> None:
+        self.name = name
+        self.label_names = label_names
+        self._sentence = sentence
+        self._counts: dict[Labels, int] = {} if label_names else {(): 0}
+
+    def __repr__(self) -> str:
+        return f"<Counter {self.name} {sum(self._counts.values())}>"
+
+    def add(self, labels: Labels = (), amount: int = 1) -> None:
+        counts = self._counts
+        counts[labels] = counts.get(labels, 0) + amount
+
+    def count(self, labels: Labels = ()) -> int:
+        return self._counts.get(labels, 0)
+
+    def family(self) -> "Metric":
+        from prometheus_client.core import CounterMetricFamily
+
+        family = CounterMetricFamily(self.name, self._sentence, labels=self.label_names)
+        for labels, count in self._counts.items():
+            family.add_metric(labels, count)
+        return family
+
+
+class Gauge:
+    """Something as it is right now: read when asked, so that keeping it costs nothing."""
+
+    __slots__ = ("_read", "_sentence", "label_names", "name")
+
+    def __init__(
+        self, name: str, sentence: str, read: Callable[[], Mapping[Labels, float]], label_names: Labels = ()
+    ) -> None:
+        self.name = name
+        self.label_names = label_names
+        self._sentence = sentence
+        self._read = read
+
+    def __repr__(self) -> str:
+        return f"<Gauge {self.name}>"
+
+    def values(self) -> Mapping[Labels, float]:
+        return self._read()
+
+    def family(self) -> "Metric":
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(self.name, self._sentence, labels=self.label_names)
+        for labels, value in self._read().items():
+            family.add_metric(labels, value)
+        return family
+
+
+class _Distribution:
+    __slots__ = ("counts", "total")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * buckets
+        self.total = 0.0
+
+
+class Histogram:
+    """How values spread over fixed buckets."""
+
+    __slots__ = ("_bounds", "_distributions", "_sentence", "label_names", "name")
+
+    def __init__(self, name: str, sentence: str, bounds: Iterable[float], label_names: Labels = ()) -> None:
+        self.name = name
+        self.label_names = label_names
+        self._sentence = sentence
+        self._bounds = tuple(bounds)
+        if not self._bounds or list(self._bounds) != sorted(set(self._bounds)):
+            raise ValueError(f"{name}: bucket bounds must rise, not {self._bounds}")
+        self._distributions: dict[Labels, _Distribution] = {}
+
+    def __repr__(self) -> str:
+        return f"<Histogram {self.name} {sum(sum(each.counts) for each in self._distributions.values())}>"
+
+    def observe(self, value: float, labels: Labels = ()) -> None:
+        distribution = self._distributions.get(labels)
+        if distribution is None:
+            distribution = self._distributions[labels] = _Distribution(len(self._bounds) + 1)
+        distribution.counts[bisect_left(self._bounds, value)] += 1
+        distribution.total += value
+
+    def count(self, labels: Labels = ()) -> int:
+        distribution = self._distributions.get(labels)
+        return sum(distribution.counts) if distribution else 0
+
+    def family(self) -> "Metric":
+        from prometheus_client.core import HistogramMetricFamily
+
+        family = HistogramMetricFamily(self.name, self._sentence, labels=self.label_names)
+        upper_bounds = [*map(repr, map(float, self._bounds)), "+Inf"]
+        for labels, distribution in self._distributions.items():
+            below = 0
+            buckets: list[tuple[str, float]] = []
+            for bound, count in zip(upper_bounds, distribution.counts, strict=True):
+                below += count
+                buckets.append((bound, below))
+            family.add_metric(labels, buckets, distribution.total)
+        return family
+
+
+class Metrics:
+    """All metrics of one server."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, _Source] = {}
+
+    def __repr__(self) -> str:
+        return f"<Metrics {len(self._sources)}>"
+
+    def counter(self, name: str, sentence: str, label_names: Labels = ()) -> Counter:
+        counter = Counter(name, sentence, label_names)
+        self._register(name, label_names, counter)
+        return counter
+
+    def gauge(self, name: str, sentence: str, read: Callable[[], float]) -> Gauge:
+        return self.labelled_gauge(name, sentence, lambda: {(): read()}, ())
+
+    def labelled_gauge(
+        self, name: str, sentence: str, read: Callable[[], Mapping[Labels, float]], label_names: Labels
+    ) -> Gauge:
+        gauge = Gauge(name, sentence, read, label_names)
+        self._register(name, label_names, gauge)
+        return gauge
+
+    def histogram(
+        self, name: str, sentence: str, label_names: Labels = (), bounds: Iterable[float] = LATENCY_SECONDS
+    ) -> Histogram:
+        histogram = Histogram(name, sentence, bounds, label_names)
+        self._register(name, label_names, histogram)
+        return histogram
+
+    def collect(self) -> "Iterator[Metric]":
+        """What Prometheus' library asks of a collector."""
+        for source in self._sources.values():
+            yield source.family()
+
+    def exposition(self) -> tuple[str, bytes]:
+        """Content type and text of everything counted, together with what the system says of this process."""
+        from prometheus_client import (
+            CONTENT_TYPE_LATEST,
+            CollectorRegistry,
+            ProcessCollector,
+            generate_latest,
+        )
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        return CONTENT_TYPE_LATEST, generate_latest(registry)
+
+    def _register(self, name: str, label_names: Labels, source: _Source) -> None:
+        if name in self._sources:
+            raise ValueError(f"{name} is counted already")
+        for each in (name, *label_names):
+            if not _NAME.fullmatch(each):
+                raise ValueError(f"{each!r} is no name for a metric or a label")
+        self._sources[name] = source

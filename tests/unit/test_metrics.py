@@ -1,0 +1,94 @@
+"""Metrics: what is counted comes out as Prometheus text that Prometheus' own parser reads."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pyromq.metrics import Metrics
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    _, text = metrics.exposition()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_a_counter_is_there_before_the_first_event() -> None:
+    metrics = Metrics()
+    connections = metrics.counter("pyromq_connections_total", "Connections accepted.")
+    assert samples(metrics)["pyromq_connections_total", ()] == 0
+    connections.add()
+    connections.add(amount=4)
+    assert samples(metrics)["pyromq_connections_total", ()] == 5
+    assert connections.count() == 5
+
+
+def test_a_labelled_counter_counts_each_combination() -> None:
+    metrics = Metrics()
+    requests = metrics.counter("pyromq_requests_total", "Requests answered.", ("request", "code"))
+    requests.add(("GetRoute", "0"))
+    requests.add(("GetRoute", "0"))
+    requests.add(("GetRoute", "17"))
+    found = samples(metrics)
+    assert found["pyromq_requests_total", (("code", "0"), ("request", "GetRoute"))] == 2
+    assert found["pyromq_requests_total", (("code", "17"), ("request", "GetRoute"))] == 1
+    assert requests.count(("Nothing", "0")) == 0
+
+
+def test_a_gauge_is_read_when_asked() -> None:
+    metrics = Metrics()
+    topics = {"a": 1}
+    metrics.gauge("pyromq_topics", "Topics known.", lambda: len(topics))
+    topics["b"] = 2
+    assert samples(metrics)["pyromq_topics", ()] == 2
+
+
+def test_a_labelled_gauge_gives_a_value_for_each_label() -> None:
+    metrics = Metrics()
+    metrics.labelled_gauge("pyromq_brokers", "Brokers alive.", lambda: {("c1",): 2, ("c2",): 1}, ("cluster",))
+    assert samples(metrics)["pyromq_brokers", (("cluster", "c2"),)] == 1
+
+
+def test_a_histogram_adds_up_its_buckets() -> None:
+    metrics = Metrics()
+    latency = metrics.histogram("pyromq_latency_seconds", "Time to answer.", ("request",), bounds=(0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 3.0):
+        latency.observe(value, ("GetRoute",))
+    found = samples(metrics)
+    label = ("request", "GetRoute")
+    buckets = {
+        le: found["pyromq_latency_seconds_bucket", (("le", le), label)] for le in ("0.1", "1.0", "+Inf")
+    }
+    assert buckets == {"0.1": 2, "1.0": 3, "+Inf": 4}
+    assert found["pyromq_latency_seconds_count", (label,)] == 4
+    assert found["pyromq_latency_seconds_sum", (label,)] == pytest.approx(3.65)
+    assert latency.count(("GetRoute",)) == 4
+    assert latency.count(("Nothing",)) == 0
+
+
+def test_awkward_label_values_survive() -> None:
+    metrics = Metrics()
+    odd = 'quote " back \\ line \n 中'
+    metrics.counter("pyromq_odd_total", "Odd \\ things\nhappen.", ("what",)).add((odd,))
+    assert samples(metrics)["pyromq_odd_total", (("what", odd),)] == 1
+
+
+def test_a_name_is_taken_once() -> None:
+    metrics = Metrics()
+    metrics.counter("pyromq_x_total", "X.")
+    with pytest.raises(ValueError, match="already"):
+        metrics.gauge("pyromq_x_total", "X.", lambda: 0)
+
+
+@pytest.mark.parametrize(("name", "labels"), [("a-b", ()), ("1a", ()), ("a", ("b c",))])
+def test_a_name_prometheus_would_refuse_is_refused_at_once(name: str, labels: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="no name"):
+        Metrics().counter(name, "X.", labels)
+
+
+@pytest.mark.parametrize("bounds", [(), (1.0, 1.0), (2.0, 1.0)])
+def test_bucket_bounds_must_rise(bounds: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="must rise"):
+        Metrics().histogram("a", "A.", bounds=bounds)
