@@ -58,6 +58,10 @@ class Refused(PyroError):
         self.remark = remark
 
 
+class BadExpression(PyroError):
+    """A subscription expression that cannot be compiled."""
+
+
 class StoreError(PyroError):
     """The files on disk are not what they must be, or cannot be used."""
 

@@ -1,0 +1,1 @@
+"""Which messages a subscriber wants: pure, compiled once per expression."""

@@ -1,0 +1,276 @@
+"""What the parts of an SQL92 filter expression mean, as functions of a message's properties.
+
+Properties are text; a literal on the other side decides what the text is read as. There are three truths:
+true, false and NULL. A text that cannot be read as what it must be is an error: the message does not match.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt
+
+from pyromq.errors import BadExpression
+
+
+class Long(int):
+    """An integer literal that needs 64 bits: what it is compared with is read as 64 bits wide, too."""
+
+
+Value = str | bool | int | float | None
+Properties = Mapping[str, str]
+Evaluate = Callable[[Properties], Value]
+
+
+class Unmatched(Exception):
+    """Evaluation met something it cannot compare."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A compiled part: what it gives for a message, and what was known of it when it was compiled."""
+
+    evaluate: Evaluate
+    depth: int = 1
+    is_boolean: bool = False
+    is_constant: bool = False
+    constant: Value = None
+    property_name: str | None = None
+
+
+def constant(value: Value) -> Node:
+    is_truth = value is None or isinstance(value, bool)
+    return Node(lambda _: value, is_boolean=is_truth, is_constant=True, constant=value)
+
+
+def integer(text: str) -> Node:
+    number = int(text.rstrip("lL"))
+    if number > 2**63 - 1:
+        raise BadExpression(f"{text} does not fit 64 bits")
+    return constant(number if number < 2**31 else Long(number))
+
+
+def floating(text: str) -> Node:
+    number = float(text)
+    if number == 0 or math.isinf(number):
+        # java: a literal of zero counts as smaller than the smallest double
+        raise BadExpression(f"{text} is out of the range of a double")
+    return constant(number)
+
+
+def property_(name: str) -> Node:
+    return Node(lambda properties: properties.get(name), property_name=name)
+
+
+def as_truth(node: Node) -> Node:
+    """A lone property may stand for a truth: NULL when missing and false otherwise, whatever its text."""
+    if node.is_boolean:
+        return node
+    if node.property_name is None:
+        raise BadExpression("a number or a text is not a condition")
+    name = node.property_name
+    return _truth(lambda properties: False if name in properties else None, node)
+
+
+def negated(node: Node) -> Node:
+    def evaluate(properties: Properties) -> Value:
+        value = node.evaluate(properties)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return type(value)(-value)
+
+    return Node(evaluate, depth=node.depth + 1)
+
+
+def not_(node: Node) -> Node:
+    def evaluate(properties: Properties) -> Value:
+        value = node.evaluate(properties)
+        return None if value is None else not value
+
+    return _truth(evaluate, node)
+
+
+def every(nodes: Sequence[Node]) -> Node:
+    """AND, left to right: the first false one decides."""
+
+    def evaluate(properties: Properties) -> Value:
+        result: Value = True
+        for node in nodes:
+            value = node.evaluate(properties)
+            if value is None:
+                result = None
+            elif not value:
+                return False
+        return result
+
+    return _truth(evaluate, *nodes)
+
+
+def some(nodes: Sequence[Node]) -> Node:
+    """OR, left to right: the first true one decides."""
+
+    def evaluate(properties: Properties) -> Value:
+        result: Value = False
+        for node in nodes:
+            value = node.evaluate(properties)
+            if value is None:
+                result = None
+            elif value:
+                return True
+        return result
+
+    return _truth(evaluate, *nodes)
+
+
+def equal(left: Node, right: Node) -> Node:
+    for side in (left, right):
+        if side.is_constant and side.constant is None:
+            raise BadExpression("NULL cannot be compared; use IS NULL")
+    if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
+        raise BadExpression("a truth cannot be compared with a number or a text")
+
+    def evaluate(properties: Properties) -> Value:
+        one, other = left.evaluate(properties), right.evaluate(properties)
+        if one is None:
+            return True if other is None else None
+        if other is None:
+            return False
+        if type(one) is type(other) and one == other:
+            return True
+        return _compare(eq, one, other)
+
+    return _truth(evaluate, left, right)
+
+
+def is_null(node: Node) -> Node:
+    return _truth(lambda properties: node.evaluate(properties) is None, node)
+
+
+def is_not_null(node: Node) -> Node:
+    return _truth(lambda properties: node.evaluate(properties) is not None, node)
+
+
+Operator = Callable[[float, float], bool]
+
+
+def ordered(operator: Operator, left: Node, right: Node) -> Node:
+    for side in (left, right):
+        is_number = isinstance(side.constant, int | float) and not isinstance(side.constant, bool)
+        if side.is_boolean or (side.is_constant and not is_number):
+            raise BadExpression("only numbers and properties have an order")
+
+    def evaluate(properties: Properties) -> Value:
+        one, other = left.evaluate(properties), right.evaluate(properties)
+        if one is None or other is None:
+            return None
+        if isinstance(one, str) and isinstance(other, str):
+            return _compare(operator, _double(one), _double(other))
+        return _compare(operator, one, other)
+
+    return _truth(evaluate, left, right)
+
+
+def between(value: Node, low: Node, high: Node) -> Node:
+    if low.is_constant and high.is_constant:
+        if low.constant is None or high.constant is None:
+            raise BadExpression("the bounds of BETWEEN cannot be NULL")
+        try:
+            is_empty = _compare(lt, high.constant, low.constant)
+        except Unmatched:
+            is_empty = True
+        if is_empty:
+            raise BadExpression("the lower bound of BETWEEN is above the upper one")
+    return every((ordered(ge, value, low), ordered(le, value, high)))
+
+
+def not_between(value: Node, low: Node, high: Node) -> Node:
+    return some((ordered(lt, value, low), ordered(gt, value, high)))
+
+
+def in_(node: Node, texts: Sequence[str], *, wanted: bool) -> Node:
+    if node.property_name is None:
+        raise BadExpression("IN wants a property on its left")
+    choices = frozenset(texts)
+
+    def evaluate(properties: Properties) -> Value:
+        value = node.evaluate(properties)
+        return None if value is None else (value in choices) is wanted
+
+    return _truth(evaluate, node)
+
+
+def text_test(node: Node, test: Callable[[str, str], bool], text: str, *, wanted: bool) -> Node:
+    """CONTAINS and its kin: false, also in the NOT form, for what is not a text and for an empty search."""
+
+    def evaluate(properties: Properties) -> Value:
+        value = node.evaluate(properties)
+        return bool(text) and isinstance(value, str) and test(value, text) is wanted
+
+    return _truth(evaluate, node)
+
+
+def _truth(evaluate: Evaluate, *parts: Node) -> Node:
+    return Node(evaluate, depth=1 + max(part.depth for part in parts), is_boolean=True)
+
+
+def _compare(operator: Operator, left: Value, right: Value) -> bool:
+    """Compare two values that are not NULL, reading a text as the kind of the other side."""
+    if isinstance(left, bool):
+        if isinstance(right, str):
+            raise Unmatched  # java: a truth on the left cannot be compared with a text
+        return operator(left, right) if isinstance(right, bool) else operator(-1, 0)
+    if isinstance(right, bool):
+        return operator(_truth_of(left), right) if isinstance(left, str) else operator(-1, 0)
+    if isinstance(left, str):
+        if isinstance(right, str):
+            return operator((left > right) - (left < right), 0)
+        left = _read_as(left, right)
+    elif isinstance(right, str):
+        right = _read_as(right, left)
+    if isinstance(left, float) or isinstance(right, float):
+        return operator(_order_of_doubles(float(left or 0), float(right or 0)), 0)
+    return operator(left or 0, right or 0)
+
+
+def _truth_of(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def _read_as(text: str, pattern: Value) -> float:
+    if isinstance(pattern, float):
+        return _double(text)
+    return _integer(text, 63 if isinstance(pattern, Long) else 31)
+
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?)")
+
+
+def _integer(text: str, bits: int) -> int:
+    # The length is looked at first: a number of a million digits costs more than it can ever be worth.
+    if len(text) > 64 or not _INTEGER.fullmatch(text):
+        raise Unmatched
+    number = int(text)
+    if not -(2**bits) <= number < 2**bits:
+        raise Unmatched
+    return number
+
+
+def _double(text: str) -> float:
+    text = text.strip()
+    if not _DOUBLE.fullmatch(text):
+        raise Unmatched
+    return float(text.rstrip("dDfF") if text[-1] in "dDfF" else text)
+
+
+def _order_of_doubles(left: float, right: float) -> int:
+    """-1, 0 or 1 as Java orders doubles: NaN is the largest and equals itself, -0.0 is below 0.0."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    left_key = (math.isnan(left), math.copysign(1, left))
+    right_key = (math.isnan(right), math.copysign(1, right))
+    if math.isnan(left) and math.isnan(right):
+        return 0
+    return (left_key > right_key) - (left_key < right_key)

@@ -1,0 +1,170 @@
+"""From the text of an SQL92 filter expression to a compiled one.
+
+    or         = and ( OR and )*
+    and        = equality ( AND equality )*
+    equality   = comparison ( "=" comparison | "<>" comparison | IS [ NOT ] NULL )*
+    comparison = unary ( ">" unary | ">=" unary | "<" unary | "<=" unary | [ NOT ] BETWEEN unary AND unary
+                       | [ NOT ] IN "(" text, … ")" | [ NOT ] ( CONTAINS | STARTSWITH | ENDSWITH ) text )*
+    unary      = "+" unary | "-" unary | NOT unary | literal | property | "(" or ")"
+
+java: NOT binds tighter than "=", and whatever follows a complete expression is ignored.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from operator import ge, gt, le, lt
+
+from pyromq.errors import BadExpression
+from pyromq.filtering import sql_eval as sql
+from pyromq.filtering.sql_lexer import Tokens
+
+_MAX_DEPTH = 100
+_MAX_EXPRESSION_CHARS = 64 * 1024
+_ORDERINGS: dict[str, sql.Operator] = {">": gt, ">=": ge, "<": lt, "<=": le}
+_TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": lambda text, part: part in text,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+_NEGATABLE = frozenset(("BETWEEN", "IN", *_TEXT_TESTS))
+
+
+class SqlFilter:
+    """A compiled expression."""
+
+    def __init__(self, expression: str, root: sql.Node) -> None:
+        self.expression = expression
+        self._evaluate = root.evaluate
+
+    def __repr__(self) -> str:
+        return f"<SqlFilter {self.expression!r}>"
+
+    def matches(self, properties: sql.Properties) -> bool:
+        try:
+            return self._evaluate(properties) is True
+        except sql.Unmatched:
+            return False
+
+
+def compile_sql(expression: str) -> SqlFilter:
+    """The filter of an expression, or `BadExpression` saying what is wrong with it."""
+    if len(expression) > _MAX_EXPRESSION_CHARS:
+        raise BadExpression(f"the expression is longer than {_MAX_EXPRESSION_CHARS} characters")
+    return _compile(expression)
+
+
+@lru_cache(maxsize=256)
+def _compile(expression: str) -> SqlFilter:
+    return SqlFilter(expression, sql.as_truth(_Parser(expression).disjunction(0)))
+
+
+class _Parser:
+    def __init__(self, expression: str) -> None:
+        self._tokens = Tokens(expression)
+
+    def disjunction(self, depth: int) -> sql.Node:
+        nodes = [self._conjunction(depth)]
+        while self._tokens.peek().kind == "OR":
+            self._tokens.take()
+            nodes.append(self._conjunction(depth))
+        return nodes[0] if len(nodes) == 1 else sql.some([sql.as_truth(node) for node in nodes])
+
+    def _conjunction(self, depth: int) -> sql.Node:
+        nodes = [self._equality(depth)]
+        while self._tokens.peek().kind == "AND":
+            self._tokens.take()
+            nodes.append(self._equality(depth))
+        return nodes[0] if len(nodes) == 1 else sql.every([sql.as_truth(node) for node in nodes])
+
+    def _equality(self, depth: int) -> sql.Node:
+        left = self._comparison(depth)
+        while (kind := self._tokens.peek().kind) in ("=", "<>", "IS"):
+            self._tokens.take()
+            if kind == "IS":
+                if self._tokens.take("NULL", "NOT").kind == "NULL":
+                    left = sql.is_null(left)
+                else:
+                    self._tokens.take("NULL")
+                    left = sql.is_not_null(left)
+            else:
+                same = sql.equal(left, self._comparison(depth))
+                left = same if kind == "=" else sql.not_(same)
+            _check_depth(left.depth)
+        return left
+
+    def _comparison(self, depth: int) -> sql.Node:
+        left = self._unary(depth)
+        while True:
+            kind = self._tokens.peek().kind
+            wanted = True
+            if kind == "NOT" and self._tokens.peek(1).kind in _NEGATABLE:
+                self._tokens.take()
+                kind = self._tokens.peek().kind
+                wanted = False
+            if kind in _ORDERINGS:
+                self._tokens.take()
+                left = sql.ordered(_ORDERINGS[kind], left, self._unary(depth))
+            elif kind in _TEXT_TESTS:
+                self._tokens.take()
+                left = sql.text_test(left, _TEXT_TESTS[kind], self._text(), wanted=wanted)
+            elif kind == "BETWEEN":
+                self._tokens.take()
+                low = self._unary(depth)
+                self._tokens.take("AND")
+                make = sql.between if wanted else sql.not_between
+                left = make(left, low, self._unary(depth))
+            elif kind == "IN":
+                self._tokens.take()
+                left = sql.in_(left, self._texts(), wanted=wanted)
+            else:
+                return left
+            _check_depth(left.depth)
+
+    def _unary(self, depth: int) -> sql.Node:
+        _check_depth(depth)
+        token = self._tokens.take()
+        match token.kind:
+            case "+":
+                return self._unary(depth + 1)
+            case "-":
+                return sql.negated(self._unary(depth + 1))
+            case "NOT":
+                return sql.not_(sql.as_truth(self._unary(depth + 1)))
+            case "(":
+                inner = self.disjunction(depth + 1)
+                self._tokens.take(")")
+                return inner
+            case "word":
+                return sql.property_(token.text)
+            case "string":
+                return sql.constant(_unquoted(token.text))
+            case "integer":
+                return sql.integer(token.text)
+            case "float":
+                return sql.floating(token.text)
+            case "TRUE" | "FALSE":
+                return sql.constant(token.kind == "TRUE")
+            case "NULL":
+                return sql.constant(None)
+        raise BadExpression(
+            f"expected a value but found {token.text!r}" if token.text else "the expression is incomplete"
+        )
+
+    def _text(self) -> str:
+        return _unquoted(self._tokens.take("string").text)
+
+    def _texts(self) -> list[str]:
+        self._tokens.take("(")
+        texts = [self._text()]
+        while self._tokens.take(",", ")").kind == ",":
+            texts.append(self._text())
+        return texts
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise BadExpression(f"the expression is nested more than {_MAX_DEPTH} deep")
