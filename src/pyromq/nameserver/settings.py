@@ -75,7 +75,7 @@ class NameServerSettings(Settings):
     # Being observed
     metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, nothing opens none.", check=_PORT)
     metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.")
-    log_dir: Path = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log.")
+    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log; nothing writes to the console only.")
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
     log_max_bytes: SizeBytes = setting(100 * _MILLION, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=_NOT_NEGATIVE)

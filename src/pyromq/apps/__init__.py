@@ -1,0 +1,1 @@
+"""Programs: the only place that knows of argv, signals and logging set-up."""

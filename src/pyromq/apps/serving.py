@@ -1,0 +1,61 @@
+"""Running a server until it is told to stop: the first signal ends it in good order, the second at once."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+log = logging.getLogger("pyromq.apps")
+
+
+class Server(Protocol):
+    async def start(self) -> None:
+        """Listen; raises if that is not possible."""
+        ...
+
+    async def run_until_stopped(self) -> None: ...
+
+    async def stop(self) -> None:
+        """Accept nothing more, finish what is in flight, close; `run_until_stopped` returns."""
+        ...
+
+
+def serve(server: Server, announce: Callable[[], None]) -> None:
+    """Run the server on a loop of its own; returns after it stopped in good order."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(server, announce))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not to be had on this platform; asyncio's own loop does
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(server: Server, announce: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop_asked = asyncio.Event()
+
+    def on_signal(received: signal.Signals) -> None:
+        if stop_asked.is_set():
+            log.warning("forced to stop signal=%s", received.name)
+            logging.shutdown()
+            os._exit(128 + received)
+        log.info("asked to stop signal=%s", received.name)
+        stop_asked.set()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, on_signal, each)
+    await server.start()
+    announce()
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(server.run_until_stopped(), name="server")
+        waiting = tasks.create_task(stop_asked.wait(), name="signal")
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        await server.stop()
+    log.info("stopped")

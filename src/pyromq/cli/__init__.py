@@ -1,0 +1,1 @@
+"""The command tree of `pyromq`: one file per noun, imported only when its command runs."""

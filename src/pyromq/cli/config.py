@@ -1,0 +1,37 @@
+"""`pyromq config`: the settings of each part, as a table, as the reference page or as an example file."""
+
+import click
+
+from pyromq.config.reference import example_file, markdown
+from pyromq.config.settings import Settings
+from pyromq.nameserver.settings import NameServerSettings
+
+PARTS: dict[str, type[Settings]] = {part.PART: part for part in (NameServerSettings,)}
+
+
+@click.command()
+@click.argument("part", type=click.Choice(sorted(PARTS)))
+@click.option("--markdown", "form", flag_value="markdown", help="Print the reference page.")
+@click.option(
+    "--example", "form", flag_value="example", help="Print a file with every setting commented out."
+)
+def config(part: str, form: str | None) -> None:
+    """List every setting of PART with its default and meaning."""
+    settings = PARTS[part]
+    if form == "markdown":
+        click.echo(markdown(settings), nl=False)
+    elif form == "example":
+        click.echo(example_file(settings), nl=False)
+    else:
+        _show_table(settings)
+
+
+def _show_table(part: type[Settings]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("key", "default", "meaning", title=f"Settings of {part.PART}")
+    for each in part.all_settings():
+        if each.has_effect:
+            table.add_row(each.key, each.default_text, each.sentence)
+    Console().print(table)

@@ -1,0 +1,42 @@
+"""A command group that imports a command when it is used, not when it is listed: help stays fast."""
+
+import importlib
+from dataclasses import dataclass
+
+import click
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command lives, and the one sentence that help shows for it."""
+
+    module: str
+    attribute: str
+    sentence: str
+
+    def load(self) -> click.Command:
+        command = getattr(importlib.import_module(self.module), self.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+class LazyGroup(click.Group):
+    def __init__(self, name: str, sentence: str, commands: dict[str, LazyCommand]) -> None:
+        super().__init__(
+            name,
+            help=sentence,
+            context_settings={"help_option_names": ["-h", "--help"]},
+            no_args_is_help=True,
+        )
+        self._lazy = commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        lazy = self._lazy.get(cmd_name)
+        return lazy.load() if lazy else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._lazy[name].sentence) for name in self.list_commands(ctx)])

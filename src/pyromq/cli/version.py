@@ -1,0 +1,13 @@
+"""`pyromq version`."""
+
+import platform
+
+import click
+
+
+@click.command()
+def version() -> None:
+    """Print the version of PyroMQ and of what it runs on."""
+    from pyromq import __version__
+
+    click.echo(f"pyromq {__version__} on Python {platform.python_version()}, {platform.system()}")

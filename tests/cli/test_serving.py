@@ -1,0 +1,71 @@
+"""Signals end a server: the first in good order, the second at once. Real processes, real signals."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+SERVER = """
+import asyncio, sys
+from pyromq.apps.serving import serve
+
+class Told:
+    def __init__(self, hangs):
+        self.stopped = asyncio.Event()
+        self.hangs = hangs
+    async def start(self):
+        tell("started")
+    async def run_until_stopped(self):
+        await self.stopped.wait()
+    async def stop(self):
+        tell("stopping")
+        if self.hangs:
+            await asyncio.Event().wait()
+        self.stopped.set()
+
+def tell(word):
+    print(word, flush=True)
+
+serve(Told(hangs=sys.argv[1] == "hangs"), lambda: tell("announced"))
+tell("returned")
+"""
+
+
+@contextmanager
+def server(behaviour: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER, behaviour], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_stops_in_good_order(received: signal.Signals) -> None:
+    with server("obeys") as process:
+        assert [next_line(process), next_line(process)] == ["started", "announced"]
+        process.send_signal(received)
+        output, errors = process.communicate(timeout=30)
+        assert output.splitlines() == ["stopping", "returned"]
+        assert process.returncode == 0, errors
+
+
+def test_the_second_signal_ends_a_server_that_hangs_while_stopping() -> None:
+    with server("hangs") as process:
+        assert [next_line(process), next_line(process)] == ["started", "announced"]
+        process.send_signal(signal.SIGTERM)
+        assert next_line(process) == "stopping"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 128 + signal.SIGINT
