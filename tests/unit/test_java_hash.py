@@ -51,3 +51,9 @@ def test_hash_follows_the_definition_for_every_width_and_length(text: str) -> No
 @pytest.mark.parametrize(("tag", "code"), [(None, 0), ("", 0), ("TagA", 2598919), ("中文", 646394)])
 def test_tag_code_is_the_hash_and_zero_for_no_tag(tag: str | None, code: int) -> None:
     assert tag_code(tag) == code
+
+
+@pytest.mark.parametrize("head", ["", "TopicTest#", "中文😀", "y" * 300])
+@pytest.mark.parametrize("tail", ["", "k", "中文", "x" * 600])
+def test_hashing_goes_on_from_the_hash_of_the_head(head: str, tail: str) -> None:
+    assert java_string_hash(tail, java_string_hash(head)) == java_string_hash(head + tail)

@@ -190,18 +190,19 @@ def decode_properties(properties: str | bytes) -> dict[str, str]:
 def get_property(properties: str | bytes, name: str) -> str | None:
     """What `decode_properties(properties).get(name)` says, without building the dict."""
     if isinstance(properties, str):
-        return _probe(properties, *_text_needles(name), PAIR_SEPARATOR)
-    value = _probe(properties, *_byte_needles(name), b"\x02")
-    return None if value is None else value.decode("utf-8", "replace")
+        inner, leading = _text_needles(name)
+        return _probe(properties, inner, leading, PAIR_SEPARATOR)
+    inner_bytes, leading_bytes = _byte_needles(name)
+    value = _probe(properties, inner_bytes, leading_bytes, b"\x02")
+    return None if value is None else str(value, "utf-8", "replace")
 
 
 def _probe(properties: AnyStr, inner: AnyStr, leading: AnyStr, separator: AnyStr) -> AnyStr | None:
-    end = len(properties)
+    found = properties.rfind(inner)
     while True:
-        found = properties.rfind(inner, 0, end)
         if found >= 0:
             start = found + len(inner)
-        elif properties.startswith(leading, 0, end):
+        elif properties.startswith(leading):
             start = len(leading)
         else:
             return None
@@ -211,7 +212,8 @@ def _probe(properties: AnyStr, inner: AnyStr, leading: AnyStr, separator: AnyStr
             return value
         if found < 0:
             return None
-        end = found  # an empty value does not count, so an earlier pair of that name still does
+        # an empty value does not count, so an earlier pair of that name still does
+        found = properties.rfind(inner, 0, found)
 
 
 @lru_cache(maxsize=256)

@@ -350,6 +350,22 @@ def pack_blank_into(buffer: WriteBuffer, position: int, size: int) -> None:
 
 def decode_record(buffer: ReadBuffer, offset: int = 0, *, check_crc: bool = True) -> StoredMessage:
     """The message whose record starts at `offset`."""
+    return _decode(buffer, offset, check_crc)[0]
+
+
+def decode_records(buffer: ReadBuffer, *, check_crc: bool = False) -> list[StoredMessage]:
+    """The messages of a pull answer, one record after the other up to the end of `buffer`."""
+    # java: readers of answers do not check CRCs, and a proxy that unpacked a body sends the packed body's CRC
+    messages = []
+    position, end = 0, len(buffer)
+    while position < end:
+        message, position = _decode(buffer, position, check_crc)
+        messages.append(message)
+    return messages
+
+
+def _decode(buffer: ReadBuffer, offset: int, check_crc: bool) -> tuple[StoredMessage, int]:
+    """A message and the position behind its record."""
     try:
         (
             size,
@@ -397,7 +413,7 @@ def decode_record(buffer: ReadBuffer, offset: int = 0, *, check_crc: bool = True
         topic = str(buffer[topic_start:topic_end], "utf-8")
     except UnicodeDecodeError as error:
         raise _broken(offset, f"topic is not UTF-8: {error.reason}") from None
-    return StoredMessage(
+    message = StoredMessage(
         topic,
         body,
         bytes(buffer[topic_end + 2 : properties_end]),
@@ -415,17 +431,7 @@ def decode_record(buffer: ReadBuffer, offset: int = 0, *, check_crc: bool = True
         stored_crc,
         magic,
     )
-
-
-def decode_records(buffer: ReadBuffer, *, check_crc: bool = False) -> list[StoredMessage]:
-    """The messages of a pull answer, one record after the other up to the end of `buffer`."""
-    # java: readers of answers do not check CRCs, and a proxy that unpacked a body sends the packed body's CRC
-    messages = []
-    position, end = 0, len(buffer)
-    while position < end:
-        messages.append(decode_record(buffer, position, check_crc=check_crc))
-        position += peek_size(buffer, position)
-    return messages
+    return message, properties_end
 
 
 def scan_record(buffer: ReadBuffer, offset: int = 0, end: int | None = None) -> RecordOutline | None:
