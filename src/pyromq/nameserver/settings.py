@@ -21,7 +21,7 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 _PORT = between(0, 65535)
 _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
-_MILLION = 1024 * 1024
+_MIB = 1024 * 1024
 
 
 # fmt: off
@@ -41,12 +41,16 @@ class NameServerSettings(Settings):
     serialize_type: SerializeType = setting("JSON", "The header form of requests this server starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
 
     # Limits
-    max_frame_bytes: SizeBytes = setting(16 * _MILLION, "The largest frame that is read; a longer one closes the connection.", check=_POSITIVE)
+    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The largest frame that is read; a longer one closes the connection.", check=_POSITIVE)
     max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=_NOT_NEGATIVE)
-    max_in_flight_per_connection: int = setting(1024, "Unanswered requests of one connection before its socket is no longer read.", check=_POSITIVE)
-    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MILLION, "Bytes of unanswered requests of one connection before its socket is no longer read.", check=_POSITIVE)
-    max_in_flight_total: int = setting(65536, "Unanswered requests of all connections before new ones are answered with SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_bytes_total: SizeBytes = setting(512 * _MILLION, "Bytes of unanswered requests of all connections before new ones are answered with SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_per_connection: int = setting(1024, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Bytes of waiting requests of one connection; beyond it they are answered SYSTEM_BUSY and the socket is not read.", check=_POSITIVE)
+    max_in_flight_total: int = setting(65536, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Bytes of waiting requests of all connections; beyond it they are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Bytes of frames that have not arrived completely; beyond it the largest is given up with its connection.", check=_POSITIVE)
+    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A peer that leaves more than this unread is hung up on.", check=_POSITIVE)
+    write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=_NOT_NEGATIVE)
+    handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=_POSITIVE)
 
     # Routes and brokers
     broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", check=_POSITIVE)
@@ -77,7 +81,7 @@ class NameServerSettings(Settings):
     metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.")
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log; nothing writes to the console only.")
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MILLION, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=_NOT_NEGATIVE)
 
     # TLS
@@ -104,7 +108,6 @@ class NameServerSettings(Settings):
     server_selector_threads: int = setting(3, "Netty selector threads.", check=_POSITIVE, has_effect=False)
     server_oneway_semaphore_value: int = setting(256, "Oneway requests started at the same time.", check=_POSITIVE, has_effect=False)
     server_async_semaphore_value: int = setting(64, "Calls started at the same time.", check=_POSITIVE, has_effect=False)
-    write_buffer_high_water_mark: SizeBytes = setting(0, "Netty write buffer, upper mark.", check=_NOT_NEGATIVE, has_effect=False)
     write_buffer_low_water_mark: SizeBytes = setting(0, "Netty write buffer, lower mark.", check=_NOT_NEGATIVE, has_effect=False)
     server_netty_worker_group_enable: bool = setting(True, "A Netty thread group of its own for workers.", has_effect=False)
     server_pooled_byte_buf_allocator_enable: bool = setting(True, "Netty buffer pooling.", has_effect=False)
