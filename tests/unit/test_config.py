@@ -149,7 +149,7 @@ def test_an_unknown_key_is_a_notice_with_the_nearest_known_name() -> None:
     first, second = loaded.notices
     assert isinstance(first, UnknownKey)
     assert (first.key, first.nearest) == ("volumebyte", "volumeBytes")
-    assert str(first) == "unknown setting volumebyte in kettle.conf; did you mean volumeBytes?"
+    assert str(first) == "unknown setting volumebyte from kettle.conf; did you mean volumeBytes?"
     assert isinstance(second, UnknownKey)
     assert (second.key, second.nearest) == ("zzz", None)
 
@@ -159,7 +159,7 @@ def test_an_unknown_variable_with_our_prefix_is_a_notice() -> None:
         KettleSettings, environment_layers(KettleSettings, {"PYROMQ_KETTLE_PROT": "1", "OTHER": "2"})
     )
     assert [str(notice) for notice in loaded.notices] == [
-        "unknown setting PYROMQ_KETTLE_PROT in the environment; did you mean PYROMQ_KETTLE_PORT?"
+        "unknown setting PYROMQ_KETTLE_PROT from the environment; did you mean PYROMQ_KETTLE_PORT?"
     ]
 
 

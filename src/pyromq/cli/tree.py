@@ -2,8 +2,11 @@
 
 import importlib
 from dataclasses import dataclass
+from typing import Any
 
 import click
+
+from pyromq.errors import PyroError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         lazy = self._lazy.get(cmd_name)
         return lazy.load() if lazy else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PyroError as error:
+            raise click.ClickException(str(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -203,7 +203,7 @@ def unknown_key(part: type[Settings], key: str, source: str = "") -> UnknownKey:
     nearest = by_lower[close[0]] if close else None
     sentence = f"unknown setting {key}"
     if source:
-        sentence += f" in {source}"
+        sentence += f" from {source}"
     if nearest:
         sentence += f"; did you mean {nearest}?"
     return UnknownKey(sentence, key, nearest)
