@@ -1,0 +1,35 @@
+"""Users and what they may do."""
+
+from pyromq.protocol.bodies.body import Body
+
+
+class UserInfo(Body):
+    """A user: `Super` or `Normal`, `enable` or `disable`."""
+
+    password: str | None = None
+    user_status: str | None = None
+    user_type: str | None = None
+    username: str | None = None
+
+
+class PolicyEntryInfo(Body):
+    """`Allow` or `Deny` for actions on one resource, from some addresses."""
+
+    actions: list[str] | None = None
+    decision: str | None = None
+    resource: str | None = None
+    source_ips: list[str] | None = None
+
+
+class PolicyInfo(Body):
+    """A `Custom` or `Default` policy."""
+
+    entries: list[PolicyEntryInfo] | None = None
+    policy_type: str | None = None
+
+
+class AclInfo(Body):
+    """The policies of one subject, which is written `User:name`."""
+
+    policies: list[PolicyInfo] | None = None
+    subject: str | None = None

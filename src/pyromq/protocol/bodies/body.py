@@ -1,0 +1,31 @@
+"""What every body has in common: keyword fields, camelCase on the wire, no cycles.
+
+Fields are declared in the order of their names on the wire, because that is the order in which Java writes
+them; a body declared in another order is still written in Java's, only slower.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, dataclass_transform
+
+import msgspec
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _KeywordOnly(msgspec.StructMeta):
+    """Makes every body keyword-only: the order of its fields belongs to the wire, not to the caller."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any
+    ) -> "_KeywordOnly":
+        config.setdefault("kw_only", True)
+        return super().__new__(mcls, name, bases, namespace, **config)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
+class Body(msgspec.Struct, metaclass=_KeywordOnly, rename="camel", gc=False):
+    """The parent of every JSON object that travels as a body, in a body, or in one of the broker's files."""
+
+    wire_aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names under which a field may arrive, each with the name under which we write it."""

@@ -1,0 +1,17 @@
+"""Tables of text by text."""
+
+# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
+
+from pyromq.protocol.bodies.body import Body
+
+
+class KVTable(Body):
+    """Keys and values: a namespace of the name server, or what a broker says about itself."""
+
+    table: dict[str, str] = {}
+
+
+class KVConfigSerializeWrapper(Body):
+    """Every namespace of a name server, as in its `kvConfig.json`."""
+
+    config_table: dict[str, dict[str, str]] = {}

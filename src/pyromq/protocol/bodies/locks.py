@@ -1,0 +1,32 @@
+"""Locks on queues that are consumed in order."""
+
+# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
+
+from msgspec import field
+
+from pyromq.protocol.bodies.body import Body
+from pyromq.protocol.bodies.queues import MessageQueue
+
+
+class LockBatchRequestBody(Body):
+    """Queues a client wants to hold."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: set[MessageQueue] = set()
+    only_this_broker: bool = False
+
+
+class LockBatchResponseBody(Body):
+    """Queues the client now holds."""
+
+    lock_ok_mq_set: set[MessageQueue] = field(name="lockOKMQSet", default_factory=set)
+
+
+class UnlockBatchRequestBody(Body):
+    """Queues a client gives up."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: set[MessageQueue] = set()
+    only_this_broker: bool = False

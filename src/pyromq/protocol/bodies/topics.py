@@ -1,0 +1,38 @@
+"""Topics as brokers configure them."""
+
+# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
+
+from enum import StrEnum
+
+from pyromq.protocol.bodies.body import Body, Int32
+
+
+class TopicFilterType(StrEnum):
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
+class TopicConfig(Body):
+    """One topic on one broker."""
+
+    attributes: dict[str, str] = {}
+    order: bool = False
+    perm: Int32 = 6
+    read_queue_nums: Int32 = 16
+    topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
+    topic_name: str
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
+
+
+class CreateTopicListRequestBody(Body):
+    """Topics to create or change in one request."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
+class TopicList(Body):
+    """Names of topics; from a name server also the address of one broker."""
+
+    broker_addr: str | None = None
+    topic_list: list[str] = []

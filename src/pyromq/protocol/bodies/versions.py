@@ -1,0 +1,16 @@
+"""A data version changes whenever the table it stands beside changes."""
+
+import msgspec
+
+from pyromq.protocol.bodies.body import Int64
+
+
+class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Two tables are the same when all three numbers are."""
+
+    counter: Int64 = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
+
+    def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
+        return DataVersion(counter=self.counter + 1, state_version=state_version, timestamp=now_ms)
