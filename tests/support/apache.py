@@ -485,7 +485,9 @@ class ApacheClient(JavaProcess):
     def send(
         self, name_server: str, messages: Iterable[Mapping[str, Any]], group: str = "peer_producer"
     ) -> list[dict[str, Any]]:
-        """Send messages: topic and body; if wanted tags, keys, flag, delay, wait, batch, queue, properties."""
+        """Send messages: topic, body and, if wanted, tags, keys, flag, delay, wait, batch, queue,
+        properties.
+        """
         words: list[str] = []
         for message in messages:
             words.append("message")
