@@ -1,0 +1,1 @@
+"""Sockets and the event loop: typed requests and answers over shared, duplex connections."""

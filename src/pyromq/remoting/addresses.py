@@ -1,0 +1,42 @@
+"""Addresses as text: `ip:port`, IPv6 in brackets."""
+
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+from pyromq.errors import ConnectFailed
+
+
+def format_address(host: str, port: int) -> str:
+    """The text of an address; IPv4 in IPv6's clothes is written as IPv4."""
+    if ":" not in host:
+        return f"{host}:{port}"
+    plain = IPv6Address(host.partition("%")[0])
+    if plain.ipv4_mapped is not None:
+        return f"{plain.ipv4_mapped}:{port}"
+    return f"[{host}]:{port}"
+
+
+def format_socket_address(name: Any) -> str:
+    """The text of what the socket module calls an address; of anything but TCP, what it is."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return format_address(name[0], name[1])
+    return str(name or "unknown")
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    host, separator, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        valid = _is_ipv6(host)
+    else:
+        valid = bool(host) and ":" not in host
+    if not (separator and valid and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ConnectFailed(f"{address!r} is no address; expected host:port or [IPv6]:port")
+    return host, int(port)
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).version == 6
+    except ValueError:
+        return False

@@ -1,0 +1,131 @@
+"""Which method answers which request: one table, built from the marks that `@handles` leaves.
+
+A plain method answers at once and runs where the request was read. A method that may have to wait is an
+`async def`, which costs a task, or says `may_wait` and returns a future when it really has to.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Mapping
+from inspect import getmembers_static, iscoroutinefunction
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from pyromq.errors import LocalProtocolError
+from pyromq.protocol.catalogue import (
+    CATALOGUE,
+    Answer,
+    Declaration,
+    Peer,
+    RawAnswer,
+    Request,
+    declaration_of,
+)
+from pyromq.protocol.frame import Frame
+
+if TYPE_CHECKING:
+    from pyromq.remoting.connection import Connection
+
+Reply: TypeAlias = Answer | RawAnswer | None
+"""What a handler gives; None is the bare SUCCESS."""
+
+
+class Caller(msgspec.Struct, gc=False, eq=False):
+    """Who sent a request: the connection it came on, and the frame it came in."""
+
+    connection: "Connection"
+    frame: Frame
+
+    @property
+    def address(self) -> str:
+        return self.connection.peer_address
+
+    @property
+    def version(self) -> int:
+        return self.frame.version
+
+    @property
+    def language(self) -> int:
+        return self.frame.language
+
+
+Handler: TypeAlias = Callable[[Any, Caller], Any]
+
+R = TypeVar("R", bound=Request[Any])
+S = TypeVar("S")
+T = TypeVar("T", bound="Reply | Future[Any] | Coroutine[Any, Any, Reply]")
+
+_MARK = "_handles_requests"
+
+
+def handles(
+    request_type: type[R], *, may_wait: bool = False
+) -> Callable[[Callable[[S, R, Caller], T]], Callable[[S, R, Caller], T]]:
+    """Mark the method that answers a request.
+
+    `may_wait`: the method is a plain `def` that sometimes returns a future of its answer.
+    """
+
+    def mark(method: Callable[[S, R, Caller], T]) -> Callable[[S, R, Caller], T]:
+        setattr(method, _MARK, (declaration_of(request_type), may_wait))
+        return method
+
+    return mark
+
+
+class Route:
+    """One line of the table."""
+
+    __slots__ = ("declaration", "handler", "is_async", "may_wait")
+
+    def __init__(
+        self, declaration: Declaration, handler: Callable[[Any, Caller], Any], may_wait: bool
+    ) -> None:
+        self.declaration = declaration
+        self.handler = handler
+        self.is_async = iscoroutinefunction(handler)
+        self.may_wait = may_wait or self.is_async
+
+    def __repr__(self) -> str:
+        kind = "async" if self.is_async else "may wait" if self.may_wait else "inline"
+        return f"<Route {self.declaration.name} code={self.declaration.code} {kind}>"
+
+
+_NOTHING: Mapping[int, str] = MappingProxyType({})
+
+
+class Routes:
+    """The table of one server: every marked method of its services, by request code.
+
+    `unserved` says, code by code, why a request addressed to this server is not answered.
+    """
+
+    def __init__(self, *services: object, serving: Peer, unserved: Mapping[int, str] = _NOTHING) -> None:
+        self.by_code: dict[int, Route] = {}
+        self.serving = serving
+        self.unserved = dict(unserved)
+        for service in services:
+            for name, member in getmembers_static(type(service)):
+                if (mark := getattr(member, _MARK, None)) is not None:
+                    self._add(mark[0], getattr(service, name), mark[1])
+
+    def __repr__(self) -> str:
+        return f"<Routes of {self.serving} handled={len(self.by_code)} unserved={len(self.unserved)}>"
+
+    def _add(self, declaration: Declaration, handler: Handler, may_wait: bool) -> None:
+        if not declaration.to & self.serving:
+            raise LocalProtocolError(f"{declaration} is not addressed to {self.serving}")
+        if declaration.code in self.by_code:
+            raise LocalProtocolError(f"{declaration} is handled twice")
+        if declaration.code in self.unserved:
+            raise LocalProtocolError(f"{declaration} is handled and said to be unserved")
+        self.by_code[declaration.code] = Route(declaration, handler, may_wait)
+
+    def missing(self) -> list[Declaration]:
+        """What the catalogue addresses to this server and nobody handles or declines."""
+        return [
+            declaration
+            for code, declaration in sorted(CATALOGUE.items())
+            if declaration.to & self.serving and code not in self.by_code and code not in self.unserved
+        ]

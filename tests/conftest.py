@@ -1,0 +1,60 @@
+"""What holds for every test: the loop it runs on, no ERROR log it did not expect, no task left behind."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from tests.support.loop import EVERY_LOOP, FASTEST_LOOP
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Whatever touches sockets itself runs on every loop we support; all else on the fastest one."""
+    return EVERY_LOOP if item.path.name.startswith("test_remoting_") else FASTEST_LOOP
+
+
+class ErrorLogs(logging.Handler):
+    """Collects ERROR logs. A test that provokes some says so with `expect`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def expect(self, text: str) -> None:
+        """Exactly one ERROR with this text was logged; it is no longer unexpected."""
+        found = [record for record in self.records if text in record.getMessage()]
+        assert len(found) == 1, f"expected one ERROR log with {text!r}, got {len(found)}: {self.messages}"
+        self.records.remove(found[0])
+
+    @property
+    def messages(self) -> list[str]:
+        return [record.getMessage() for record in self.records]
+
+
+@pytest.fixture(autouse=True)
+def error_logs() -> Iterator[ErrorLogs]:
+    logs = ErrorLogs()
+    logging.getLogger().addHandler(logs)
+    yield logs
+    logging.getLogger().removeHandler(logs)
+    assert not logs.records, f"unexpected ERROR logs: {logs.messages}"
+
+
+@pytest.fixture
+async def _no_leaked_tasks() -> AsyncIterator[None]:
+    before = asyncio.all_tasks()
+    yield
+    leaked = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert not leaked, f"tasks left behind: {leaked}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
+            # First, so that it is torn down last.
+            item.fixturenames.insert(0, "_no_leaked_tasks")

@@ -1,0 +1,13 @@
+"""The event loops that tests run on: uvloop where it installs, and asyncio's own."""
+
+import asyncio
+from collections.abc import Callable
+
+try:
+    import uvloop
+except ImportError:  # not on Windows, not on PyPy
+    FASTEST_LOOP: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+    EVERY_LOOP = FASTEST_LOOP
+else:
+    FASTEST_LOOP = {"uvloop": uvloop.new_event_loop}
+    EVERY_LOOP = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
