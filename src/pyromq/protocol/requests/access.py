@@ -1,0 +1,142 @@
+"""Who may do what: users and access lists, and the single access file of 4.x."""
+
+from pyromq.protocol.bodies.access import AclInfo, UserInfo
+from pyromq.protocol.catalogue import BROKER, Answer, Request, request
+
+
+@request(3001, to=BROKER)
+class CreateUser(Request[Answer]):
+    """Create a user."""
+
+    username: str | None = None
+    body: UserInfo
+
+
+@request(3002, to=BROKER)
+class UpdateUser(Request[Answer]):
+    """Change a user's password, type or status."""
+
+    username: str | None = None
+    body: UserInfo
+
+
+@request(3003, to=BROKER)
+class DeleteUser(Request[Answer]):
+    """Delete a user."""
+
+    username: str | None = None
+
+
+class GetUserAnswer(Answer):
+    # Absent if there is no such user.
+    body: UserInfo | None = None
+
+
+@request(3004, to=BROKER)
+class GetUser(Request[GetUserAnswer]):
+    """Read one user."""
+
+    username: str | None = None
+
+
+class ListUsersAnswer(Answer):
+    body: list[UserInfo] | None = None
+
+
+@request(3005, to=BROKER)
+class ListUsers(Request[ListUsersAnswer]):
+    """List the users whose name contains a text."""
+
+    filter: str | None = None
+
+
+@request(3006, to=BROKER)
+class CreateAcl(Request[Answer]):
+    """Give a subject its access list."""
+
+    subject: str | None = None
+    body: AclInfo
+
+
+@request(3007, to=BROKER)
+class UpdateAcl(Request[Answer]):
+    """Change the access list of a subject."""
+
+    subject: str | None = None
+    body: AclInfo
+
+
+@request(3008, to=BROKER)
+class DeleteAcl(Request[Answer]):
+    """Delete the access list of a subject, or one resource of it."""
+
+    subject: str | None = None
+    policy_type: str | None = None
+    resource: str | None = None
+
+
+class GetAclAnswer(Answer):
+    # Absent if the subject has no access list.
+    body: AclInfo | None = None
+
+
+@request(3009, to=BROKER)
+class GetAcl(Request[GetAclAnswer]):
+    """Read the access list of a subject."""
+
+    subject: str | None = None
+
+
+class ListAclsAnswer(Answer):
+    body: list[AclInfo] | None = None
+
+
+@request(3010, to=BROKER)
+class ListAcls(Request[ListAclsAnswer]):
+    """List the access lists that match a subject and a resource."""
+
+    subject_filter: str | None = None
+    resource_filter: str | None = None
+
+
+@request(50, to=BROKER)
+class PutAccessConfig(Request[Answer]):
+    """Create or change an account in the access file of 4.x."""
+
+    access_key: str
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None
+    group_perms: str | None = None
+
+
+@request(51, to=BROKER)
+class DeleteAccessConfig(Request[Answer]):
+    """Delete an account from the access file of 4.x."""
+
+    access_key: str
+
+
+class GetAccessConfigVersionAnswer(Answer):
+    version: str
+    all_acl_file_version: str | None = None
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+
+
+@request(52, to=BROKER)
+class GetAccessConfigVersion(Request[GetAccessConfigVersionAnswer]):
+    """Read which version of the access file of 4.x a broker has loaded."""
+
+
+@request(53, to=BROKER)
+class UpdateTrustedAddresses(Request[Answer]):
+    """Change the addresses that need no account in the access file of 4.x."""
+
+    global_white_addrs: str
+    # java: mandatory since 4.9.3, unknown before
+    acl_file_full_path: str | None = None

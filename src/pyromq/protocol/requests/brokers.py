@@ -1,0 +1,127 @@
+"""How a name server learns which brokers there are, and what it tells them about each other."""
+
+from pyromq.protocol.bodies.brokers import GetBrokerMemberGroupResponseBody
+from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.catalogue import (
+    BROKER,
+    CONTROLLER,
+    NAMESERVER,
+    Answer,
+    Int32,
+    Int64,
+    Request,
+    request,
+    wire,
+)
+
+
+class RegisterBrokerAnswer(Answer):
+    # Filled for replicas whose master is alive.
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+    body: KVTable | None = None
+
+
+@request(103, to=NAMESERVER)
+class RegisterBroker(Request[RegisterBrokerAnswer]):
+    """Announce a broker with all its topics; repeated before the name server's patience ends."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: Int64
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    zone_name: str | None = wire(name="__ZONE_NAME", default=None)
+    # How it is written depends on `compressed` and on the sender's version: see bodies/registration.
+    body: bytes = b""
+
+
+@request(104, to=NAMESERVER)
+class UnregisterBroker(Request[Answer]):
+    """Take a broker and its topics out of all routes."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class WipeWritePermissionAnswer(Answer):
+    wipe_topic_count: Int32
+
+
+@request(205, to=NAMESERVER)
+class WipeWritePermission(Request[WipeWritePermissionAnswer]):
+    """Make all queues of a broker read-only in all routes."""
+
+    broker_name: str
+
+
+class AddWritePermissionAnswer(Answer):
+    add_topic_count: Int32
+
+
+@request(327, to=NAMESERVER)
+class AddWritePermission(Request[AddWritePermissionAnswer]):
+    """Make all queues of a broker writable again in all routes."""
+
+    broker_name: str
+
+
+class QueryDataVersionAnswer(Answer):
+    changed: bool
+    body: DataVersion | None = None
+
+
+@request(322, to=NAMESERVER)
+class QueryDataVersion(Request[QueryDataVersionAnswer]):
+    """Ask whether the name server's copy of a broker's topics is out of date; also keeps the broker alive."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+    body: DataVersion
+
+
+class GetBrokerMemberGroupAnswer(Answer):
+    body: GetBrokerMemberGroupResponseBody
+
+
+@request(901, to=NAMESERVER)
+class GetBrokerMemberGroup(Request[GetBrokerMemberGroupAnswer]):
+    """List the master and the replicas that share a broker name."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@request(904, to=NAMESERVER | CONTROLLER, oneway=True)
+class SendBrokerHeartbeat(Request[Answer]):
+    """Say that a broker is alive, between two registrations."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Int64 | None = None
+    epoch: Int32 | None = None
+    max_offset: Int64 | None = None
+    confirm_offset: Int64 | None = None
+    heartbeat_timeout_millis: Int64 | None = wire(name="heartbeatTimeoutMills", default=None)  # java: sic
+    election_priority: Int32 | None = None
+
+
+@request(905, to=BROKER, oneway=True)
+class NotifyMinBrokerIdChange(Request[Answer]):
+    """Tell the members of a broker group which of them now has the lowest id."""
+
+    min_broker_id: Int64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None

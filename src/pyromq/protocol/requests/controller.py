@@ -1,0 +1,151 @@
+"""The controller decides which broker of a group is the master; brokers and operators ask it."""
+
+from pyromq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
+from pyromq.protocol.catalogue import BROKER, CONTROLLER, Answer, Int32, Int64, Request, request
+from pyromq.protocol.codes import ResponseCode
+
+
+class AlterSyncStateSetAnswer(Answer):
+    new_sync_state_set_epoch: Int32 = 0
+    body: SyncStateSet | None = None
+
+
+@request(1001, to=CONTROLLER)
+class AlterSyncStateSet(Request[AlterSyncStateSetAnswer]):
+    """Tell the controller which replicas keep up with their master."""
+
+    broker_name: str | None = None
+    master_broker_id: Int64 | None = None
+    master_epoch: Int32 | None = None
+    invoke_time: Int64 | None = None
+    body: SyncStateSet
+
+
+class ElectMasterAnswer(Answer):
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+    body: ElectMasterResponseBody | None = None
+
+
+# A master that is still alive stays master, and the answer says who it is.
+@request(1002, to=CONTROLLER, accepts=(ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST))
+class ElectMaster(Request[ElectMasterAnswer]):
+    """Have the controller choose a master, or make one broker the master."""
+
+    cluster_name: str = ""
+    broker_name: str = ""
+    broker_id: Int64 = -1
+    designate_elect: bool = False
+    invoke_time: Int64 | None = None
+
+
+class RegisterBrokerAtControllerAnswer(Answer):
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+    body: SyncStateSet | None = None
+
+
+@request(1003, to=CONTROLLER)
+class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
+    """Announce the address of a broker and learn who its master is."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_id: Int64 | None = None
+    broker_address: str | None = None
+    invoke_time: Int64 | None = None
+
+
+class GetReplicaInfoAnswer(Answer):
+    master_broker_id: Int64 | None = None
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    body: SyncStateSet
+
+
+@request(1004, to=CONTROLLER)
+class GetReplicaInfo(Request[GetReplicaInfoAnswer]):
+    """Read who is the master of a group and which replicas keep up."""
+
+    broker_name: str | None = None
+
+
+class GetControllerMetadataAnswer(Answer):
+    group: str | None = None
+    controller_leader_id: str | None = None
+    controller_leader_address: str | None = None
+    is_leader: bool = False
+    peers: str | None = None
+
+
+@request(1005, to=CONTROLLER)
+class GetControllerMetadata(Request[GetControllerMetadataAnswer]):
+    """Ask which controller leads the others."""
+
+
+class GetSyncStateDataAnswer(Answer):
+    body: BrokerReplicasInfo
+
+
+@request(1006, to=CONTROLLER)
+class GetSyncStateData(Request[GetSyncStateDataAnswer]):
+    """Read for several broker groups which replicas keep up."""
+
+    body: list[str]
+
+
+@request(1008, to=BROKER)
+class NotifyBrokerRoleChanged(Request[Answer]):
+    """Tell a broker who is the master now."""
+
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+    master_broker_id: Int64 | None = None
+    body: SyncStateSet
+
+
+@request(1011, to=CONTROLLER)
+class CleanBrokerData(Request[Answer]):
+    """Have the controller forget brokers of a group."""
+
+    cluster_name: str | None = None
+    broker_name: str
+    broker_controller_ids_to_clean: str | None = None
+    is_clean_living_broker: bool = False
+    invoke_time: Int64 | None = None
+
+
+class GetNextBrokerIdAnswer(Answer):
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    next_broker_id: Int64 | None = None
+
+
+@request(1012, to=CONTROLLER)
+class GetNextBrokerId(Request[GetNextBrokerIdAnswer]):
+    """Ask which id the next broker of a group may have."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+class ApplyBrokerIdAnswer(Answer):
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+@request(1013, to=CONTROLLER)
+class ApplyBrokerId(Request[ApplyBrokerIdAnswer]):
+    """Claim an id for a broker, with a text that tells its claims from those of others."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    applied_broker_id: Int64 | None = None
+    register_check_code: str | None = None

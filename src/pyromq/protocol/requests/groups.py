@@ -1,0 +1,104 @@
+"""Consumer groups of one broker: their settings and what they read."""
+
+from pyromq.protocol.bodies.groups import (
+    GroupForbidden,
+    GroupList,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+)
+from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
+from pyromq.protocol.catalogue import BROKER, Answer, Int32, Request, RoutedRequest, TopicRequest, request
+from pyromq.protocol.requests.routes import TopicListAnswer
+
+
+@request(200, to=BROKER)
+class CreateOrUpdateGroup(Request[Answer]):
+    """Create a consumer group or change its settings."""
+
+    body: SubscriptionGroupConfig
+
+
+@request(225, to=BROKER)
+class CreateOrUpdateGroups(Request[Answer]):
+    """Create several consumer groups or change their settings."""
+
+    body: SubscriptionGroupList
+
+
+class GetAllGroupConfigsAnswer(Answer):
+    # Absent where the broker knows no pages.
+    total_group_num: Int32 | None = None
+    body: SubscriptionGroupWrapper
+
+
+@request(201, to=BROKER)
+class GetAllGroupConfigs(Request[GetAllGroupConfigsAnswer]):
+    """Read the settings of all groups of a broker, or one page of them."""
+
+    # java: mandatory there, but releases before 5.3 send no fields at all
+    group_seq: Int32 | None = None
+    data_version: str | None = None
+    max_group_num: Int32 | None = None
+
+
+class GetGroupConfigAnswer(Answer):
+    body: SubscriptionGroupConfig
+
+
+@request(352, to=BROKER)
+class GetGroupConfig(RoutedRequest[GetGroupConfigAnswer]):
+    """Read the settings of one group."""
+
+    group: str
+
+
+@request(207, to=BROKER)
+class DeleteGroup(RoutedRequest[Answer]):
+    """Delete a group and, if wished, its offsets."""
+
+    group_name: str
+    clean_offset: bool = False
+
+
+class UpdateGroupForbiddenAnswer(Answer):
+    body: GroupForbidden
+
+
+@request(353, to=BROKER)
+class UpdateGroupForbidden(TopicRequest[UpdateGroupForbiddenAnswer]):
+    """Forbid or allow a group to read a topic; answers what holds now."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+class GetGroupsOfTopicAnswer(Answer):
+    body: GroupList
+
+
+@request(300, to=BROKER)
+class GetGroupsOfTopic(TopicRequest[GetGroupsOfTopicAnswer]):
+    """List the groups that read a topic."""
+
+    topic: str
+
+
+@request(343, to=BROKER)
+class GetTopicsOfGroup(RoutedRequest[TopicListAnswer]):
+    """List the topics that a group reads."""
+
+    group: str
+
+
+class GetSubscriptionOfGroupAnswer(Answer):
+    body: QuerySubscriptionResponseBody
+
+
+@request(345, to=BROKER)
+class GetSubscriptionOfGroup(TopicRequest[GetSubscriptionOfGroupAnswer]):
+    """Read how a group filters a topic."""
+
+    group: str
+    topic: str | None = None

@@ -1,0 +1,152 @@
+"""Looking into a running broker, and through it into its consumers."""
+
+from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.bodies.offsets import GetConsumerStatusBody
+from pyromq.protocol.bodies.statistics import (
+    BrokerStatsData,
+    ConsumeStats,
+    ConsumeStatsList,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    TopicStatsTable,
+)
+from pyromq.protocol.catalogue import (
+    BROKER,
+    CLIENT,
+    Answer,
+    Int32,
+    Int64,
+    Request,
+    RoutedRequest,
+    TopicRequest,
+    request,
+)
+
+
+class GetBrokerRuntimeInfoAnswer(Answer):
+    body: KVTable
+
+
+@request(28, to=BROKER)
+class GetBrokerRuntimeInfo(Request[GetBrokerRuntimeInfoAnswer]):
+    """Read the figures of a running broker."""
+
+
+class GetTopicStatsAnswer(Answer):
+    body: TopicStatsTable
+
+
+@request(202, to=BROKER)
+class GetTopicStats(TopicRequest[GetTopicStatsAnswer]):
+    """Read how far each queue of a topic reaches."""
+
+    topic: str
+
+
+class GetConsumeStatsAnswer(Answer):
+    body: ConsumeStats
+
+
+@request(208, to=BROKER)
+class GetConsumeStats(TopicRequest[GetConsumeStatsAnswer]):
+    """Read how far a group is behind in each queue."""
+
+    consumer_group: str
+    topic: str | None = None
+    # Joined by semicolons; wins over `topic`.
+    topic_list: str | None = None
+
+
+class GetBrokerConsumeStatsAnswer(Answer):
+    body: ConsumeStatsList
+
+
+@request(317, to=BROKER)
+class GetBrokerConsumeStats(Request[GetBrokerConsumeStatsAnswer]):
+    """Read how far all groups of a broker are behind."""
+
+    is_order: bool
+
+
+class GetConsumeTimeSpansAnswer(Answer):
+    body: QueryConsumeTimeSpanBody
+
+
+@request(303, to=BROKER)
+class GetConsumeTimeSpans(TopicRequest[GetConsumeTimeSpansAnswer]):
+    """Read for each queue of a topic which times it covers and which a group has reached."""
+
+    topic: str
+    group: str
+
+
+class GetBrokerStatisticsAnswer(Answer):
+    body: BrokerStatsData
+
+
+@request(315, to=BROKER)
+class GetBrokerStatistics(Request[GetBrokerStatisticsAnswer]):
+    """Read one counter over the last minute, hour and day."""
+
+    stats_name: str
+    stats_key: str
+
+
+class QueryConsumeQueueAnswer(Answer):
+    body: QueryConsumeQueueResponseBody
+
+
+@request(321, to=BROKER)
+class QueryConsumeQueue(TopicRequest[QueryConsumeQueueAnswer]):
+    """Read entries of a queue's index and how a group's filter judges them."""
+
+    topic: str | None = None
+    queue_id: Int32 = 0
+    index: Int64 = 0
+    count: Int32 = 0
+    consumer_group: str | None = None
+
+
+class ConsumerStatusAnswer(Answer):
+    body: GetConsumerStatusBody
+
+
+@request(223, to=BROKER)
+class GetConsumerStatus(TopicRequest[ConsumerStatusAnswer]):
+    """Ask the members of a group, through the broker, how far they are."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class GetConsumerRunningInfoAnswer(Answer):
+    body: ConsumerRunningInfo
+
+
+@request(307, to=BROKER | CLIENT)
+class GetConsumerRunningInfo(RoutedRequest[GetConsumerRunningInfoAnswer]):
+    """Describe what a consumer is doing; a broker passes the question on."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectlyAnswer(Answer):
+    body: ConsumeMessageDirectlyResult
+
+
+@request(309, to=BROKER | CLIENT)
+class ConsumeMessageDirectly(TopicRequest[ConsumeMessageDirectlyAnswer]):
+    """Have a consumer consume one message now; a broker adds the message and passes the request on."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    body: bytes = b""

@@ -1,0 +1,44 @@
+"""The name server's key-value store: small texts, each in a namespace."""
+
+from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.catalogue import NAMESERVER, Answer, Request, request
+
+
+@request(100, to=NAMESERVER)
+class PutKvEntry(Request[Answer]):
+    """Store a text under a key."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKvEntryAnswer(Answer):
+    value: str | None = None
+
+
+@request(101, to=NAMESERVER)
+class GetKvEntry(Request[GetKvEntryAnswer]):
+    """Read the text under a key; refused with QUERY_NOT_FOUND if there is none."""
+
+    namespace: str
+    key: str
+
+
+@request(102, to=NAMESERVER)
+class DeleteKvEntry(Request[Answer]):
+    """Remove a key and its text."""
+
+    namespace: str
+    key: str
+
+
+class GetKvNamespaceAnswer(Answer):
+    body: KVTable
+
+
+@request(219, to=NAMESERVER)
+class GetKvNamespace(Request[GetKvNamespaceAnswer]):
+    """Read all keys of a namespace; refused with QUERY_NOT_FOUND if it does not exist."""
+
+    namespace: str

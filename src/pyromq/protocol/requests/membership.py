@@ -1,0 +1,76 @@
+"""Which clients are there: their heartbeats and goodbyes, and who asks about them."""
+
+from pyromq.protocol.bodies.clients import ConsumerConnection, ProducerConnection, ProducerTableInfo
+from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
+from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
+from pyromq.protocol.catalogue import BROKER, Answer, Request, RoutedRequest, request, wire
+
+
+class SendHeartbeatAnswer(Answer):
+    supports_heartbeat_v2: bool | None = wire(name="IS_SUPPORT_HEART_BEAT_V2", default=None)
+    is_subscription_changed: bool | None = wire(name="IS_SUB_CHANGE", default=None)
+
+
+@request(34, to=BROKER)
+class SendHeartbeat(RoutedRequest[SendHeartbeatAnswer]):
+    """Say that a client is alive, what it produces and what it consumes."""
+
+    body: HeartbeatData
+
+
+@request(35, to=BROKER)
+class UnregisterClient(RoutedRequest[Answer]):
+    """Say goodbye for a client, as a member of a producer or consumer group."""
+
+    client_id: str = wire(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@request(46, to=BROKER)
+class CheckClientConfig(Request[Answer]):
+    """Check whether the broker can filter as a consumer wishes."""
+
+    body: CheckClientRequestBody
+
+
+class GetConsumerIdsAnswer(Answer):
+    body: GetConsumerListByGroupResponseBody
+
+
+@request(38, to=BROKER)
+class GetConsumerIds(RoutedRequest[GetConsumerIdsAnswer]):
+    """List the members of a consumer group, which then divide the queues among themselves."""
+
+    consumer_group: str
+
+
+class GetConsumerConnectionsAnswer(Answer):
+    body: ConsumerConnection
+
+
+@request(203, to=BROKER)
+class GetConsumerConnections(RoutedRequest[GetConsumerConnectionsAnswer]):
+    """Describe the members of a consumer group and what they subscribe to."""
+
+    consumer_group: str
+
+
+class GetProducerConnectionsAnswer(Answer):
+    body: ProducerConnection
+
+
+@request(204, to=BROKER)
+class GetProducerConnections(RoutedRequest[GetProducerConnectionsAnswer]):
+    """Describe the members of a producer group."""
+
+    producer_group: str
+
+
+class GetAllProducersAnswer(Answer):
+    body: ProducerTableInfo
+
+
+@request(328, to=BROKER)
+class GetAllProducers(Request[GetAllProducersAnswer]):
+    """Describe every producer of every group."""

@@ -1,0 +1,139 @@
+"""Positions in queues: how far groups have read, how far queues reach."""
+
+from pyromq.protocol.bodies.offsets import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+)
+from pyromq.protocol.catalogue import (
+    BROKER,
+    Answer,
+    Int32,
+    Int64,
+    Request,
+    RoutedRequest,
+    TopicRequest,
+    request,
+)
+
+
+class OffsetAnswer(Answer):
+    offset: Int64
+
+
+@request(14, to=BROKER)
+class QueryConsumerOffset(TopicRequest[OffsetAnswer]):
+    """Read how far a group has read a queue; refused with QUERY_NOT_FOUND if it never did."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    set_zero_if_not_found: bool | None = None
+
+
+@request(15, to=BROKER, oneway=True)
+class UpdateConsumerOffset(TopicRequest[Answer]):
+    """Note how far a group has read a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+
+
+@request(29, to=BROKER)
+class SearchOffset(TopicRequest[OffsetAnswer]):
+    """Find the offset at a point in time."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    # LOWER or UPPER: the first or the last of the messages stored at that moment.
+    boundary_type: str | None = None
+
+
+@request(30, to=BROKER)
+class GetMaxOffset(TopicRequest[OffsetAnswer]):
+    """Read the offset that the next message of a queue will get."""
+
+    topic: str
+    queue_id: Int32
+    committed: bool = True
+
+
+@request(31, to=BROKER)
+class GetMinOffset(TopicRequest[OffsetAnswer]):
+    """Read the offset of the oldest message of a queue."""
+
+    topic: str
+    queue_id: Int32
+
+
+class GetEarliestStoreTimeAnswer(Answer):
+    timestamp: Int64
+
+
+@request(32, to=BROKER)
+class GetEarliestStoreTime(TopicRequest[GetEarliestStoreTimeAnswer]):
+    """Read when the oldest message of a queue was stored; -1 if the queue is empty."""
+
+    topic: str
+    queue_id: Int32
+
+
+class GetAllConsumerOffsetsAnswer(Answer):
+    body: ConsumerOffsetSerializeWrapper
+
+
+@request(43, to=BROKER)
+class GetAllConsumerOffsets(Request[GetAllConsumerOffsetsAnswer]):
+    """Read the offsets of all groups, as a replica copies them."""
+
+
+class GetAllDelayOffsetsAnswer(Answer):
+    body: DelayOffsetSerializeWrapper
+
+
+@request(45, to=BROKER)
+class GetAllDelayOffsets(Request[GetAllDelayOffsetsAnswer]):
+    """Read how far each delay level is delivered, as a replica copies it."""
+
+
+class ResetOffsetAnswer(Answer):
+    body: ResetOffsetBody | None = None
+
+
+@request(222, to=BROKER)
+class ResetOffset(TopicRequest[ResetOffsetAnswer]):
+    """Send a group back, or forward, to a point in time."""
+
+    group: str
+    topic: str
+    queue_id: Int32 = -1
+    offset: Int64 | None = None
+    timestamp: Int64
+    is_force: bool
+
+
+class QueryCorrectionOffsetsAnswer(Answer):
+    body: QueryCorrectionOffsetBody
+
+
+@request(308, to=BROKER)
+class QueryCorrectionOffsets(TopicRequest[QueryCorrectionOffsetsAnswer]):
+    """Read the smallest offset of any group for each queue of a topic."""
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+@request(314, to=BROKER)
+class CloneGroupOffset(RoutedRequest[Answer]):
+    """Give one group the offsets of another."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False

@@ -1,0 +1,162 @@
+"""Reading without owning queues: the broker hands out messages, hides them, and wants a receipt.
+
+java: these codes do not fit into the two bytes of Apache's binary header; see binary_header.
+"""
+
+from pyromq.protocol.bodies.assignments import (
+    MessageRequestModeSerializeWrapper,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from pyromq.protocol.bodies.popping import BatchAckMessageRequestBody
+from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, TopicRequest, request
+from pyromq.protocol.codes import ResponseCode
+
+
+class PopMessageAnswer(Answer):
+    # Zero where nothing was found.
+    pop_time: Int64 = 0
+    invisible_time: Int64 = 0
+    revive_qid: Int32 = 0
+    rest_num: Int64 = 0
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+    body: bytes = b""
+
+
+@request(
+    200050,
+    to=BROKER,
+    accepts=(
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.POLLING_FULL,
+        ResponseCode.POLLING_TIMEOUT,
+    ),
+)
+class PopMessage(TopicRequest[PopMessageAnswer]):
+    """Take messages of any queue and hide them from others for a while; waits if there is nothing yet."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    invisible_time: Int64
+    poll_time: Int64
+    born_time: Int64
+    init_mode: Int32
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+
+
+@request(200051, to=BROKER)
+class AckMessage(TopicRequest[Answer]):
+    """Say that a popped message is done with."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+
+
+@request(200151, to=BROKER)
+class AckMessages(Request[Answer]):
+    """Say that several popped messages are done with."""
+
+    body: BatchAckMessageRequestBody
+
+
+class ChangeInvisibleTimeAnswer(Answer):
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+
+
+@request(200053, to=BROKER)
+class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
+    """Hide a popped message for longer, or show it sooner."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    invisible_time: Int64
+
+
+@request(200052, to=BROKER, accepts=(ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND))
+class PeekMessage(TopicRequest[PopMessageAnswer]):
+    """Look at the next messages of a group without taking them."""
+
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    consumer_group: str
+
+
+class WaitForMessageAnswer(Answer):
+    has_msg: bool = False
+    polling_full: bool = False
+
+
+@request(200054, to=BROKER)
+class WaitForMessage(TopicRequest[WaitForMessageAnswer]):
+    """Wait until there is something to pop."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    poll_time: Int64
+    born_time: Int64
+    order: bool = False
+    attempt_id: str | None = None
+
+
+class GetPollingInfoAnswer(Answer):
+    polling_num: Int32
+
+
+@request(200055, to=BROKER)
+class GetPollingInfo(TopicRequest[GetPollingInfoAnswer]):
+    """Count the pops that wait at a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+@request(200056, to=BROKER)
+class RollBackPopStore(Request[Answer]):
+    """Move what is known about popped messages out of the key-value store, before a downgrade."""
+
+
+class QueryAssignmentAnswer(Answer):
+    body: QueryAssignmentResponseBody
+
+
+@request(400, to=BROKER)
+class QueryAssignment(Request[QueryAssignmentAnswer]):
+    """Ask the broker which queues a consumer shall read, and whether by pulling or popping."""
+
+    body: QueryAssignmentRequestBody
+
+
+@request(401, to=BROKER)
+class SetMessageRequestMode(Request[Answer]):
+    """Decide whether a group reads a topic by pulling or popping."""
+
+    body: SetMessageRequestModeRequestBody
+
+
+class GetMessageRequestModesAnswer(Answer):
+    body: MessageRequestModeSerializeWrapper
+
+
+@request(402, to=BROKER)
+class GetMessageRequestModes(Request[GetMessageRequestModesAnswer]):
+    """Read which groups pull and which pop, as a replica copies it."""

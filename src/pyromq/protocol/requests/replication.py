@@ -1,0 +1,60 @@
+"""Brokers that share a name: what master and replicas tell each other and their operator."""
+
+from pyromq.protocol.bodies.brokers import EpochEntryCache, HARuntimeInfo
+from pyromq.protocol.catalogue import BROKER, Answer, Int64, Request, request
+
+
+@request(902, to=BROKER)
+class AddBroker(Request[Answer]):
+    """Start one more broker inside a process that holds several."""
+
+    config_path: str | None = None
+
+
+@request(903, to=BROKER)
+class RemoveBroker(Request[Answer]):
+    """Stop one of the brokers of a process that holds several."""
+
+    broker_name: str
+    broker_cluster_name: str
+    broker_id: Int64
+
+
+class ExchangeHaInfoAnswer(Answer):
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+@request(906, to=BROKER)
+class ExchangeHaInfo(Request[ExchangeHaInfoAnswer]):
+    """Tell a broker where its master is, or ask a master where it replicates and how far it has flushed."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+class GetHaStatusAnswer(Answer):
+    body: HARuntimeInfo
+
+
+@request(907, to=BROKER)
+class GetHaStatus(Request[GetHaStatusAnswer]):
+    """Read how far replication has come."""
+
+
+@request(908, to=BROKER)
+class ResetMasterFlushOffset(Request[Answer]):
+    """Tell a replica anew how far its master has flushed."""
+
+    master_flush_offset: Int64
+
+
+class GetEpochsAnswer(Answer):
+    body: EpochEntryCache
+
+
+@request(1007, to=BROKER)
+class GetEpochs(Request[GetEpochsAnswer]):
+    """Read which masters have written which parts of the log."""

@@ -1,0 +1,86 @@
+"""Where topics live: what the name server is asked about topics and clusters.
+
+Every topic list is answered alike; only the question differs.
+"""
+
+from pyromq.protocol.bodies.brokers import ClusterInfo
+from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.bodies.topics import TopicList
+from pyromq.protocol.catalogue import NAMESERVER, Answer, Request, TopicRequest, request, wire
+
+
+class TopicListAnswer(Answer):
+    body: TopicList
+
+
+class GetRouteAnswer(Answer):
+    body: TopicRouteData
+
+
+@request(105, to=NAMESERVER)
+class GetRoute(TopicRequest[GetRouteAnswer]):
+    """Find the brokers and queues of a topic."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+    zone_name: str | None = wire(name="__ZONE_NAME", default=None)
+    zone_mode: bool | None = wire(name="__ZONE_MODE", default=None)
+    # Ours alone: asks for NotifyRoutesChanged on this connection. Other name servers ignore it.
+    watch: bool | None = None
+
+
+class GetClusterInfoAnswer(Answer):
+    body: ClusterInfo
+
+
+@request(106, to=NAMESERVER)
+class GetClusterInfo(Request[GetClusterInfoAnswer]):
+    """List every broker and the clusters they form."""
+
+
+@request(206, to=NAMESERVER)
+class GetAllTopics(Request[TopicListAnswer]):
+    """List every topic that any broker has registered."""
+
+
+@request(216, to=NAMESERVER)
+class DeleteTopicFromNameServer(TopicRequest[Answer]):
+    """Forget the route of a topic, in one cluster or everywhere."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+@request(217, to=NAMESERVER)
+class RegisterTopic(TopicRequest[Answer]):
+    """Announce the queues of one topic without a whole broker registration."""
+
+    topic: str
+    body: TopicRouteData
+
+
+@request(224, to=NAMESERVER)
+class GetTopicsOfCluster(Request[TopicListAnswer]):
+    """List the topics that the brokers of one cluster have registered."""
+
+    cluster: str
+
+
+@request(304, to=NAMESERVER)
+class GetSystemTopicsFromNameServer(Request[TopicListAnswer]):
+    """List the topics that exist by themselves: one for each cluster and each broker."""
+
+
+@request(311, to=NAMESERVER)
+class GetUnitTopics(Request[TopicListAnswer]):
+    """List the topics that belong to a deployment unit."""
+
+
+@request(312, to=NAMESERVER)
+class GetUnitSubscribedTopics(Request[TopicListAnswer]):
+    """List the topics that a unit subscribes to."""
+
+
+@request(313, to=NAMESERVER)
+class GetUnitSubscribedSharedTopics(Request[TopicListAnswer]):
+    """List the topics that a unit subscribes to although they belong to no unit."""

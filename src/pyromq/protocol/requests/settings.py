@@ -1,0 +1,49 @@
+"""Reading and changing the settings of a running server, as the text of a properties file."""
+
+from pyromq.protocol.catalogue import BROKER, CONTROLLER, NAMESERVER, Answer, Request, request
+
+
+class SettingsAnswer(Answer):
+    body: str = ""
+
+
+@request(318, to=NAMESERVER)
+class UpdateNameServerConfig(Request[Answer]):
+    """Change settings of a name server while it runs."""
+
+    body: str = ""
+
+
+@request(319, to=NAMESERVER)
+class GetNameServerConfig(Request[SettingsAnswer]):
+    """Read all settings of a name server."""
+
+
+@request(25, to=BROKER)
+class UpdateBrokerConfig(Request[Answer]):
+    """Change settings of a broker while it runs."""
+
+    body: str = ""
+
+
+class GetBrokerConfigAnswer(Answer):
+    # The data version of the broker's topics, as JSON text.
+    version: str
+    body: str = ""
+
+
+@request(26, to=BROKER)
+class GetBrokerConfig(Request[GetBrokerConfigAnswer]):
+    """Read all settings of a broker."""
+
+
+@request(1009, to=CONTROLLER)
+class UpdateControllerConfig(Request[Answer]):
+    """Change settings of a controller while it runs."""
+
+    body: str = ""
+
+
+@request(1010, to=CONTROLLER)
+class GetControllerConfig(Request[SettingsAnswer]):
+    """Read all settings of a controller."""

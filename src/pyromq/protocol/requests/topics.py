@@ -1,0 +1,77 @@
+"""The topics of one broker: creating, changing, listing and deleting them."""
+
+from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping, TopicQueueMappingDetail
+from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
+from pyromq.protocol.bodies.topics import CreateTopicListRequestBody
+from pyromq.protocol.catalogue import BROKER, Answer, Int32, Request, RoutedRequest, TopicRequest, request
+from pyromq.protocol.requests.routes import TopicListAnswer
+
+
+@request(17, to=BROKER)
+class CreateOrUpdateTopic(TopicRequest[Answer]):
+    """Create a topic or change its settings."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    # A comma list: `+key=value` sets, `-key` removes.
+    attributes: str | None = None
+    force: bool = False
+
+
+@request(18, to=BROKER)
+class CreateOrUpdateTopics(RoutedRequest[Answer]):
+    """Create several topics or change their settings."""
+
+    body: CreateTopicListRequestBody
+
+
+@request(513, to=BROKER)
+class CreateStaticTopic(CreateOrUpdateTopic):
+    """Create a topic whose logical queues are mapped to the queues of brokers."""
+
+    body: TopicQueueMappingDetail
+
+
+@request(215, to=BROKER)
+class DeleteTopicFromBroker(TopicRequest[Answer]):
+    """Delete a topic and, in time, its queues."""
+
+    topic: str
+
+
+class GetAllTopicConfigsAnswer(Answer):
+    # Absent where the broker knows no pages.
+    total_topic_num: Int32 | None = None
+    body: TopicConfigAndMappingSerializeWrapper
+
+
+@request(21, to=BROKER)
+class GetAllTopicConfigs(Request[GetAllTopicConfigsAnswer]):
+    """Read all topics of a broker, or one page of them."""
+
+    # java: mandatory there, but releases before 5.3 send no fields at all
+    topic_seq: Int32 | None = None
+    data_version: str | None = None
+    max_topic_num: Int32 | None = None
+
+
+class GetTopicConfigAnswer(Answer):
+    body: TopicConfigAndQueueMapping
+
+
+@request(351, to=BROKER)
+class GetTopicConfig(TopicRequest[GetTopicConfigAnswer]):
+    """Read the settings of one topic."""
+
+    topic: str
+
+
+@request(305, to=BROKER)
+class GetSystemTopicsFromBroker(Request[TopicListAnswer]):
+    """List the topics that a broker keeps for itself."""

@@ -1,0 +1,83 @@
+"""Housekeeping that an operator asks of a broker's store."""
+
+from pyromq.protocol.bodies.config_tables import TimerMetricsTable
+from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, request, wire
+
+
+@request(306, to=BROKER)
+class CleanExpiredConsumeQueues(Request[Answer]):
+    """Drop the parts of queues whose messages are gone."""
+
+
+@request(316, to=BROKER)
+class CleanUnusedTopics(Request[Answer]):
+    """Drop the queues of topics that no longer exist."""
+
+
+@request(329, to=BROKER)
+class DeleteExpiredCommitLog(Request[Answer]):
+    """Delete log files that are past their time without waiting for the usual hour."""
+
+
+class GetTimerCheckpointAnswer(Answer):
+    body: bytes = b""
+
+
+@request(60, to=BROKER)
+class GetTimerCheckpoint(Request[GetTimerCheckpointAnswer]):
+    """Read how far timed messages are handled, as a replica copies it."""
+
+
+class GetTimerMetricsAnswer(Answer):
+    body: TimerMetricsTable
+
+
+@request(61, to=BROKER)
+class GetTimerMetrics(Request[GetTimerMetricsAnswer]):
+    """Count the timed messages of each topic, as a replica copies it."""
+
+
+class JsonTextAnswer(Answer):
+    body: str = ""
+
+
+@request(354, to=BROKER)
+class CheckRocksDbQueueProgress(Request[JsonTextAnswer]):
+    """Compare the queues kept in RocksDB with those kept in files."""
+
+    topic: str
+    check_store_time: Int64 = 0
+
+
+@request(355, to=BROKER)
+class ExportRocksDbConfig(Request[Answer]):
+    """Write the tables kept in RocksDB to JSON files."""
+
+    config_type: str
+
+
+@request(2001, to=BROKER)
+class UpdateColdDataLimits(Request[Answer]):
+    """Limit how fast groups may read old data, as lines of `group=threshold`."""
+
+    body: str = ""
+
+
+@request(2002, to=BROKER)
+class RemoveColdDataLimit(Request[Answer]):
+    """Lift the limit of the group named in the body."""
+
+    body: str = ""
+
+
+@request(2003, to=BROKER)
+class GetColdDataLimits(Request[JsonTextAnswer]):
+    """Read the limits for old data and how much of them is used."""
+
+
+@request(2004, to=BROKER)
+class SetCommitLogReadMode(Request[Answer]):
+    """Switch reading ahead in the log on or off."""
+
+    # A number of madvise: 0 reads ahead as usual, 1 does not.
+    mode: Int32 = wire(name="READ_AHEAD_MODE")
