@@ -1,0 +1,49 @@
+"""From the record as stored to the messages a reader sees: unpacked, unwrapped and named."""
+
+from msgspec.structs import replace
+
+from pyromq.protocol.batch import decode_batch
+from pyromq.protocol.compression import DEFAULT_MAX_BYTES, compression_of, decompress
+from pyromq.protocol.message_id import encode_offset_message_id
+from pyromq.protocol.properties import UNIQ_KEY
+from pyromq.protocol.record import StoredMessage, SysFlag
+
+_WRAPPED = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+
+
+def open_message(message: StoredMessage, max_bytes: int = DEFAULT_MAX_BYTES) -> list[StoredMessage]:
+    """The messages inside `message`: itself with its body unpacked, or each one of an inner batch.
+
+    `max_bytes` bounds an unpacked body. What was undone is cleared from the flags: opening twice is harmless.
+    """
+    message = unpack_body(message, max_bytes)
+    if message.sys_flag & _WRAPPED != _WRAPPED:
+        return [message]
+    return [
+        replace(
+            message,
+            body=entry.body,
+            properties=entry.properties,
+            flag=entry.flag,
+            queue_offset=message.queue_offset + index,
+            sys_flag=message.sys_flag & ~_WRAPPED,
+            reconsume_times=0,  # java: an outer count says nothing about the messages inside
+        )
+        for index, entry in enumerate(decode_batch(message.body))
+    ]
+
+
+def unpack_body(message: StoredMessage, max_bytes: int = DEFAULT_MAX_BYTES) -> StoredMessage:
+    """`message` with a plain body; the very same one if it was plain already."""
+    if not message.sys_flag & SysFlag.COMPRESSED:
+        return message
+    sys_flag = message.sys_flag & ~SysFlag.COMPRESSED
+    if not message.body:
+        return replace(message, sys_flag=sys_flag)  # java: an empty body is never unpacked
+    body = decompress(message.body, compression_of(message.sys_flag), max_bytes)
+    return replace(message, body=body, sys_flag=sys_flag)
+
+
+def shown_message_id(message: StoredMessage) -> str:
+    """The id people know a message by: the one its producer gave it, else the place it is stored at."""
+    return message.get(UNIQ_KEY) or encode_offset_message_id(message.store_host, message.log_offset)

@@ -1,0 +1,1 @@
+"""Who is asking, and may they: signatures and policies."""

@@ -1,0 +1,79 @@
+"""What readers make of a stored message: unpacked, unwrapped, named."""
+
+import msgspec
+import pytest
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.batch import BatchEntry, encode_batch
+from pyromq.protocol.compression import Compression, compress
+from pyromq.protocol.message import open_message, shown_message_id, unpack_body
+from pyromq.protocol.record import Host, StoredMessage, SysFlag
+
+PLAIN = StoredMessage(
+    "TopicTest",
+    b"hello",
+    b"UNIQ_KEY\x01C0A8010A10E118B4AAC205265C000001\x02",
+    queue_offset=40,
+    log_offset=1234567,
+    store_host=Host.of("192.168.1.10", 10911),
+)
+
+
+def test_a_plain_message_is_itself() -> None:
+    assert open_message(PLAIN) == [PLAIN]
+    assert unpack_body(PLAIN) is PLAIN
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+def test_a_packed_body_is_unpacked_and_the_flag_cleared(kind: Compression) -> None:
+    packed = msgspec.structs.replace(
+        PLAIN, body=compress(b"hello" * 1000, kind), sys_flag=kind.sys_flag | SysFlag.TRANSACTION_COMMIT
+    )
+    [opened] = open_message(packed)
+    assert opened.body == b"hello" * 1000
+    assert not opened.sys_flag & SysFlag.COMPRESSED
+    assert opened.sys_flag & SysFlag.TRANSACTION_COMMIT
+    assert open_message(opened) == [opened]
+    with pytest.raises(RemoteProtocolError):
+        open_message(packed, max_bytes=4999)
+
+
+def test_an_empty_body_is_not_unpacked() -> None:
+    [opened] = open_message(msgspec.structs.replace(PLAIN, body=b"", sys_flag=SysFlag.COMPRESSED))
+    assert opened.body == b""
+    assert opened.sys_flag == 0
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_inner_batch_becomes_its_messages(packed: bool) -> None:
+    body = encode_batch([BatchEntry(b"a", b"TAGS\x01x\x02", 7), BatchEntry(b"b"), BatchEntry(b"")])
+    flag = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+    if packed:
+        body = compress(body, Compression.ZLIB)
+        flag |= Compression.ZLIB.sys_flag
+    opened = open_message(msgspec.structs.replace(PLAIN, body=body, sys_flag=flag, reconsume_times=3))
+    assert [message.body for message in opened] == [b"a", b"b", b""]
+    assert [message.queue_offset for message in opened] == [40, 41, 42]
+    assert [message.flag for message in opened] == [7, 0, 0]
+    assert opened[0].get("TAGS") == "x"
+    assert {message.topic for message in opened} == {"TopicTest"}
+    assert {message.reconsume_times for message in opened} == {0}
+    assert [reopened for message in opened for reopened in open_message(message)] == opened
+
+
+@pytest.mark.parametrize("flag", [SysFlag.INNER_BATCH, SysFlag.NEED_UNWRAP])
+def test_one_of_the_two_flags_alone_does_not_make_an_inner_batch(flag: int) -> None:
+    message = msgspec.structs.replace(PLAIN, sys_flag=flag)
+    assert open_message(message) == [message]
+
+
+def test_a_broken_inner_batch_is_refused() -> None:
+    message = msgspec.structs.replace(PLAIN, sys_flag=SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+    with pytest.raises(RemoteProtocolError, match="batch entry"):
+        open_message(message)
+
+
+def test_people_see_the_producers_id_and_else_the_place_of_storage() -> None:
+    assert shown_message_id(PLAIN) == "C0A8010A10E118B4AAC205265C000001"
+    anonymous = msgspec.structs.replace(PLAIN, properties=b"")
+    assert shown_message_id(anonymous) == "C0A8010A00002A9F000000000012D687"
