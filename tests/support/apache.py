@@ -52,17 +52,20 @@ RELEASES: Final = (APACHE_4, APACHE_5)
 
 # What Java 17 must be told so that both releases can free their mapped files.
 _JVM: Final = (
-    "-Xms64m",
-    "-Xmx512m",
-    "-XX:MaxDirectMemorySize=512m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
     "-Djava.net.preferIPv4Stack=true",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
+# Quick to start and small: for tests. A measurement passes its own.
+_SMALL: Final = (
+    "-Xms64m",
+    "-Xmx512m",
+    "-XX:MaxDirectMemorySize=512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
 )
 
 
@@ -165,7 +168,7 @@ class JavaProcess:
         arguments: Sequence[str],
         boot_line: str,
         properties: Mapping[str, str] | None = None,
-        jvm: Sequence[str] = (),
+        jvm: Sequence[str] = _SMALL,
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="pyromq-peer-"))
         _write_logging_files(self.home / "conf")
@@ -334,7 +337,7 @@ class ApacheNameServer(JavaProcess):
         port: int = 0,
         settings: Mapping[str, str] | None = None,
         header_form: str = "JSON",
-        jvm: Sequence[str] = (),
+        jvm: Sequence[str] = _SMALL,
     ) -> None:
         self.port = port or free_ports()
         self.address = f"{LOOPBACK}:{self.port}"
@@ -477,6 +480,14 @@ class ApacheClient(JavaProcess):
     def mqadmin(self, *arguments: str) -> str:
         """The output of one `mqadmin` command."""
         return self.run("mqadmin", *arguments)
+
+    def create_topic(self, name_server: str, broker: str, topic: str, queues: int = 4) -> None:
+        """Create a topic and wait until its route is known; 5.x registers it after it has answered."""
+        count = str(queues)
+        self.mqadmin("updateTopic", "-n", name_server, "-b", broker, "-t", topic, "-r", count, "-w", count)
+        wait_until(
+            lambda: topic in self.mqadmin("topicList", "-n", name_server).split(), f"the route of {topic}"
+        )
 
     def queues(self, name_server: str, topic: str) -> list[tuple[str, int]]:
         """The readable queues the client found for a topic."""

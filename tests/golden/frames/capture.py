@@ -122,7 +122,7 @@ def converse(release: Release, form: str) -> dict[str, list[SeenFrame]]:
 
 def _administer(client: ApacheClient, names: str, broker: str) -> None:
     at = ("-n", names)
-    client.mqadmin("updateTopic", "-b", broker, "-t", "Orders", "-r", "4", "-w", "4", *at)
+    client.create_topic(names, broker, "Orders")
     for command in (
         ["clusterList"],
         ["topicList"],
