@@ -1,0 +1,1 @@
+"""The broker: takes messages in, keeps them, hands them out."""

@@ -1,0 +1,1 @@
+"""One noun or activity each, strangers to each other."""

@@ -1,0 +1,193 @@
+"""Who is connected: producers and consumers by group, as their heartbeats tell.
+
+Pure tables: times are handed in, and what has to be told to whom is returned.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pyromq.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from pyromq.remoting.connection import Connection
+
+
+@dataclass(slots=True)
+class Client:
+    """One client on one connection."""
+
+    connection: Connection
+    client_id: str
+    language: int
+    version: int
+    last_seen_ms: int
+
+    @property
+    def address(self) -> str:
+        return self.connection.peer_address
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The clients that consume as one group, and what they want."""
+
+    name: str
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
+    members: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    fingerprint: int = 0
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model is MessageModel.BROADCASTING
+
+    @property
+    def client_ids(self) -> list[str]:
+        return [client.client_id for client in self.members.values()]
+
+    def find(self, client_id: str) -> Client | None:
+        return next((client for client in self.members.values() if client.client_id == client_id), None)
+
+    def _join(self, client: Client) -> bool:
+        known = self.members.get(client.connection)
+        self.members[client.connection] = client
+        return known is None
+
+    def _subscribe(self, wanted: list[SubscriptionData]) -> bool:
+        """Take over the subscriptions of one member's heartbeat; says whether topics came or went."""
+        # java: the members of a group must agree; the last one that spoke is right
+        topics = {subscription.topic for subscription in wanted}
+        changed = bool(topics ^ self.subscriptions.keys())
+        for topic in self.subscriptions.keys() - topics:
+            del self.subscriptions[topic]
+        for subscription in wanted:
+            before = self.subscriptions.get(subscription.topic)
+            if before is None or subscription.sub_version > before.sub_version:
+                self.subscriptions[subscription.topic] = subscription
+        return changed
+
+
+class ConsumerTable:
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<ConsumerTable groups={len(self._groups)} connections={len(self._groups_of)}>"
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(self._groups.values())
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        return self._groups.get(name)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        found = self._groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        return [group.name for group in self._groups.values() if topic in group.subscriptions]
+
+    def register(self, client: Client, data: ConsumerData, *, keep_subscriptions: bool = False) -> bool:
+        """Take a heartbeat; says whether members or topics of the group changed."""
+        group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        self._groups_of.setdefault(client.connection, set()).add(group.name)
+        joined = group._join(client)
+        subscribed = not keep_subscriptions and group._subscribe(data.subscription_data_set)
+        return joined or subscribed
+
+    def unregister(self, group_name: str, connection: Connection) -> ConsumerGroup | None:
+        """A client leaves a group; the group if it did, as it is now."""
+        group = self._groups.get(group_name)
+        if group is None or group.members.pop(connection, None) is None:
+            return None
+        if (names := self._groups_of.get(connection)) is not None:
+            names.discard(group_name)
+            if not names:
+                del self._groups_of[connection]
+        if not group.members:
+            del self._groups[group_name]
+        return group
+
+    def lost(self, connection: Connection) -> list[ConsumerGroup]:
+        """A connection ended; the groups that lost a member by it."""
+        names = list(self._groups_of.get(connection, ()))
+        return [group for name in names if (group := self.unregister(name, connection)) is not None]
+
+    def silent_since(self, before_ms: int) -> list[Client]:
+        """Clients whose last heartbeat is older than that."""
+        return [
+            client
+            for group in self._groups.values()
+            for client in group.members.values()
+            if client.last_seen_ms < before_ms
+        ]
+
+
+class ProducerTable:
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Connection, Client]] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
+        self._by_id: dict[str, Client] = {}
+        self._turn = 0
+
+    def __repr__(self) -> str:
+        return f"<ProducerTable groups={len(self._groups)} connections={len(self._groups_of)}>"
+
+    def groups(self) -> dict[str, dict[Connection, Client]]:
+        return self._groups
+
+    def members(self, group: str) -> list[Client]:
+        return list(self._groups.get(group, {}).values())
+
+    def find(self, client_id: str) -> Client | None:
+        return self._by_id.get(client_id)
+
+    def pick(self, group: str) -> Client | None:
+        """A member that can be asked something, each in turn."""
+        members = [client for client in self.members(group) if client.connection.is_open]
+        if not members:
+            return None
+        self._turn += 1
+        return members[self._turn % len(members)]
+
+    def register(self, group: str, client: Client) -> None:
+        self._groups.setdefault(group, {})[client.connection] = client
+        self._groups_of.setdefault(client.connection, set()).add(group)
+        self._by_id[client.client_id] = client
+
+    def unregister(self, group: str, connection: Connection) -> bool:
+        members = self._groups.get(group, {})
+        client = members.pop(connection, None)
+        if client is None:
+            return False
+        if not members:
+            del self._groups[group]
+        groups = self._groups_of[connection]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[connection]
+            if (known := self._by_id.get(client.client_id)) is not None and known.connection is connection:
+                del self._by_id[client.client_id]
+        return True
+
+    def lost(self, connection: Connection) -> None:
+        for group in list(self._groups_of.get(connection, ())):
+            self.unregister(group, connection)
+
+    def silent_since(self, before_ms: int) -> list[Client]:
+        return [
+            client
+            for members in self._groups.values()
+            for client in members.values()
+            if client.last_seen_ms < before_ms
+        ]

@@ -1,0 +1,83 @@
+"""The consumer groups of this broker, and which topics they may not read.
+
+Every change advances the data version and is on disk when the call returns.
+"""
+
+from collections.abc import Callable
+
+from pyromq.clock import Clock
+from pyromq.protocol import names
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from pyromq.store.json_table import JsonTable
+
+
+class GroupTable:
+    def __init__(self, file: JsonTable, clock: Clock, auto_create: Callable[[], bool]) -> None:
+        self._file = file
+        self._clock = clock
+        self._auto_create = auto_create
+        loaded = file.load(SubscriptionGroupWrapper) or SubscriptionGroupWrapper()
+        self._groups = {group: SubscriptionGroupConfig(group_name=group) for group in names.SYSTEM_GROUPS}
+        self._groups |= loaded.subscription_group_table
+        self._forbidden = loaded.forbidden_table
+        self.data_version = loaded.data_version
+
+    def __repr__(self) -> str:
+        return f"<GroupTable groups={len(self._groups)} version={self.data_version.counter}>"
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        return self._groups.get(group)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group, made on the spot if groups may make themselves."""
+        if (existing := self._groups.get(group)) is not None:
+            return existing
+        if not (self._auto_create() or names.is_system_group(group)) or names.group_problem(group):
+            return None
+        created = SubscriptionGroupConfig(group_name=group)
+        self.update(created)
+        return created
+
+    def all(self) -> dict[str, SubscriptionGroupConfig]:
+        return self._groups
+
+    def update(self, *configs: SubscriptionGroupConfig) -> None:
+        """Create or replace."""
+        for config in configs:
+            self._groups[config.group_name] = config
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        was_known = self._groups.pop(group, None) is not None
+        if self._forbidden.pop(group, None) is not None or was_known:
+            self._changed()
+        return was_known
+
+    # java: a mask of what is forbidden, of which only the first bit, reading, is used
+
+    def may_read(self, group: str, topic: str) -> bool:
+        return not self._forbidden.get(group, {}).get(topic, 0) & 1
+
+    def let_read(self, group: str, topic: str, allowed: bool) -> None:
+        masks = self._forbidden.setdefault(group, {})
+        mask = masks.get(topic, 0)
+        masks[topic] = mask & ~1 if allowed else mask | 1
+        if not masks[topic]:
+            del masks[topic]
+        if not masks:
+            del self._forbidden[group]
+        self._changed()
+
+    def wrapper(self) -> SubscriptionGroupWrapper:
+        return SubscriptionGroupWrapper(
+            data_version=self.data_version,
+            forbidden_table=self._forbidden,
+            subscription_group_table=self._groups,
+        )
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        self._file.save(self.wrapper())

@@ -1,0 +1,165 @@
+"""Where each consumer group stands in each queue, and where an operator wants it to go on.
+
+Commits are kept in memory and written out now and then: what a crash loses is read again, never skipped.
+"""
+
+from collections.abc import Callable, Iterator
+
+from pyromq.clock import Clock
+from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.store.json_table import JsonTable
+
+_SEPARATOR = "@"
+
+Queues = dict[int, int]
+"""An offset for each queue id of one topic."""
+
+
+class OffsetTable:
+    def __init__(
+        self, file: JsonTable, clock: Clock, *, commits_per_version: int = 500, server_side_reset: bool = True
+    ) -> None:
+        self._file = file
+        self._clock = clock
+        self._commits_per_version = commits_per_version
+        self._server_side_reset = server_side_reset
+        loaded = file.load(ConsumerOffsetSerializeWrapper) or ConsumerOffsetSerializeWrapper()
+        self._committed: dict[tuple[str, str], Queues] = {}
+        for key, queues in loaded.offset_table.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            self._committed[topic, group] = queues
+        self._pulled: dict[tuple[str, str], Queues] = {}
+        self._resets: dict[tuple[str, str], Queues] = {}
+        self._commits = 0
+        self._is_dirty = False
+        self.data_version = loaded.data_version or DataVersion()
+
+    def __repr__(self) -> str:
+        return f"<OffsetTable pairs={len(self._committed)} resets={len(self._resets)} dirty={self._is_dirty}>"
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Take over where a group stands; says whether it moved back.
+
+        While a reset waits to be seen by the group, what the group itself says is passed over.
+        """
+        if self._server_side_reset and self.pending_reset(group, topic, queue_id) is not None:
+            return False
+        queues = self._committed.setdefault((topic, group), {})
+        before = queues.get(queue_id, -1)
+        queues[queue_id] = offset
+        self._is_dirty = True
+        self._commits += 1
+        if self._commits % self._commits_per_version == 0:
+            self.data_version = self.data_version.next(self._clock.now_ms())
+        return offset < before
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, or -1."""
+        if self._server_side_reset and (reset := self.pending_reset(group, topic, queue_id)) is not None:
+            return reset
+        return self._committed.get((topic, group), {}).get(queue_id, -1)
+
+    def queues(self, group: str, topic: str) -> Queues:
+        return self._committed.get((topic, group), {})
+
+    def topics_of(self, group: str) -> list[str]:
+        return [topic for topic, each in self._committed if each == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        return [group for each, group in self._committed if each == topic]
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Every (topic, group) that has offsets."""
+        yield from self._committed
+
+    # How far a group has pulled, which is ahead of what it has committed
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._pulled.setdefault((topic, group), {})[queue_id] = offset
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        pulled = self._pulled.get((topic, group), {}).get(queue_id)
+        return self.query(group, topic, queue_id) if pulled is None else pulled
+
+    # Resets on the server
+
+    def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Make the group go on from an offset, at its next pull."""
+        self._resets.setdefault((topic, group), {})[queue_id] = offset
+        self._committed.setdefault((topic, group), {})[queue_id] = offset
+        self._is_dirty = True
+
+    def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        queues = self._resets.get((topic, group))
+        return None if queues is None else queues.get(queue_id)
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The reset the group has not seen yet; it counts as seen now."""
+        queues = self._resets.get((topic, group))
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[topic, group]
+        return offset
+
+    # Many at once
+
+    def clone(self, source_group: str, target_group: str, topic: str) -> None:
+        if (queues := self._committed.get((topic, source_group))) is not None:
+            self._committed[topic, target_group] = dict(queues)
+            self._is_dirty = True
+
+    def least_of_groups(
+        self, topic: str, without_groups: frozenset[str], min_offset: Callable[[int], int]
+    ) -> Queues:
+        """For each queue the least offset any group has reached that is still in the queue."""
+        least: Queues = {}
+        for (each, group), queues in self._committed.items():
+            if each == topic and group not in without_groups:
+                for queue_id, offset in queues.items():
+                    if offset >= min_offset(queue_id):
+                        least[queue_id] = min(offset, least.get(queue_id, offset))
+        return least
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(lambda key: key[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        self._remove(lambda key: key[1] == group)
+
+    def remove_dead(
+        self, is_subscribed: Callable[[str, str], bool], min_offset: Callable[[str, int], int]
+    ) -> list[tuple[str, str]]:
+        """Forget groups that nobody consumes as, and whose messages are all cleaned away by now."""
+        dead = [
+            (topic, group)
+            for (topic, group), queues in self._committed.items()
+            if queues
+            and not is_subscribed(group, topic)
+            and all(offset <= min_offset(topic, queue_id) for queue_id, offset in queues.items())
+        ]
+        self._remove(frozenset(dead).__contains__)
+        return dead
+
+    def _remove(self, is_wanted: Callable[[tuple[str, str]], bool]) -> None:
+        for table in (self._committed, self._pulled, self._resets):
+            for key in [key for key in table if is_wanted(key)]:
+                del table[key]
+                self._is_dirty = True
+
+    # On disk
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        return ConsumerOffsetSerializeWrapper(
+            data_version=self.data_version,
+            offset_table={
+                f"{topic}{_SEPARATOR}{group}": queues for (topic, group), queues in self._committed.items()
+            },
+        )
+
+    def persist(self) -> None:
+        if self._is_dirty:
+            self._file.save(self.wrapper())
+            self._is_dirty = False

@@ -1,0 +1,164 @@
+"""The topics of this broker.
+
+Every change advances the data version, is on disk when the call returns, and is told to `on_change`.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from pyromq.clock import Clock
+from pyromq.protocol import names
+from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.store.json_table import JsonTable
+
+_SCHEDULE_QUEUES = 18
+_BENCHMARK_QUEUES = 1024
+
+
+def system_topics(
+    *, broker_name: str, cluster: str, auto_create: bool, default_queues: int, trace_topic: str | None
+) -> list[TopicConfig]:
+    """The topics that every broker has from its first start."""
+
+    def topic(name: str, queues: int, perm: int = names.READ_WRITE) -> TopicConfig:
+        return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+    inherited = names.READ_WRITE | names.INHERIT
+    topics = [
+        topic(names.SELF_TEST_TOPIC, 1),
+        topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
+        topic(cluster, 16, inherited),
+        topic(broker_name, 1, inherited),
+        topic(names.OFFSET_MOVED_EVENT_TOPIC, 1),
+        topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
+        topic(names.reply_topic(cluster), 1),
+    ]
+    if auto_create:
+        topics.append(topic(names.AUTO_CREATE_TOPIC, default_queues, inherited))
+    if trace_topic is not None:
+        topics.append(topic(trace_topic, 1))
+    return topics
+
+
+class TopicTable:
+    def __init__(self, file: JsonTable, clock: Clock, system: Iterable[TopicConfig] = ()) -> None:
+        """`system`: topics that exist whatever the file says; one of the file's wins, with its queues."""
+        self._file = file
+        self._clock = clock
+        self._listeners: list[Callable[[list[TopicConfig]], None]] = []
+        loaded = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
+        system_configs = {config.topic_name: config for config in system}
+        self._system = frozenset(system_configs)
+        self._topics = system_configs | loaded.topic_config_table
+        self.data_version = loaded.data_version
+
+    def __repr__(self) -> str:
+        return f"<TopicTable topics={len(self._topics)} version={self.data_version.counter}>"
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def on_change(self, listener: Callable[[list[TopicConfig]], None]) -> None:
+        """Tell about topics that were created or changed; deletions are told with an empty list."""
+        self._listeners.append(listener)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._topics.get(topic)
+
+    def all(self) -> dict[str, TopicConfig]:
+        return self._topics
+
+    def system(self) -> list[str]:
+        """The names of the topics that belong to the system and not to users."""
+        return sorted(self._system | names.SYSTEM_TOPICS)
+
+    def is_system(self, topic: str) -> bool:
+        return (
+            topic in self._system
+            or topic in names.SYSTEM_TOPICS
+            or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+        )
+
+    def create_for_send(
+        self, topic: str, default_topic: str, client_queues: int, sys_flag: int, *, auto_create: bool
+    ) -> TopicConfig | None:
+        """The topic a producer wants to send to, made after its default topic if that one is inheritable."""
+        if (existing := self._topics.get(topic)) is not None:
+            return existing
+        pattern = self._topics.get(default_topic)
+        if pattern is None or not pattern.perm & names.INHERIT:
+            return None
+        if default_topic == names.AUTO_CREATE_TOPIC and not auto_create:
+            return None
+        queues = max(0, min(client_queues, pattern.write_queue_nums))
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=pattern.perm & ~names.INHERIT,
+            topic_sys_flag=sys_flag,
+            topic_filter_type=pattern.topic_filter_type,
+        )
+        self.update(created)
+        return created
+
+    def create_if_absent(
+        self, topic: str, queues: int, perm: int = names.READ_WRITE, sys_flag: int = 0
+    ) -> TopicConfig:
+        """A topic the broker itself needs: retries, dead letters, replies."""
+        if (existing := self._topics.get(topic)) is not None:
+            return existing
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            topic_sys_flag=sys_flag,
+        )
+        self.update(created)
+        return created
+
+    def update(self, *configs: TopicConfig) -> None:
+        """Create or replace."""
+        for config in configs:
+            self._topics[config.topic_name] = config
+        self._changed(list(configs))
+
+    def delete(self, topic: str) -> bool:
+        if self._topics.pop(topic, None) is None:
+            return False
+        self._changed([])
+        return True
+
+    def mark_ordered(self, ordered_topics: Iterable[str]) -> bool:
+        """Take over which topics are ordered, as the name servers know it; says whether anything changed."""
+        ordered = frozenset(ordered_topics)
+        changed = [
+            msgspec.structs.replace(config, order=config.topic_name in ordered)
+            for config in self._topics.values()
+            if config.order != (config.topic_name in ordered)
+        ]
+        if changed:
+            self.update(*changed)
+        return bool(changed)
+
+    def wrapper(self) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper(data_version=self.data_version, topic_config_table=self._topics)
+
+    def bump_version(self) -> None:
+        """Make name servers take the whole table again, although no topic changed."""
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        self._save()
+
+    def _changed(self, configs: list[TopicConfig]) -> None:
+        self.bump_version()
+        for listener in self._listeners:
+            listener(configs)
+
+    def _save(self) -> None:
+        self._file.save(self.wrapper())

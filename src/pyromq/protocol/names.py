@@ -1,0 +1,106 @@
+"""Names that mean something: which are allowed, which belong to the system, which are made from others."""
+
+import re
+
+AUTO_CREATE_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC = "BenchmarkTest"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT_TOPIC = "OFFSET_MOVED_EVENT"
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+SYSTEM_TOPICS = frozenset(
+    (
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT_TOPIC,
+        CHECKPOINT_TOPIC,
+    )
+)
+UNSENDABLE_TOPICS = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT_TOPIC,
+    )
+)
+"""Topics that only the broker itself may write to."""
+
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+READ, WRITE, INHERIT = 4, 2, 1
+READ_WRITE = READ | WRITE
+"""Permission bits of a topic or a broker."""
+
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_MAX_TOPIC_CHARS = 127
+_MAX_RETRY_TOPIC_CHARS = 255
+_MAX_GROUP_CHARS = 120
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_system_group(group: str) -> bool:
+    return group.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def topic_problem(topic: str) -> str | None:
+    """What is wrong with a topic's name, if anything."""
+    is_derived = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return _problem("topic", topic, _MAX_RETRY_TOPIC_CHARS if is_derived else _MAX_TOPIC_CHARS)
+
+
+def group_problem(group: str) -> str | None:
+    """What is wrong with a group's name, if anything."""
+    return _problem("group", group, _MAX_GROUP_CHARS)
+
+
+def _problem(kind: str, name: str, max_chars: int) -> str | None:
+    if not name.strip():
+        return f"the {kind} is blank"
+    if not _ALLOWED.fullmatch(name):
+        return f"the {kind} {name!r} contains illegal characters; allowed are letters, digits and % | _ -"
+    if len(name) > max_chars:
+        return f"the {kind} {name!r} is longer than {max_chars} characters"
+    return None

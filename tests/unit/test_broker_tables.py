@@ -1,0 +1,311 @@
+"""The tables of the broker: what they remember, and what they say has changed."""
+
+from pathlib import Path
+from typing import ClassVar, cast
+
+import pytest
+
+from pyromq.broker.tables.clients import Client, ConsumerTable, ProducerTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.topics import TopicTable, system_topics
+from pyromq.clock import ManualClock
+from pyromq.protocol import names
+from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.remoting.connection import Connection
+from pyromq.store.filesystem import Files
+from pyromq.store.json_table import JsonTable
+
+
+class FakeConnection:
+    """As much of a connection as tables look at."""
+
+    def __init__(self, address: str = "127.0.0.1:1") -> None:
+        self.peer_address = address
+        self.is_open = True
+
+
+def connection(address: str = "127.0.0.1:1") -> Connection:
+    return cast(Connection, FakeConnection(address))
+
+
+def table_file(tmp_path: Path, name: str) -> JsonTable:
+    return JsonTable(Files(), tmp_path / name)
+
+
+def new_topics(tmp_path: Path) -> TopicTable:
+    system = system_topics(
+        broker_name="broker-a", cluster="Default", auto_create=True, default_queues=8, trace_topic=None
+    )
+    return TopicTable(table_file(tmp_path, "topics.json"), ManualClock(), system)
+
+
+class TestTopics:
+    def test_an_unknown_topic_is_made_after_the_default_topic(self, tmp_path: Path) -> None:
+        topics = new_topics(tmp_path)
+        told: list[str] = []
+        topics.on_change(lambda configs: told.extend(config.topic_name for config in configs))
+        made = topics.create_for_send("Orders", names.AUTO_CREATE_TOPIC, 4, 0, auto_create=True)
+        assert made is not None
+        assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (4, 4, 6)
+        assert told == ["Orders"]
+
+    def test_a_client_gets_no_more_queues_than_the_default_topic_has(self, tmp_path: Path) -> None:
+        made = new_topics(tmp_path).create_for_send("T", names.AUTO_CREATE_TOPIC, 100, 0, auto_create=True)
+        assert made is not None
+        assert made.write_queue_nums == 8
+
+    @pytest.mark.parametrize(
+        ("default_topic", "auto_create"),
+        [(names.AUTO_CREATE_TOPIC, False), ("nothing", True), (names.SELF_TEST_TOPIC, True)],
+        ids=["switched off", "no such default topic", "the default topic is not inheritable"],
+    )
+    def test_no_topic_is_made_when(self, tmp_path: Path, default_topic: str, auto_create: bool) -> None:
+        topics = new_topics(tmp_path)
+        assert topics.create_for_send("T", default_topic, 4, 0, auto_create=auto_create) is None
+        assert "T" not in topics
+
+    def test_topics_and_their_version_survive_a_restart(self, tmp_path: Path) -> None:
+        topics = new_topics(tmp_path)
+        topics.update(TopicConfig(topic_name="Orders", read_queue_nums=3, write_queue_nums=2))
+        version = topics.data_version
+        again = new_topics(tmp_path)
+        assert again.get("Orders") == topics.get("Orders")
+        assert again.data_version == version
+        assert again.delete("Orders")
+        assert "Orders" not in new_topics(tmp_path)
+
+    def test_every_change_advances_the_version(self, tmp_path: Path) -> None:
+        topics = new_topics(tmp_path)
+        counters = [topics.data_version.counter]
+        topics.create_if_absent("%RETRY%g", 1)
+        counters.append(topics.data_version.counter)
+        topics.create_if_absent("%RETRY%g", 1)
+        counters.append(topics.data_version.counter)
+        topics.delete("%RETRY%g")
+        counters.append(topics.data_version.counter)
+        assert counters == [0, 1, 1, 2]
+
+    def test_the_name_servers_decide_which_topics_are_ordered(self, tmp_path: Path) -> None:
+        topics = new_topics(tmp_path)
+        topics.update(TopicConfig(topic_name="Orders"))
+        assert topics.mark_ordered(["Orders", "Unknown"])
+        assert topics.get("Orders") == TopicConfig(topic_name="Orders", order=True)
+        assert not topics.mark_ordered(["Orders"])
+        assert topics.mark_ordered([])
+
+    def test_system_topics_are_known_as_such(self, tmp_path: Path) -> None:
+        topics = new_topics(tmp_path)
+        assert topics.is_system("broker-a")
+        assert topics.is_system("rmq_sys_anything")
+        assert topics.is_system("TBW102")
+        assert not topics.is_system("Orders")
+
+
+class TestGroups:
+    def test_a_group_makes_itself_when_it_may(self, tmp_path: Path) -> None:
+        allowed = True
+        groups = GroupTable(table_file(tmp_path, "groups.json"), ManualClock(), lambda: allowed)
+        assert groups.find("billing") is not None
+        assert groups.find("bad name!") is None
+        allowed = False
+        assert groups.find("shipping") is None
+        assert groups.find("CID_RMQ_SYS_X") is not None
+
+    def test_a_group_can_be_kept_from_a_topic(self, tmp_path: Path) -> None:
+        file = table_file(tmp_path, "groups.json")
+        groups = GroupTable(file, ManualClock(), lambda: True)
+        groups.let_read("billing", "Orders", allowed=False)
+        assert not groups.may_read("billing", "Orders")
+        assert not GroupTable(file, ManualClock(), lambda: True).may_read("billing", "Orders")
+        groups.let_read("billing", "Orders", allowed=True)
+        assert groups.may_read("billing", "Orders")
+
+    def test_a_deleted_group_is_gone_after_a_restart(self, tmp_path: Path) -> None:
+        file = table_file(tmp_path, "groups.json")
+        groups = GroupTable(file, ManualClock(), lambda: True)
+        groups.find("billing")
+        assert groups.delete("billing")
+        assert not groups.delete("billing")
+        assert GroupTable(file, ManualClock(), lambda: False).find("billing") is None
+
+
+class TestOffsets:
+    def test_commits_survive_only_once_they_are_persisted(self, tmp_path: Path) -> None:
+        file = table_file(tmp_path, "offsets.json")
+        offsets = OffsetTable(file, ManualClock())
+        offsets.commit("g", "T", 0, 10)
+        assert OffsetTable(file, ManualClock()).query("g", "T", 0) == -1
+        offsets.persist()
+        assert OffsetTable(file, ManualClock()).query("g", "T", 0) == 10
+
+    def test_a_commit_says_when_it_goes_back(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        assert not offsets.commit("g", "T", 0, 10)
+        assert offsets.commit("g", "T", 0, 5)
+        assert offsets.query("g", "T", 0) == 5
+
+    def test_a_reset_holds_against_commits_until_the_group_has_seen_it(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        offsets.commit("g", "T", 0, 10)
+        offsets.assign_reset("g", "T", 0, 3)
+        offsets.commit("g", "T", 0, 11)
+        assert offsets.query("g", "T", 0) == 3
+        assert offsets.take_reset("g", "T", 0) == 3
+        assert offsets.take_reset("g", "T", 0) is None
+        offsets.commit("g", "T", 0, 4)
+        assert offsets.query("g", "T", 0) == 4
+
+    def test_the_version_advances_every_so_many_commits(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock(), commits_per_version=3)
+        for offset in range(7):
+            offsets.commit("g", "T", 0, offset)
+        assert offsets.data_version.counter == 2
+
+    def test_groups_and_topics_can_be_cloned_and_forgotten(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        offsets.commit("g", "T", 0, 10)
+        offsets.clone("g", "h", "T")
+        offsets.commit("g", "T", 0, 20)
+        assert offsets.query("h", "T", 0) == 10
+        assert sorted(offsets.groups_of("T")) == ["g", "h"]
+        offsets.remove_group("g")
+        assert offsets.groups_of("T") == ["h"]
+        offsets.remove_topic("T")
+        assert offsets.topics_of("h") == []
+
+    def test_the_least_offset_counts_only_what_is_still_in_the_queue(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        for group, offset in [("a", 5), ("b", 30), ("c", 20), ("d", 12)]:
+            offsets.commit(group, "T", 0, offset)
+        assert offsets.least_of_groups("T", frozenset("d"), lambda _: 10) == {0: 20}
+
+    def test_a_group_without_members_and_without_messages_is_dead(self, tmp_path: Path) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        offsets.commit("dead", "T", 0, 10)
+        offsets.commit("behind but subscribed", "T", 0, 10)
+        offsets.commit("away but with messages", "T", 0, 90)
+        dead = offsets.remove_dead(lambda group, _: "subscribed" in group, lambda *_: 50)
+        assert dead == [("T", "dead")]
+        assert offsets.query("dead", "T", 0) == -1
+
+
+def consumer(group: str, *topics: str, version: int = 1, model: str = "CLUSTERING") -> ConsumerData:
+    return ConsumerData(
+        group_name=group,
+        message_model=MessageModel(model),
+        subscription_data_set=[
+            SubscriptionData(topic=topic, sub_string="*", sub_version=version) for topic in topics
+        ],
+    )
+
+
+def client(on: Connection, client_id: str, seen_ms: int = 0) -> Client:
+    return Client(on, client_id, language=0, version=401, last_seen_ms=seen_ms)
+
+
+class TestConsumers:
+    def test_a_group_changes_when_a_member_joins_or_topics_change_and_not_otherwise(self) -> None:
+        consumers = ConsumerTable()
+        one = connection()
+        assert consumers.register(client(one, "a"), consumer("g", "T"))
+        assert not consumers.register(client(one, "a"), consumer("g", "T", version=2))
+        assert consumers.register(client(one, "a"), consumer("g", "T", "U"))
+        assert consumers.register(client(one, "a"), consumer("g", "U"))
+        assert consumers.register(client(connection(), "b"), consumer("g", "U"))
+        assert consumers.groups_of_topic("T") == []
+        assert consumers.groups_of_topic("U") == ["g"]
+
+    def test_only_a_newer_subscription_replaces_an_older_one(self) -> None:
+        consumers = ConsumerTable()
+        one = connection()
+        consumers.register(client(one, "a"), consumer("g", "T", version=5))
+        consumers.register(client(one, "a"), consumer("g", "T", version=4))
+        found = consumers.subscription("g", "T")
+        assert found is not None
+        assert found.sub_version == 5
+
+    def test_a_light_heartbeat_keeps_the_subscriptions(self) -> None:
+        consumers = ConsumerTable()
+        one = connection()
+        consumers.register(client(one, "a"), consumer("g", "T"))
+        assert not consumers.register(client(one, "a"), consumer("g"), keep_subscriptions=True)
+        assert consumers.subscription("g", "T") is not None
+
+    def test_a_lost_connection_leaves_all_its_groups(self) -> None:
+        consumers = ConsumerTable()
+        one, two = connection(), connection()
+        consumers.register(client(one, "a"), consumer("g", "T"))
+        consumers.register(client(one, "a"), consumer("h", "T"))
+        consumers.register(client(two, "b"), consumer("g", "T"))
+        lost = {group.name: group.client_ids for group in consumers.lost(one)}
+        assert lost == {"g": ["b"], "h": []}
+        assert consumers.group("h") is None
+        assert consumers.lost(one) == []
+
+    def test_silent_clients_are_found(self) -> None:
+        consumers = ConsumerTable()
+        consumers.register(client(connection(), "old", seen_ms=10), consumer("g", "T"))
+        consumers.register(client(connection(), "new", seen_ms=90), consumer("g", "T"))
+        assert [silent.client_id for silent in consumers.silent_since(50)] == ["old"]
+
+
+class TestProducers:
+    def test_members_are_picked_in_turn_and_closed_ones_left_out(self) -> None:
+        producers = ProducerTable()
+        connections = [connection() for _ in range(3)]
+        for number, each in enumerate(connections):
+            producers.register("g", client(each, f"p{number}"))
+        cast(FakeConnection, connections[1]).is_open = False
+        picked = {producer.client_id for _ in range(4) if (producer := producers.pick("g")) is not None}
+        assert picked == {"p0", "p2"}
+        assert producers.pick("nobody") is None
+
+    def test_a_lost_connection_is_forgotten_everywhere(self) -> None:
+        producers = ProducerTable()
+        one = connection()
+        producers.register("g", client(one, "p"))
+        producers.register("h", client(one, "p"))
+        producers.lost(one)
+        assert producers.find("p") is None
+        assert producers.groups() == {}
+
+    def test_a_client_that_came_back_on_another_connection_stays_known(self) -> None:
+        producers = ProducerTable()
+        old, new = connection(), connection()
+        producers.register("g", client(old, "p"))
+        producers.register("g", client(new, "p"))
+        producers.lost(old)
+        found = producers.find("p")
+        assert found is not None
+        assert found.connection is new
+
+
+class TestQueueLocks:
+    QUEUES: ClassVar = [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
+
+    def test_a_queue_belongs_to_one_client_until_released(self) -> None:
+        locks = QueueLocks()
+        assert locks.acquire("g", "a", self.QUEUES, 0) == self.QUEUES
+        assert locks.acquire("g", "b", self.QUEUES, 1) == []
+        locks.release("g", "b", self.QUEUES)
+        assert locks.acquire("g", "b", self.QUEUES, 1) == []
+        locks.release("g", "a", self.QUEUES[:1])
+        assert locks.acquire("g", "b", self.QUEUES, 1) == self.QUEUES[:1]
+
+    def test_groups_do_not_see_each_others_locks(self) -> None:
+        locks = QueueLocks()
+        locks.acquire("g", "a", self.QUEUES, 0)
+        assert locks.acquire("h", "b", self.QUEUES, 0) == self.QUEUES
+
+    def test_a_lock_that_is_not_renewed_expires(self) -> None:
+        locks = QueueLocks(max_live_ms=60_000)
+        locks.acquire("g", "a", self.QUEUES, 0)
+        locks.acquire("g", "a", self.QUEUES[:1], 30_000)
+        assert locks.holds_any("g", 60_001)
+        assert locks.acquire("g", "b", self.QUEUES, 60_001) == self.QUEUES[1:]
+        locks.remove_expired(200_000)
+        assert not locks.holds_any("g", 200_000)
