@@ -1,0 +1,271 @@
+"""Topics grouped by where their queues are: equal queues on equal brokers, one `Layout`.
+
+A hundred thousand topics spread over a hundred brokers are ten million pairs, but only a handful of different
+layouts. A broker that leaves changes layouts, not topics, and a route is encoded once for each layout.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping
+from typing import NamedTuple
+
+READABLE = 4
+WRITABLE = 2
+
+
+class QueueShape(NamedTuple):
+    """The queues of one topic on one broker."""
+
+    read_queues: int
+    write_queues: int
+    perm: int
+    sys_flag: int
+
+    @property
+    def is_writable(self) -> bool:
+        return self.perm & WRITABLE != 0
+
+    def without_write(self) -> "QueueShape":
+        return self._replace(perm=self.perm & ~WRITABLE)
+
+    def read_and_write(self) -> "QueueShape":
+        return self._replace(perm=READABLE | WRITABLE)
+
+
+class EncodedRoute(NamedTuple):
+    """The body of a route answer; parts that belong to single topics can be put in."""
+
+    body: bytes
+    order_configuration_at: int
+
+
+_Key = tuple[tuple[str, ...], tuple[QueueShape, ...]]
+
+
+class Layout:
+    """Which queues are on which brokers, and every topic laid out like that."""
+
+    __slots__ = ("answers", "key", "shapes", "topics")
+
+    def __init__(self, shapes: dict[str, QueueShape], key: _Key) -> None:
+        self.shapes = shapes
+        """Broker name to queues, in the order of the names."""
+        self.key = key
+        self.topics: dict[str, str] = {}
+        """Each topic under itself: the value is the one string object that all tables share."""
+        self.answers: dict[Hashable, EncodedRoute] = {}
+        """Encoded routes; emptied whenever one of the brokers or queues changes."""
+
+    def __repr__(self) -> str:
+        return f"<Layout brokers={len(self.shapes)} topics={len(self.topics)} answers={len(self.answers)}>"
+
+    @property
+    def first_sys_flag(self) -> int:
+        return self.key[1][0].sys_flag
+
+
+Topics = Collection[str]
+"""Topics whose queues changed; to be looked at before the next change."""
+
+
+class QueueLayouts:
+    """Topic → layout, broker name → layouts. Nothing here scans all topics."""
+
+    def __init__(self) -> None:
+        self._of_topic: dict[str, Layout] = {}
+        self._by_key: dict[_Key, Layout] = {}
+        self._by_broker: dict[str, dict[Layout, None]] = {}
+        self._revisions: dict[str, int] = {}
+        self._revision = 0
+        self._pairs = 0
+
+    def __repr__(self) -> str:
+        return f"<QueueLayouts topics={len(self._of_topic)} layouts={len(self._by_key)} pairs={self._pairs}>"
+
+    def __len__(self) -> int:
+        return len(self._of_topic)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._of_topic
+
+    @property
+    def topics(self) -> KeysView[str]:
+        return self._of_topic.keys()
+
+    @property
+    def layouts(self) -> Collection[Layout]:
+        return self._by_key.values()
+
+    @property
+    def pairs(self) -> int:
+        """How many (topic, broker) pairs there are."""
+        return self._pairs
+
+    def find(self, topic: str) -> Layout | None:
+        return self._of_topic.get(topic)
+
+    def of_broker(self, broker: str) -> Collection[Layout]:
+        return self._by_broker.get(broker, ())
+
+    def topics_of_broker(self, broker: str) -> Iterator[str]:
+        for layout in self.of_broker(broker):
+            yield from layout.topics
+
+    def revision_of_broker(self, broker: str) -> int:
+        """A number that changes whenever a topic starts or ceases to be on the broker."""
+        return self._revisions.get(broker, 0)
+
+    def put(
+        self, broker: str, shapes: Iterable[tuple[str, QueueShape]], *, only_missing: bool = False
+    ) -> Topics:
+        """Give topics queues on a broker; `only_missing` leaves alone what the broker already has."""
+        changed: dict[str, None] = {}
+        targets: dict[tuple[Layout | None, QueueShape], Layout] = {}
+        left: dict[Layout, None] = {}
+        of_topic = self._of_topic
+        appeared = 0
+        for topic, shape in shapes:
+            source = of_topic.get(topic)
+            if source is not None:
+                existing = source.shapes.get(broker)
+                if existing is None:
+                    appeared += 1
+                elif only_missing or existing == shape:
+                    continue
+                # The same topic comes as a new string with each registration: keep the first one.
+                topic = source.topics.pop(topic)
+                left[source] = None
+            else:
+                appeared += 1
+            target = targets.get((source, shape))
+            if target is None:
+                before = source.shapes if source is not None else {}
+                target = targets[source, shape] = self._layout({**before, broker: shape})
+            target.topics[topic] = topic
+            of_topic[topic] = target
+            changed[topic] = None
+        self._drop_empty(left)
+        if appeared:
+            self._note(broker, appeared)
+        return changed
+
+    def remove(self, broker: str, topics: Iterable[str]) -> Topics:
+        """Take a broker's queues away from some topics; a topic without any queues is gone."""
+        changed: dict[str, None] = {}
+        targets: dict[Layout, Layout | None] = {}
+        for name in topics:
+            source = self._of_topic.get(name)
+            if source is None or broker not in source.shapes:
+                continue
+            topic = source.topics.pop(name)
+            if source not in targets:
+                rest = {each: shape for each, shape in source.shapes.items() if each != broker}
+                targets[source] = self._layout(rest) if rest else None
+            target = targets[source]
+            if target is None:
+                del self._of_topic[topic]
+            else:
+                target.topics[topic] = topic
+                self._of_topic[topic] = target
+            changed[topic] = None
+        self._drop_empty(targets)
+        if changed:
+            self._note(broker, -len(changed))
+        return changed
+
+    def remove_topic(self, topic: str) -> Topics:
+        layout = self._of_topic.pop(topic, None)
+        if layout is None:
+            return ()
+        del layout.topics[topic]
+        for broker in layout.shapes:
+            self._note(broker, -1)
+        self._drop_empty((layout,))
+        return (topic,)
+
+    def remove_broker(self, broker: str) -> list[Topics]:
+        changed: list[Topics] = []
+        for layout in list(self.of_broker(broker)):
+            changed.append(layout.topics)
+            self._pairs -= len(layout.topics)
+            rest = {each: shape for each, shape in layout.shapes.items() if each != broker}
+            if rest:
+                self._relabel(layout, rest)
+            else:
+                for topic in layout.topics:
+                    del self._of_topic[topic]
+                self._forget(layout)
+        self._revisions.pop(broker, None)
+        return changed
+
+    def reshape(self, broker: str, change: Callable[[QueueShape], QueueShape]) -> list[Topics]:
+        """Change a broker's queues in all of its topics; what is changed already must not change again."""
+        changed: list[Topics] = []
+        for layout in list(self.of_broker(broker)):
+            before = layout.shapes[broker]
+            after = change(before)
+            if after != before:
+                changed.append(layout.topics)
+                self._relabel(layout, {**layout.shapes, broker: after})
+        return changed
+
+    def forget_answers_of(self, broker: str) -> list[Topics]:
+        """Something else than queues changed about a broker; the topics that show it."""
+        changed: list[Topics] = []
+        for layout in self.of_broker(broker):
+            layout.answers.clear()
+            changed.append(layout.topics)
+        return changed
+
+    def forget_all_answers(self) -> None:
+        for layout in self._by_key.values():
+            layout.answers.clear()
+
+    def _layout(self, shapes: Mapping[str, QueueShape]) -> Layout:
+        key = _key_of(shapes)
+        layout = self._by_key.get(key)
+        if layout is None:
+            layout = Layout(dict(zip(*key, strict=True)), key)
+            self._remember(layout)
+        return layout
+
+    def _relabel(self, layout: Layout, shapes: Mapping[str, QueueShape]) -> None:
+        """Lay out all topics of a layout differently at once, without touching each of them if possible."""
+        self._forget(layout)
+        key = _key_of(shapes)
+        twin = self._by_key.get(key)
+        if twin is not None:
+            twin.topics.update(layout.topics)
+            for topic in layout.topics:
+                self._of_topic[topic] = twin
+            return
+        layout.shapes, layout.key = dict(zip(*key, strict=True)), key
+        layout.answers.clear()
+        self._remember(layout)
+
+    def _remember(self, layout: Layout) -> None:
+        self._by_key[layout.key] = layout
+        for broker in layout.shapes:
+            self._by_broker.setdefault(broker, {})[layout] = None
+
+    def _forget(self, layout: Layout) -> None:
+        del self._by_key[layout.key]
+        for broker in layout.shapes:
+            layouts = self._by_broker[broker]
+            del layouts[layout]
+            if not layouts:
+                del self._by_broker[broker]
+
+    def _drop_empty(self, layouts: Iterable[Layout]) -> None:
+        for layout in layouts:
+            if not layout.topics and self._by_key.get(layout.key) is layout:
+                self._forget(layout)
+
+    def _note(self, broker: str, appeared: int) -> None:
+        self._revision += 1
+        self._revisions[broker] = self._revision
+        self._pairs += appeared
+
+
+def _key_of(shapes: Mapping[str, QueueShape]) -> _Key:
+    # java: the order is that of a hash table; ours is the same on every name server
+    names = tuple(sorted(shapes))
+    return names, tuple([shapes[name] for name in names])

@@ -1,0 +1,229 @@
+"""What a registration does to the tables, as a list of steps.
+
+Brokers repeat their whole registration every half minute. A repetition does nothing but keep the broker
+alive, so it is recognised before its body is read.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyromq.nameserver.changes import Changes, min_broker_id_notice
+from pyromq.nameserver.queue_layouts import QueueShape
+from pyromq.nameserver.tables import MASTER_ID, BrokerGroup, BrokerKey, LiveBroker, Tables, TopicMappings
+from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.bodies.versions import DataVersion
+
+
+class Announcement(NamedTuple):
+    """Who registers."""
+
+    cluster: str
+    address: str
+    name: str
+    id: int
+    ha_address: str = ""
+    zone: str | None = None
+    timeout_ms: int | None = None
+    acting_master: bool | None = None
+    """java: brokers that never heard of acting masters leave it out, and are treated differently"""
+
+    @property
+    def key(self) -> BrokerKey:
+        return BrokerKey(self.cluster, self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a registering broker has."""
+
+    data_version: DataVersion
+    shapes: Mapping[str, QueueShape] = field(default_factory=dict)
+    mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    filter_servers: list[str] | None = None
+    """None comes from brokers too old to have any; it leaves what is known alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    changes: Changes
+    master_address: str | None = None
+    master_ha_address: str | None = None
+
+
+def is_repetition(tables: Tables, who: Announcement, digest: Hashable) -> bool:
+    """Whether the last registration of this broker was the same, and nothing happened that would let the
+    whole procedure have an effect this time."""
+    live = tables.live.get(who.key)
+    group = tables.groups.get(who.name)
+    return (
+        live is not None
+        and group is not None
+        and group.addresses.get(who.id) == who.address
+        and live.receipt == _receipt(tables, group, who, digest)
+    )
+
+
+def repeat(tables: Tables, who: Announcement, connection: Hashable, now_ms: float) -> Registered:
+    """The steps of `register` that can matter for a repetition: 1, 2 and 9."""
+    changes = Changes()
+    tables.clusters.setdefault(who.cluster, {})[who.name] = None
+    group, live = tables.groups[who.name], tables.live[who.key]
+    before = group.looks()
+    _describe(group, who)
+    if group.looks() != before:
+        tables.note_look(who.name, changes)
+    tables.bind(live, connection)
+    tables.keep_alive(live, now_ms)
+    return _registered(tables, group, who, changes)
+
+
+def register(
+    tables: Tables,
+    who: Announcement,
+    inventory: Inventory,
+    digest: Hashable,
+    connection: Hashable,
+    now_ms: float,
+) -> Registered:
+    changes = Changes()
+
+    # 1. The cluster has this broker name, and the name has an entry.
+    tables.clusters.setdefault(who.cluster, {})[who.name] = None
+    is_first = who.name not in tables.groups
+    group = tables.groups.setdefault(who.name, BrokerGroup(who.cluster, who.name))
+    before = group.looks()
+    previous_min_id = group.min_id if group.addresses else MASTER_ID
+
+    # 2. Zone and acting master are what the last registration of the group says.
+    _describe(group, who)
+
+    # 3. An address has one id: a replica that became master gives up its old one.
+    for id_ in [id_ for id_, address in group.addresses.items() if address == who.address and id_ != who.id]:
+        del group.addresses[id_]
+
+    # 4. The id may be in use at another address; if that broker is alive and ahead of us, it stays.
+    if _is_outdated(tables, group, who, inventory):
+        tables.remove_live(who.key)
+        if group.looks() != before:
+            tables.note_look(who.name, changes)
+        return Registered(changes)
+
+    # 5. The id is ours now. java: 5.x refuses a new id that comes with exactly one topic, 4.x does not.
+    is_first |= not group.addresses.get(who.id)
+    group.addresses[who.id] = who.address
+    if group.looks() != before:
+        tables.note_look(who.name, changes)
+
+    # 6. Topics come from the master, or from the replica that stands in for it.
+    live = tables.live.get(who.key)
+    is_new_version = live is None or live.data_version != inventory.data_version
+    role = _role(group, who)
+    if role != "replica":
+        if tables.rules.delete_absent_topics and not inventory.mappings:
+            absent = [t for t in tables.queues.topics_of_broker(who.name) if t not in inventory.shapes]
+            changes.add(tables.queues.remove(who.name, absent))
+        shapes = inventory.shapes.items()
+        if role == "prime replica" and group.acting_master:
+            read_only = {shape: shape.without_write() for shape in set(inventory.shapes.values())}
+            shapes = {topic: read_only[shape] for topic, shape in shapes}.items()
+        # java: 5.x adds a topic it does not know even if the version is unchanged, 4.x does not
+        only_missing = not (is_first or is_new_version)
+        changes.add(tables.queues.put(who.name, shapes, only_missing=only_missing))
+
+        # 7. Mappings of static topics, under the broker name that they say themselves.
+        if is_first or is_new_version:
+            _merge_mappings(tables, who, inventory, changes)
+
+    # 8. The broker is alive.
+    if live is None:
+        live = tables.live[who.key] = LiveBroker(who.key)
+    live.names[who.name] = None
+    live.timeout_ms = tables.rules.broker_expiry_ms if who.timeout_ms is None else who.timeout_ms
+    live.data_version = inventory.data_version
+    live.ha_address = who.ha_address
+
+    # 9. It stays alive as long as its connection lives and it is heard from.
+    tables.bind(live, connection)
+    tables.keep_alive(live, now_ms)
+
+    # 10. Filter servers: an empty list removes them.
+    if inventory.filter_servers is not None:
+        _set_filter_servers(tables, live, inventory.filter_servers, changes)
+
+    live.receipt = _receipt(tables, group, who, digest)
+
+    # 11. A new smallest id is told to the others.
+    if who.id < previous_min_id and tables.rules.notify_min_broker_id:
+        changes.notices.append(min_broker_id_notice(group.addresses, ha_address=who.ha_address))
+    return _registered(tables, group, who, changes)
+
+
+def _registered(tables: Tables, group: BrokerGroup, who: Announcement, changes: Changes) -> Registered:
+    """A replica is told where its master is, if it is alive."""
+    master_address = group.addresses.get(MASTER_ID)
+    if who.id != MASTER_ID and master_address is not None:
+        master = tables.live.get(BrokerKey(who.cluster, master_address))
+        if master is not None:
+            return Registered(changes, master_address, master.ha_address)
+    return Registered(changes)
+
+
+def _describe(group: BrokerGroup, who: Announcement) -> None:
+    group.acting_master = bool(who.acting_master)
+    group.zone = who.zone
+
+
+def _is_outdated(tables: Tables, group: BrokerGroup, who: Announcement, inventory: Inventory) -> bool:
+    holder = group.addresses.get(who.id)
+    if holder is None or holder == who.address:
+        return False
+    live = tables.live.get(BrokerKey(who.cluster, holder))
+    return live is not None and live.data_version.state_version > inventory.data_version.state_version
+
+
+def _role(group: BrokerGroup, who: Announcement) -> str:
+    if who.id == MASTER_ID:
+        return "master"
+    if who.acting_master is not None and who.id == group.min_id:
+        return "prime replica"
+    return "replica"
+
+
+def _receipt(tables: Tables, group: BrokerGroup, who: Announcement, digest: Hashable) -> tuple[object, ...]:
+    """Equal receipts: registering again would find every topic in place and every other field as it is.
+
+    The role decides whether topics count at all; the revision moves when any topic comes to or leaves the
+    broker, by whatever hand.
+    """
+    return (
+        who,
+        digest,
+        _role(group, who),
+        tables.queues.revision_of_broker(who.name),
+        tables.rules,
+    )
+
+
+def _merge_mappings(tables: Tables, who: Announcement, inventory: Inventory, changes: Changes) -> None:
+    changed: dict[str, None] = {}
+    for topic, mapping in inventory.mappings.items():
+        mappings = tables.mappings.setdefault(topic, TopicMappings())
+        broker = mapping.bname or who.name
+        if mappings.by_broker.get(broker) != mapping:
+            mappings.by_broker[broker] = mapping
+            mappings.encoded.clear()
+            if topic in tables.queues:
+                changed[topic] = None
+    changes.add(changed)
+
+
+def _set_filter_servers(tables: Tables, live: LiveBroker, servers: list[str], changes: Changes) -> None:
+    before = tables.filter_servers.get(live.key)
+    if servers:
+        tables.filter_servers[live.key] = servers
+    else:
+        tables.filter_servers.pop(live.key, None)
+    if before != (servers or None):
+        for name in live.names:
+            tables.note_look(name, changes)

@@ -1,0 +1,227 @@
+"""The name server's knowledge with everything that may be asked of it or done to it.
+
+Pure: no loop, no socket, no clock. Every change says in its `Changes` what the caller has to tell whom.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from pyromq.nameserver import registration, unregistration
+from pyromq.nameserver.changes import Changes
+from pyromq.nameserver.queue_layouts import QueueShape
+from pyromq.nameserver.registration import Announcement, Inventory, Registered
+from pyromq.nameserver.route_answers import RouteAnswers, broker_data
+from pyromq.nameserver.tables import BrokerKey, RouteRules, Tables
+from pyromq.nameserver.unregistration import Farewell
+from pyromq.protocol.bodies.brokers import ClusterInfo
+from pyromq.protocol.bodies.topics import TopicList
+from pyromq.protocol.bodies.versions import DataVersion
+
+_UNIT = 1
+_UNIT_SUBSCRIPTION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    brokers: list[BrokerKey]
+    connections: list[Hashable]
+    """Their connections, to be closed."""
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class TableSizes:
+    topics: int
+    layouts: int
+    topic_broker_pairs: int
+    broker_groups: int
+    clusters: int
+    live_brokers: int
+    filter_servers: int
+    static_topics: int
+
+
+class RouteTable:
+    def __init__(self, rules: RouteRules | None = None) -> None:
+        self._tables = Tables(rules or RouteRules())
+        self.answers = RouteAnswers(self._tables)
+        self.repetitions = 0
+        """Registrations whose body did not have to be read."""
+
+    def __repr__(self) -> str:
+        return f"<RouteTable {self._tables!r}>"
+
+    @property
+    def rules(self) -> RouteRules:
+        return self._tables.rules
+
+    @rules.setter
+    def rules(self, rules: RouteRules) -> None:
+        self._tables.rules = rules
+
+    def sizes(self) -> TableSizes:
+        tables = self._tables
+        return TableSizes(
+            topics=len(tables.queues),
+            layouts=len(tables.queues.layouts),
+            topic_broker_pairs=tables.queues.pairs,
+            broker_groups=len(tables.groups),
+            clusters=len(tables.clusters),
+            live_brokers=len(tables.live),
+            filter_servers=len(tables.filter_servers),
+            static_topics=len(tables.mappings),
+        )
+
+    # Brokers come, live and leave
+
+    def register(
+        self,
+        who: Announcement,
+        read_inventory: Callable[[], Inventory],
+        *,
+        digest: Hashable = None,
+        connection: Hashable = None,
+        now_ms: float,
+    ) -> Registered:
+        """`digest` stands for the unread inventory: equal digests, equal inventories; None is never equal."""
+        if digest is not None and registration.is_repetition(self._tables, who, digest):
+            self.repetitions += 1
+            return registration.repeat(self._tables, who, connection, now_ms)
+        inventory = read_inventory()
+        return registration.register(self._tables, who, inventory, digest, connection, now_ms)
+
+    def heartbeat(self, cluster: str, address: str, now_ms: float) -> bool:
+        """Keep a broker alive; one that is not known stays unknown."""
+        live = self._tables.live.get(BrokerKey(cluster, address))
+        if live is None:
+            return False
+        self._tables.keep_alive(live, now_ms)
+        return True
+
+    def data_version(self, cluster: str, address: str, now_ms: float) -> DataVersion | None:
+        """The data version a broker registered with. java: asking is a sign of life"""
+        live = self._tables.live.get(BrokerKey(cluster, address))
+        if live is None:
+            return None
+        self._tables.keep_alive(live, now_ms)
+        return live.data_version
+
+    def unregister(self, farewell: Farewell) -> Changes:
+        return unregistration.unregister(self._tables, [farewell])
+
+    def connection_lost(self, connection: Hashable) -> Changes:
+        """All brokers that spoke through the connection are gone."""
+        return self._lose(self._tables.by_connection.get(connection, ()))
+
+    def expire(self, now_ms: float) -> Expired:
+        """Brokers that were silent for longer than they may be are gone."""
+        due = self._tables.deadlines.pop_due(now_ms)
+        if not due:
+            return Expired([], [], Changes())
+        connections = [self._tables.live[key].connection for key in due]
+        return Expired(due, [each for each in connections if each is not None], self._lose(due))
+
+    def next_expiry_check_ms(self) -> float | None:
+        return self._tables.deadlines.next_check()
+
+    def _lose(self, keys: Iterable[BrokerKey]) -> Changes:
+        farewells: list[Farewell] = []
+        for key in keys:
+            farewells += unregistration.farewells_of(self._tables, self._tables.live[key])
+        return unregistration.unregister(self._tables, farewells)
+
+    # Topics and permissions, by the hand of an administrator
+
+    def register_topic(self, topic: str, shapes: Iterable[tuple[str, QueueShape]]) -> Changes:
+        """Give a topic queues on brokers that exist.
+
+        java: stops silently at the first unknown broker; what came before counts only if the topic is known
+        """
+        changes = Changes()
+        accepted: dict[str, QueueShape] = {}
+        for broker, shape in shapes:
+            if broker not in self._tables.groups:
+                if topic not in self._tables.queues:
+                    return changes
+                break
+            accepted[broker] = shape
+        for broker, shape in accepted.items():
+            changes.add(self._tables.queues.put(broker, [(topic, shape)]))
+        return changes
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> Changes:
+        """Without a cluster everywhere. It comes back with the next registration of a broker that has it."""
+        changes = Changes()
+        if not cluster:
+            changes.add(self._tables.queues.remove_topic(topic))
+            return changes
+        for broker in self._tables.clusters.get(cluster, ()):
+            changes.add(self._tables.queues.remove(broker, [topic]))
+        return changes
+
+    def wipe_write_permission(self, broker: str) -> tuple[int, Changes]:
+        return self._set_permission(broker, QueueShape.without_write)
+
+    def add_write_permission(self, broker: str) -> tuple[int, Changes]:
+        return self._set_permission(broker, QueueShape.read_and_write)
+
+    def _set_permission(self, broker: str, change: Callable[[QueueShape], QueueShape]) -> tuple[int, Changes]:
+        changes = Changes()
+        changes.add(*self._tables.queues.reshape(broker, change))
+        # java: counts every topic of the broker, changed or not
+        return sum(len(layout.topics) for layout in self._tables.queues.of_broker(broker)), changes
+
+    # Questions
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            broker_addr_table={
+                name: broker_data(group, dict(sorted(group.addresses.items())))
+                for name, group in self._tables.groups.items()
+            },
+            cluster_addr_table={cluster: list(names) for cluster, names in self._tables.clusters.items()},
+        )
+
+    def member_addresses(self, broker: str) -> dict[int, str]:
+        group = self._tables.groups.get(broker)
+        return dict(sorted(group.addresses.items())) if group is not None else {}
+
+    def has_topic(self, topic: str) -> bool:
+        return topic in self._tables.queues
+
+    def all_topics(self) -> TopicList:
+        return TopicList(topic_list=list(self._tables.queues.topics))
+
+    def topics_of_cluster(self, cluster: str) -> TopicList:
+        topics: dict[str, None] = {}
+        for broker in self._tables.clusters.get(cluster, ()):
+            for layout in self._tables.queues.of_broker(broker):
+                topics.update(dict.fromkeys(layout.topics))
+        return TopicList(topic_list=list(topics))
+
+    def system_topics(self) -> TopicList:
+        """Every cluster and every broker is a topic of its own; with the address of any one broker."""
+        names: dict[str, None] = {}
+        for cluster, brokers in self._tables.clusters.items():
+            names[cluster] = None
+            names.update(brokers)
+        addresses = (
+            address for group in self._tables.groups.values() for address in group.addresses.values()
+        )
+        return TopicList(topic_list=list(names), broker_addr=next(addresses, None))
+
+    def unit_topics(self) -> TopicList:
+        return self._topics_by_flag(lambda flag: flag & _UNIT != 0)
+
+    def unit_subscribed_topics(self) -> TopicList:
+        return self._topics_by_flag(lambda flag: flag & _UNIT_SUBSCRIPTION != 0)
+
+    def unit_subscribed_shared_topics(self) -> TopicList:
+        return self._topics_by_flag(lambda flag: flag & (_UNIT | _UNIT_SUBSCRIPTION) == _UNIT_SUBSCRIPTION)
+
+    def _topics_by_flag(self, wanted: Callable[[int], bool]) -> TopicList:
+        topics: list[str] = []
+        for layout in self._tables.queues.layouts:
+            if wanted(layout.first_sys_flag):
+                topics += layout.topics
+        return TopicList(topic_list=topics)

@@ -1,0 +1,141 @@
+"""What a name server knows, and nothing about how it comes to know it.
+
+Everything here is rebuilt from what brokers say; nothing is written to disk.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyromq.nameserver.changes import Changes
+from pyromq.nameserver.expiry import Deadlines
+from pyromq.nameserver.queue_layouts import QueueLayouts
+from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.bodies.versions import DataVersion
+
+MASTER_ID = 0
+
+
+class BrokerKey(NamedTuple):
+    """One broker process."""
+
+    cluster: str
+    address: str
+
+
+class BrokerGroup:
+    """A broker name: a master and its replicas."""
+
+    __slots__ = ("acting_master", "addresses", "cluster", "encoded", "name", "zone")
+
+    def __init__(self, cluster: str, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.addresses: dict[int, str] = {}
+        self.zone: str | None = None
+        self.acting_master = False
+        self.encoded: dict[object, bytes] = {}
+        """How it looks in routes; emptied whenever something of the above changes."""
+
+    def __repr__(self) -> str:
+        return f"<BrokerGroup {self.name} of {self.cluster} {self.addresses}>"
+
+    @property
+    def min_id(self) -> int:
+        return min(self.addresses)
+
+    @property
+    def has_master(self) -> bool:
+        return MASTER_ID in self.addresses
+
+    def looks(self) -> tuple[object, ...]:
+        """Everything about it that shows in a route."""
+        return dict(self.addresses), self.zone, self.acting_master
+
+
+class LiveBroker:
+    """A broker process that is believed to be alive."""
+
+    __slots__ = ("connection", "data_version", "ha_address", "key", "names", "receipt", "timeout_ms")
+
+    def __init__(self, key: BrokerKey) -> None:
+        self.key = key
+        self.names: dict[str, None] = {}
+        """The names it registered under: one, unless it was renamed without a farewell."""
+        self.timeout_ms = 0
+        self.data_version = DataVersion()
+        self.connection: Hashable = None
+        self.ha_address = ""
+        self.receipt: object = None
+        """What the last registration was, to recognise its repetition."""
+
+    def __repr__(self) -> str:
+        return f"<LiveBroker {'/'.join(self.names)} {self.key.address} timeout={self.timeout_ms}ms>"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRules:
+    """The settings that the tables obey."""
+
+    delete_absent_topics: bool = False
+    notify_min_broker_id: bool = False
+    broker_expiry_ms: int = 120_000
+
+
+class TopicMappings:
+    """Where the logical queues of one static topic are, by broker name."""
+
+    __slots__ = ("by_broker", "encoded")
+
+    def __init__(self) -> None:
+        self.by_broker: dict[str, TopicQueueMappingInfo] = {}
+        self.encoded: dict[bool, bytes] = {}
+
+
+class Tables:
+    def __init__(self, rules: RouteRules) -> None:
+        self.rules = rules
+        self.queues = QueueLayouts()
+        self.groups: dict[str, BrokerGroup] = {}
+        self.clusters: dict[str, dict[str, None]] = {}
+        self.live: dict[BrokerKey, LiveBroker] = {}
+        self.filter_servers: dict[BrokerKey, list[str]] = {}
+        self.mappings: dict[str, TopicMappings] = {}
+        """java: stays when brokers leave"""
+        self.by_connection: dict[Hashable, dict[BrokerKey, None]] = {}
+        self.deadlines: Deadlines[BrokerKey] = Deadlines()
+
+    def __repr__(self) -> str:
+        return f"<Tables topics={len(self.queues)} groups={len(self.groups)} live={len(self.live)}>"
+
+    def note_look(self, name: str, changes: Changes) -> None:
+        """Something about a broker group changed that shows in routes."""
+        group = self.groups.get(name)
+        if group is not None:
+            group.encoded.clear()
+        changes.add(*self.queues.forget_answers_of(name))
+
+    def bind(self, live: LiveBroker, connection: Hashable) -> None:
+        """The broker speaks through this connection now; its end will be the broker's end."""
+        if live.connection is not connection:
+            self._unbind(live)
+            live.connection = connection
+        if connection is not None:
+            self.by_connection.setdefault(connection, {})[live.key] = None
+
+    def remove_live(self, key: BrokerKey) -> LiveBroker | None:
+        live = self.live.pop(key, None)
+        if live is not None:
+            self._unbind(live)
+            self.deadlines.forget(key)
+        return live
+
+    def keep_alive(self, live: LiveBroker, now_ms: float) -> None:
+        self.deadlines.set(live.key, now_ms + live.timeout_ms)
+
+    def _unbind(self, live: LiveBroker) -> None:
+        keys = self.by_connection.get(live.connection)
+        if keys is not None:
+            keys.pop(live.key, None)
+            if not keys:
+                del self.by_connection[live.connection]
