@@ -31,6 +31,9 @@ class SummerTimeFromTheLastOfMarch(tzinfo):
     def dst(self, moment: datetime | None) -> timedelta:
         return self.utcoffset(moment) - timedelta(hours=1)
 
+    def tzname(self, moment: datetime | None) -> str:
+        return "summer" if self.dst(moment) else "winter"
+
 
 def at(year: int, month: int, day: int, hour: int = 0, minute: int = 0, zone: tzinfo = UTC) -> int:
     return round(datetime(year, month, day, hour, minute, tzinfo=zone).timestamp() * 1000)
