@@ -30,6 +30,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
@@ -49,6 +50,7 @@ public final class Peer {
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             ByteArrayOutputStream said = new ByteArrayOutputStream();
             System.setOut(new PrintStream(said, true, "UTF-8"));
+            System.setErr(System.out);
             String verdict = "ok";
             try {
                 List<String> words = new ArrayList<>();
@@ -75,6 +77,9 @@ public final class Peer {
             case "mqadmin":
                 MQAdminStartup.main(rest.toArray(new String[0]));
                 break;
+            case "kv":
+                keyValue(rest.get(0), rest.get(1), rest.get(2));
+                break;
             case "queues":
                 queues(rest.get(0), rest.get(1));
                 break;
@@ -89,6 +94,25 @@ public final class Peer {
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));
+        }
+    }
+
+    /** One value of the name server's key-value configuration, then its whole namespace; no mqadmin command reads it. */
+    private static void keyValue(String nameServer, String namespace, String key) throws Exception {
+        System.setProperty("rocketmq.namesrv.addr", nameServer);
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setInstanceName("admin-" + ++instances);
+        admin.start();
+        try {
+            System.out.println(json("value", admin.getKVConfig(namespace, key)));
+            List<Object> pairs = new ArrayList<>();
+            new TreeMap<>(admin.getKVListByNamespace(namespace).getTable()).forEach((name, value) -> {
+                pairs.add(name);
+                pairs.add(value);
+            });
+            System.out.println(json(pairs.toArray()));
+        } finally {
+            admin.shutdown();
         }
     }
 

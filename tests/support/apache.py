@@ -489,6 +489,11 @@ class ApacheClient(JavaProcess):
             lambda: topic in self.mqadmin("topicList", "-n", name_server).split(), f"the route of {topic}"
         )
 
+    def key_values(self, name_server: str, namespace: str, key: str) -> tuple[str, dict[str, str]]:
+        """One value of the key-value configuration and its whole namespace."""
+        value, table = _rows(self.run("kv", name_server, namespace, key))
+        return value["value"], table
+
     def queues(self, name_server: str, topic: str) -> list[tuple[str, int]]:
         """The readable queues the client found for a topic."""
         return [(row["brokerName"], row["queueId"]) for row in _rows(self.run("queues", name_server, topic))]
@@ -526,6 +531,10 @@ class ApacheClient(JavaProcess):
     ) -> list[dict[str, Any]]:
         """`count` messages as a member of a consumer group."""
         return _rows(self.run("consume", name_server, group, topic, expression, str(count), str(timeout_ms)))
+
+
+ClientOf = Callable[[Release, str], ApacheClient]
+"""The client of a release in a header form; tests share one JVM for each."""
 
 
 def _rows(text: str) -> list[dict[str, Any]]:
