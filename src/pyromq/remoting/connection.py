@@ -46,6 +46,9 @@ _FRAME_COST_BYTES = 1024
 _PEER_DOES_NOT_READ = 1
 _TOO_MANY_BYTES_IN_FLIGHT = 2
 
+NOT_CONNECTED = asyncio.Transport()
+"""Stands where the transport will be."""
+
 
 class Connection(asyncio.Protocol):
     __slots__ = (
@@ -55,6 +58,7 @@ class Connection(asyncio.Protocol):
         "_close_reason",
         "_is_active",
         "_is_corked",
+        "_is_retired",
         "_last_active",
         "_last_unsent_bytes",
         "_loop",
@@ -85,11 +89,12 @@ class Connection(asyncio.Protocol):
         self.partial_bytes = 0
         self._traffic = traffic
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport = _NOT_CONNECTED
+        self._transport: asyncio.Transport = NOT_CONNECTED
         self._reader = FrameReader(traffic.limits.max_frame_bytes)
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._is_corked = False
+        self._is_retired = False
         self._backlog: list[Frame] = []
         self._read_stops = 0
         self._overload: str | None = None
@@ -133,6 +138,8 @@ class Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             self._pending.pop(opaque, None)
+            if self._is_retired and not self._pending:
+                self.close()
         return decode_answer(type(request), frame)
 
     def send_oneway(self, request: Request[Any]) -> None:
@@ -432,6 +439,12 @@ class Connection(asyncio.Protocol):
             self.is_open = False
             self._transport.close()
 
+    def retire(self) -> None:
+        """Close once the calls that are under way have ended."""
+        self._is_retired = True
+        if not self._pending:
+            self.close()
+
     def abort(self) -> None:
         """Close at once."""
         self._close_reason = self._close_reason or "closed by this side"
@@ -459,9 +472,6 @@ class Connection(asyncio.Protocol):
             self._last_active = now
             self._last_unsent_bytes = unsent_bytes
         return now - self._last_active
-
-
-_NOT_CONNECTED = asyncio.Transport()
 
 
 def _sendable(remark: str) -> str:

@@ -1,25 +1,31 @@
 """Accepts connections and ends them; what travels on them is the connection's business."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
 
 from pyromq.clock import Clock
 from pyromq.errors import StateError
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.entrance import Entrance
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Caller, Routes
+from pyromq.remoting.sweep import Sweep
+from pyromq.remoting.tls import TlsServer
 from pyromq.remoting.traffic import Observer, Traffic, TrafficStatistics
 
-__all__ = ["Observer", "Server", "ServerLimits"]
+__all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics"]
 
-_log = logging.getLogger(__name__)
 
-_FAREWELL_S = 1.0
-"""How long closing connections may take to send what they still hold."""
+@dataclass(frozen=True, slots=True)
+class ServerStatistics(TrafficStatistics):
+    """`arriving`: accepted, nothing known of them yet. `turned_away`: refused before their first frame."""
+
+    arriving: int
+    turned_away: int
 
 
 class Server:
@@ -33,6 +39,7 @@ class Server:
         routes: Routes,
         *,
         limits: ServerLimits | None = None,
+        tls: TlsServer | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
         admit: Callable[[Declaration, Caller], None] | None = None,
@@ -41,9 +48,11 @@ class Server:
         self._traffic = Traffic(
             routes=routes, limits=limits, clock=clock, observer=observer, admit=admit, form=form
         )
+        self._entrance = Entrance(self._traffic, tls, self._welcome)
         self._listener: asyncio.Server | None = None
         self._address: tuple[str, int] | None = None
-        self._sweep: asyncio.TimerHandle | None = None
+        limits = self._traffic.limits
+        self._sweep = Sweep(min(limits.idle_s / 12, limits.handshake_s / 2), self.close_idle)
         self._lost_callbacks: list[Callable[[Connection], None]] = []
 
     def __repr__(self) -> str:
@@ -60,8 +69,11 @@ class Server:
     def connections(self) -> Collection[Connection]:
         return self._traffic.connections
 
-    def statistics(self) -> TrafficStatistics:
-        return self._traffic.statistics()
+    def statistics(self) -> ServerStatistics:
+        traffic = asdict(self._traffic.statistics())
+        return ServerStatistics(
+            **traffic, arriving=len(self._entrance.arrivals), turned_away=self._entrance.turned_away
+        )
 
     def on_connection_lost(self, callback: Callable[[Connection], None]) -> None:
         """Call back once for every accepted connection that has ended."""
@@ -78,14 +90,12 @@ class Server:
     ) -> None:
         loop = asyncio.get_running_loop()
         listening = _listening_socket(host, port, send_buffer_bytes, receive_buffer_bytes)
-        self._listener = await loop.create_server(self._accept, sock=listening, backlog=backlog)
+        self._listener = await loop.create_server(self._entrance.accept, sock=listening, backlog=backlog)
         self._address = listening.getsockname()[:2]
-        self._schedule_sweep()
+        self._sweep.start()
 
-    def _accept(self) -> Connection:
-        connection = Connection(self._traffic)
+    def _welcome(self, connection: Connection) -> None:
         connection.on_close(self._lost)
-        return connection
 
     def _lost(self, connection: Connection) -> None:
         for callback in self._lost_callbacks:
@@ -94,14 +104,7 @@ class Server:
     def close_idle(self) -> None:
         """Close what has been silent for too long; called regularly while the server runs."""
         self._traffic.close_idle()
-
-    def _schedule_sweep(self) -> None:
-        interval_s = self._traffic.limits.idle_s / 12
-        self._sweep = asyncio.get_running_loop().call_later(interval_s, self._run_sweep)
-
-    def _run_sweep(self) -> None:
-        self.close_idle()
-        self._schedule_sweep()
+        self._entrance.close_late()
 
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop accepting, let what is in flight finish, then close every connection."""
@@ -109,41 +112,9 @@ class Server:
             return
         listener, self._listener = self._listener, None
         listener.close()
-        traffic = self._traffic
-        traffic.is_draining = True
-        try:
-            async with asyncio.timeout(grace_s):
-                await traffic.wait_calm()
-        except TimeoutError:
-            _log.warning("stopped with requests in flight count=%d", traffic.in_flight)
-        if self._sweep is not None:
-            self._sweep.cancel()
-        unfinished = list(traffic.tasks)
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
-        await self._close_connections()
-
-    async def _close_connections(self) -> None:
-        lost = asyncio.Event()
-        open_connections = list(self._traffic.connections)
-        if not open_connections:
-            return
-
-        def count_down(_: Connection) -> None:
-            if not self._traffic.connections:
-                lost.set()
-
-        for connection in open_connections:
-            connection.on_close(count_down)
-            connection.close()
-        try:
-            async with asyncio.timeout(_FAREWELL_S):
-                await lost.wait()
-        except TimeoutError:
-            for connection in list(self._traffic.connections):
-                connection.abort()
-            await lost.wait()
+        self._entrance.close()
+        await self._traffic.close(grace_s)
+        self._sweep.stop()
 
 
 def _listening_socket(

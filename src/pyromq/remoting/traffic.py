@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_FAREWELL_S = 1.0
+"""How long closing connections may take to send what they still hold."""
+
 
 class Observer(Protocol):
     """Told about every request that was handled; it counts, it never waits and never raises."""
@@ -148,12 +151,6 @@ class Traffic:
             )
             largest.abort()
 
-    async def wait_calm(self) -> None:
-        """Wait until no request is in flight."""
-        if self.in_flight:
-            self._calm = asyncio.Event()
-            await self._calm.wait()
-
     def close_idle(self) -> None:
         """Close every connection that was neither read nor written for too long."""
         now = self.clock.monotonic()
@@ -162,3 +159,39 @@ class Traffic:
                 self.closed_for_idling += 1
                 _log.info("closed an idle connection peer=%s", connection.peer_address)
                 connection.abort()
+
+    async def close(self, grace_s: float) -> None:
+        """Let what is in flight finish, cancel what does not, then close every connection."""
+        self.is_draining = True
+        if self.in_flight:
+            self._calm = asyncio.Event()
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._calm.wait()
+            except TimeoutError:
+                _log.warning("stopped with requests in flight count=%d", self.in_flight)
+        unfinished = list(self.tasks)
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        await self._close_connections()
+
+    async def _close_connections(self) -> None:
+        lost = asyncio.Event()
+
+        def note_the_last(_: "Connection") -> None:
+            if not self.connections:
+                lost.set()
+
+        for connection in list(self.connections):
+            connection.on_close(note_the_last)
+            connection.close()
+        if not self.connections:
+            return
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                await lost.wait()
+        except TimeoutError:
+            for connection in list(self.connections):
+                connection.abort()
+            await lost.wait()

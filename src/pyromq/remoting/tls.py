@@ -1,0 +1,200 @@
+"""Certificates from files, read again when the files change.
+
+Broken new files change nothing: the old certificate stays in use and the log says so. Without a certificate
+there is no TLS; none is ever made up.
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pyromq.clock import Clock, SystemClock
+from pyromq.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+
+TlsMode: TypeAlias = Literal["disabled", "permissive", "enforcing"]
+ClientAuth: TypeAlias = Literal["none", "optional", "require"]
+
+_CHECK_INTERVAL_S = 0.5
+
+_VERIFICATION = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+
+_Signature: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+class _WatchedContext:
+    """A context built from files, built anew by the first use after they changed."""
+
+    def __init__(self, build: Callable[[], ssl.SSLContext], paths: list[Path], clock: Clock | None) -> None:
+        self._build = build
+        self._paths = paths
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._signature = self._look()
+        self._context = build()
+        self._next_check = self._clock.monotonic() + _CHECK_INTERVAL_S
+        self.reloads = 0
+        self.failed_reloads = 0
+
+    def current(self) -> ssl.SSLContext:
+        now = self._clock.monotonic()
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_INTERVAL_S
+            signature = self._look()
+            if signature != self._signature:
+                self._signature = signature
+                self._reload()
+        return self._context
+
+    def _reload(self) -> None:
+        names = ", ".join(map(str, self._paths))
+        try:
+            self._context = self._build()
+        except ConfigError as problem:
+            self.failed_reloads += 1
+            _log.warning("changed TLS files cannot be used, kept the old ones files=%s: %s", names, problem)
+        else:
+            self.reloads += 1
+            _log.info("read changed TLS files files=%s", names)
+
+    def _look(self) -> _Signature:
+        signature: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                status = os.stat(path)
+            except OSError:
+                signature.append(None)
+            else:
+                signature.append((status.st_mtime_ns, status.st_ino, status.st_size))
+        return tuple(signature)
+
+
+class TlsServer:
+    """What a server offers.
+
+    `disabled` hangs up on TLS, `enforcing` on everything else, `permissive` takes both on the same port. A
+    client's certificate, asked for by `client_auth`, is always checked against the trusted ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: TlsMode = "permissive",
+        certificate_path: Path | None = None,
+        key_path: Path | None = None,
+        key_password: str | None = None,
+        trust_path: Path | None = None,
+        client_auth: ClientAuth = "none",
+        clock: Clock | None = None,
+    ) -> None:
+        self.mode = mode
+        self.client_auth = client_auth
+        self._watched: _WatchedContext | None = None
+        if mode == "disabled":
+            return
+        if certificate_path is None or key_path is None:
+            if mode == "enforcing":
+                raise ConfigError("tls.server.certPath", certificate_path, "a certificate and its key")
+            return
+        if client_auth != "none" and trust_path is None:
+            raise ConfigError("tls.server.trustCertPath", trust_path, f"a file: clients are to {client_auth}")
+        certificate, key = certificate_path, key_path
+
+        def build() -> ssl.SSLContext:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.options |= ssl.OP_NO_RENEGOTIATION
+            _load_certificate(context, "tls.server", certificate, key, key_password)
+            if client_auth != "none" and trust_path is not None:
+                context.verify_mode = _VERIFICATION[client_auth]
+                _load_trust(context, "tls.server", trust_path)
+            return context
+
+        paths = [certificate, key] + ([trust_path] if trust_path is not None else [])
+        self._watched = _WatchedContext(build, paths, clock)
+
+    def __repr__(self) -> str:
+        certificate = "with a certificate" if self._watched is not None else "without a certificate"
+        return f"<TlsServer {self.mode} {certificate} client_auth={self.client_auth}>"
+
+    @property
+    def is_enforced(self) -> bool:
+        return self.mode == "enforcing"
+
+    @property
+    def reloads(self) -> int:
+        return self._watched.reloads if self._watched is not None else 0
+
+    @property
+    def failed_reloads(self) -> int:
+        return self._watched.failed_reloads if self._watched is not None else 0
+
+    def context(self) -> ssl.SSLContext | None:
+        """The context for a new connection; None if TLS is not on offer."""
+        return self._watched.current() if self._watched is not None else None
+
+
+class TlsClient:
+    """What a dialer does.
+
+    The server's certificate is checked only if `verify` says so, and never its name: brokers are known by
+    address. Trust comes from `trust_path`, or from the system.
+    """
+
+    def __init__(
+        self,
+        *,
+        certificate_path: Path | None = None,
+        key_path: Path | None = None,
+        key_password: str | None = None,
+        trust_path: Path | None = None,
+        verify: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.verify = verify
+
+        def build() -> ssl.SSLContext:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            # java: addresses come from routes; certificates do not name them
+            context.check_hostname = False
+            if not verify:
+                context.verify_mode = ssl.CERT_NONE
+            elif trust_path is not None:
+                _load_trust(context, "tls.client", trust_path)
+            else:
+                context.load_default_certs()
+            if certificate_path is not None:
+                _load_certificate(
+                    context, "tls.client", certificate_path, key_path or certificate_path, key_password
+                )
+            return context
+
+        paths = [path for path in (certificate_path, key_path, trust_path) if path is not None]
+        self._watched = _WatchedContext(build, paths, clock)
+
+    def __repr__(self) -> str:
+        return f"<TlsClient {'verifies' if self.verify else 'trusts everyone'}>"
+
+    def context(self) -> ssl.SSLContext:
+        return self._watched.current()
+
+
+def _load_certificate(
+    context: ssl.SSLContext, prefix: str, certificate: Path, key: Path, password: str | None
+) -> None:
+    try:
+        # A password of our own, even an empty one: without it OpenSSL asks the terminal and waits.
+        context.load_cert_chain(certificate, key, password=password or "")
+    except (OSError, ssl.SSLError) as problem:
+        raise ConfigError(
+            f"{prefix}.certPath", certificate, f"a certificate that fits the key {key}: {problem}"
+        ) from problem
+
+
+def _load_trust(context: ssl.SSLContext, prefix: str, trust: Path) -> None:
+    try:
+        context.load_verify_locations(trust)
+    except (OSError, ssl.SSLError) as problem:
+        raise ConfigError(f"{prefix}.trustCertPath", trust, f"certificates in PEM: {problem}") from problem
