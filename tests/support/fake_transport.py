@@ -13,7 +13,7 @@ class FakeTransport(asyncio.Transport):
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
         self.writes: list[bytes] = []
-        self.is_reading_now = True
+        self._is_reading = True
         self.is_aborted = False
         self.hold_back = False
         self._protocol = protocol
@@ -49,10 +49,13 @@ class FakeTransport(asyncio.Transport):
         return self._unsent_bytes
 
     def pause_reading(self) -> None:
-        self.is_reading_now = False
+        self._is_reading = False
 
     def resume_reading(self) -> None:
-        self.is_reading_now = True
+        self._is_reading = True
+
+    def is_reading(self) -> bool:
+        return self._is_reading
 
     def close(self) -> None:
         self._end()

@@ -360,15 +360,15 @@ async def test_too_many_requests_in_flight_on_a_connection_are_refused() -> None
 async def test_too_many_bytes_in_flight_stop_the_reading_of_that_socket() -> None:
     line = limited(max_in_flight_bytes_per_connection=10_000)
     line.ask(Wait(number=0, body=bytes(6000)))
-    assert line.transport.is_reading_now
+    assert line.transport.is_reading()
     line.ask(Wait(number=1, body=bytes(6000)), Wait(number=2))
-    assert not line.transport.is_reading_now
+    assert not line.transport.is_reading()
     (busy,) = line.heard()
     assert busy.remark == "[OVERLOAD]system busy: 10000 bytes in flight on this connection"
     await line.service.wait_arrived(2)
     line.service.release(1)
     await turns()
-    assert line.transport.is_reading_now
+    assert line.transport.is_reading()
     line.service.release(0)
     await turns()
     assert (line.traffic.in_flight_bytes, line.connection.in_flight_bytes) == (0, 0)
@@ -401,13 +401,13 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read() -> None:
     line = limited(write_high_water_bytes=10_000)
     line.transport.hold_back = True
     line.ask(*(Large(size_bytes=4000) for _ in range(20)))
-    assert not line.transport.is_reading_now
+    assert not line.transport.is_reading()
     handled = len(line.heard())
     assert handled < 20, "answers were piled up although nobody reads them"
     line.ask(Echo(text="later"))  # already on its way when reading stopped
     assert line.heard() == []
     line.transport.drain()
-    assert line.transport.is_reading_now
+    assert line.transport.is_reading()
     answers = line.heard()
     assert len(answers) == 20 - handled + 1
     assert answers[-1].ext["text"] == "later"
