@@ -20,6 +20,30 @@ def test_what_is_packed_can_be_unpacked(kind: Compression, data: bytes) -> None:
     assert decompress(compress(data, kind), kind) == data
 
 
+@pytest.mark.parametrize(
+    ("kind", "packed"),
+    [
+        (
+            Compression.LZ4,
+            "04224d1860707346000000ff0554686520717569636b2062726f776e20666f78201400ffffffffff"
+            "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff0b5020666f78"
+            "2000000000",
+        ),
+        (
+            Compression.ZSTD,
+            "28b52ffd0058e40000a054686520717569636b2062726f776e20666f78200100f2cdf19309010000",
+        ),
+        (
+            Compression.ZLIB,
+            "785eedc8d10980201400c055de506f02c35002a5206cfce610ee3e2f5b8dfbedc715e5996bc439bf"
+            "48e79c73ce39e79c73ce39e79c73ce39e79c73ce39e79c736eb3fb018b07106f",
+        ),
+    ],
+)
+def test_what_java_packed_is_unpacked(kind: Compression, packed: str) -> None:
+    assert decompress(bytes.fromhex(packed), kind) == b"The quick brown fox " * 500
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_gets_smaller(kind: Compression) -> None:
     assert len(compress(TEXT, kind)) < len(TEXT) // 10

@@ -9,6 +9,7 @@ from pyromq.protocol.properties import (
     decode_properties,
     encode_properties,
     get_property,
+    get_property_bytes,
     without_property,
 )
 
@@ -68,6 +69,8 @@ def test_bytes_that_are_not_utf8_read_as_replacement_characters() -> None:
     assert decode_properties(raw) == {"a": "\ufffd", "b": "ok"}
     assert get_property(raw, "a") == "\ufffd"
     assert get_property(raw, "b") == "ok"
+    assert get_property_bytes(raw, "a") == b"\xff"
+    assert get_property_bytes(raw, "c") is None
 
 
 @pytest.mark.parametrize(

@@ -192,9 +192,14 @@ def get_property(properties: str | bytes, name: str) -> str | None:
     if isinstance(properties, str):
         inner, leading = _text_needles(name)
         return _probe(properties, inner, leading, PAIR_SEPARATOR)
-    inner_bytes, leading_bytes = _byte_needles(name)
-    value = _probe(properties, inner_bytes, leading_bytes, b"\x02")
+    value = get_property_bytes(properties, name)
     return None if value is None else str(value, "utf-8", "replace")
+
+
+def get_property_bytes(properties: bytes, name: str) -> bytes | None:
+    """The same, undecoded."""
+    inner, leading = _byte_needles(name)
+    return _probe(properties, inner, leading, b"\x02")
 
 
 def _probe(properties: AnyStr, inner: AnyStr, leading: AnyStr, separator: AnyStr) -> AnyStr | None:

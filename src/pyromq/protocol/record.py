@@ -48,7 +48,6 @@ BLANK_SIZE: Final = 8
 """The smallest blank record: every message leaves this much room behind it in its file."""
 MIN_RECORD_SIZE: Final = 91
 MAX_V1_TOPIC_BYTES: Final = 127
-MAX_TOPIC_BYTES: Final = 32_767
 
 CRC_MASK: Final = 0x7FFFFFFF
 
