@@ -1,5 +1,8 @@
 """From a declaration to a frame and back, and what is said when that does not work."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
@@ -22,6 +25,7 @@ from pyromq.protocol.catalogue import (
 from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
+from pyromq.protocol.json_header import encode_json_header
 from pyromq.protocol.requests.brokers import QueryDataVersion, QueryDataVersionAnswer, RegisterBroker
 from pyromq.protocol.requests.controller import ElectMaster
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
@@ -308,6 +312,21 @@ def test_watching_routes_is_an_extension() -> None:
     pushed = encode_request(NotifyRoutesChanged(body=["T", "U"]), 2, oneway=True)
     assert (pushed.code, pushed.ext, pushed.body) == (30105, {}, b'["T","U"]')
     assert declaration_of(NotifyRoutesChanged).extension
+
+
+def test_the_frames_in_the_document_about_extensions_are_real() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "extensions.md").read_text("utf-8")
+    asked = encode_request(GetRoute(topic="Orders", watch=True), 7)
+    told = NotifyRoutesChanged(body=["Orders"])
+    in_json = encode_request(told, 12, oneway=True)
+    in_binary = encode_frame(encode_request(told, 12, oneway=True, form=HeaderForm.BINARY))
+    assert encode_json_header(asked).decode() in document.replace(",\n ", ",")
+    assert encode_json_header(in_json).decode() + "\n" + in_json.body.decode() in document
+    assert encode_frame(asked)[:4].hex(" ") in document
+    assert encode_frame(in_json)[:4].hex(" ") in document
+    binary_block = document.split("```")[5]
+    shown = "".join(re.findall(r"^((?:[0-9a-f]{2} )+)", binary_block.replace("\n", " \n"), re.MULTILINE))
+    assert bytes.fromhex(shown) == in_binary
 
 
 def test_a_code_can_be_claimed_once() -> None:
