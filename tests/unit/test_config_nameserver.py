@@ -115,11 +115,22 @@ def test_a_certificate_needs_its_key() -> None:
         ({}, False),
         ({"tls.server.certPath": "/c", "tls.server.keyPath": "/k"}, True),
         ({"tls.server.certPath": "/c", "tls.server.keyPath": "/k", "tls.server.mode": "disabled"}, False),
-        ({"tls.test.mode.enable": "true", "tls.server.mode": "enforcing"}, True),
+        ({"tls.test.mode.enable": "true"}, False),
     ],
 )
 def test_tls_is_offered_once_there_is_a_certificate(values: dict[str, str], offers: bool) -> None:
     assert loaded(**values).offers_tls is offers
+
+
+def test_asking_clients_for_certificates_needs_trusted_ones() -> None:
+    files = {
+        "tls.server.certPath": "/c",
+        "tls.server.keyPath": "/k",
+        "tls.server.need.client.auth": "require",
+    }
+    with pytest.raises(ConfigError, match=r"tls\.server\.trustCertPath"):
+        loaded(**files)
+    assert loaded(**files, **{"tls.server.trustCertPath": "/t"}).tls_client_auth == "require"
 
 
 def test_cluster_test_needs_the_other_environment() -> None:

@@ -90,9 +90,7 @@ class NameServerSettings(Settings):
     tls_key_path: Path | None = setting(None, "The server's private key, PEM.", key="tls.server.keyPath")
     tls_key_password: str | None = setting(None, "The password of the private key.", key="tls.server.keyPassword", secret=True)
     tls_trust_cert_path: Path | None = setting(None, "The certificates that clients' certificates are checked against, PEM.", key="tls.server.trustCertPath")
-    tls_client_auth: ClientAuth = setting("none", "Whether clients are asked for a certificate.", key="tls.server.need.client.auth")
-    tls_verify_client: bool = setting(False, "Clients' certificates are checked against the trusted ones.", key="tls.server.authClient")
-    tls_test_mode: bool = setting(False, "Serve TLS with a certificate made up at the start; for tests only.", key="tls.test.mode.enable")
+    tls_client_auth: ClientAuth = setting("none", "Whether clients are asked for a certificate; one that is given must be trusted.", key="tls.server.need.client.auth")
     tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it goes before the file given with -c.", key="tls.config.file")
 
     # Known to RocketMQ, without a counterpart here
@@ -131,6 +129,8 @@ class NameServerSettings(Settings):
     disable_netty_worker_group: bool = setting(False, "No Netty worker group on the client side.", has_effect=False)
     max_reconnect_interval_time_seconds: Seconds = setting(60, "The longest pause between reconnects of the client side.", check=_POSITIVE, has_effect=False)
     enable_reconnect_for_go_away: bool = setting(True, "The client side reconnects when told to go away.", has_effect=False)
+    tls_test_mode: bool = setting(False, "Serve TLS with a certificate made up at the start; none is ever made up here.", key="tls.test.mode.enable", has_effect=False)
+    tls_verify_client: bool = setting(True, "Check the certificates of clients; those asked for are always checked here.", key="tls.server.authClient", has_effect=False)
     tls_enable: bool = setting(False, "The client side speaks TLS.", key="tls.enable", has_effect=False)
     tls_client_cert_path: Path | None = setting(None, "Certificate chain of the client side.", key="tls.client.certPath", has_effect=False)
     tls_client_key_path: Path | None = setting(None, "Private key of the client side.", key="tls.client.keyPath", has_effect=False)
@@ -150,13 +150,17 @@ class NameServerSettings(Settings):
             raise ConfigError(
                 "tls.server.mode", "enforcing", "tls.server.certPath and tls.server.keyPath to be set as well"
             )
+        if self.tls_client_auth != "none" and self.offers_tls and self.tls_trust_cert_path is None:
+            raise ConfigError(
+                "tls.server.trustCertPath", "", "a file, because clients are asked for certificates"
+            )
         if self.cluster_test and not self.cluster_test_namesrv_addr:
             raise ConfigError("clusterTestNamesrvAddr", "", "host:port;host:port, because clusterTest is true")
 
     @property
     def offers_tls(self) -> bool:
         """Whether there is a certificate to offer, and TLS is not switched off."""
-        return self.tls_mode != "disabled" and (self.tls_test_mode or self.tls_cert_path is not None)
+        return self.tls_mode != "disabled" and self.tls_cert_path is not None
 
     @property
     def unchangeable_keys(self) -> frozenset[str]:
