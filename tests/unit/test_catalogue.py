@@ -220,6 +220,16 @@ def test_a_text_body_must_be_text() -> None:
         decode_request(declaration, Frame(code=318, body=b"\xff"))
 
 
+@pytest.mark.parametrize(
+    "unwritable",
+    [UpdateNameServerConfig(body="\ud800"), NotifyRoutesChanged(body=["\ud800"])],
+    ids=["text", "JSON"],
+)
+def test_a_body_that_cannot_be_written_is_our_own_error(unwritable: Request[Answer]) -> None:
+    with pytest.raises(LocalProtocolError):
+        encode_request(unwritable, 1)
+
+
 def test_raw_bodies_are_left_alone() -> None:
     registered = RegisterBroker(
         broker_name="b",

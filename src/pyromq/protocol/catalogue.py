@@ -154,7 +154,10 @@ class _Part:
         if self.body_type is bytes:
             return cast(bytes, body)
         if self.body_type is str:
-            return cast(str, body).encode()
+            try:
+                return cast(str, body).encode()
+            except UnicodeEncodeError as problem:
+                raise LocalProtocolError(f"the body cannot be written as UTF-8: {problem}") from None
         return json_body.encode(body)
 
     def read_body(self, data: bytes) -> Any:
