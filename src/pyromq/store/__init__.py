@@ -1,0 +1,1 @@
+"""The message store: files and mmap, no sockets and no event loop."""

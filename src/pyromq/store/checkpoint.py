@@ -1,0 +1,73 @@
+"""The checkpoint: up to where everything is safely on disk, and so where recovery may begin.
+
+    position  size  field
+           0     8  store time of the last message flushed in the commit log
+           8     8  store time of the last message flushed in the consume queues
+          16     8  store time of the last message flushed in the index
+          24     8  flushed log offset of the master (replication)
+          32     8  confirmed log offset (replication)
+          40     8  ours: log offset before which log, queues and index are all flushed
+          48     8  ours: queues that had files then
+          56     8  ours: units in them, counted from offset 0
+          64     8  ours: all the other numbers combined by exclusive or, and a constant
+
+java: the file has 4,096 bytes, of which Apache's broker reads and writes the first five numbers. Ours count
+only if the last one fits, so that they are void as soon as somebody else has written the file.
+"""
+
+import struct
+from dataclasses import astuple, dataclass
+from functools import reduce
+from operator import xor
+from pathlib import Path
+from typing import Final
+
+from pyromq.store.filesystem import Files
+
+FILE_BYTES: Final = 4096
+_FIELDS: Final = struct.Struct(">8qQ")
+_SEAL: Final = 0x5079726F4D510001
+_MARGIN_MS: Final = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    log_timestamp: int = 0
+    queue_timestamp: int = 0
+    index_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_offset: int = 0
+    safe_offset: int = -1
+    """Recovery may begin here; -1 if only the times are known."""
+    queue_count: int = 0
+    unit_count: int = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        # java: three seconds of margin, and the index has no say
+        return max(min(self.log_timestamp, self.queue_timestamp) - _MARGIN_MS, 0)
+
+
+def _seal_of(numbers: tuple[int, ...]) -> int:
+    return reduce(xor, numbers, _SEAL) & 0xFFFFFFFFFFFFFFFF
+
+
+def write_checkpoint(files: Files, path: Path, checkpoint: Checkpoint) -> None:
+    """Write and sync. All numbers lie in one disk sector, so that they change together."""
+    numbers: tuple[int, ...] = astuple(checkpoint)
+    content = _FIELDS.pack(*numbers, _seal_of(numbers))
+    if files.size(path) != FILE_BYTES:
+        files.write(path, content.ljust(FILE_BYTES, b"\0"))
+        files.sync_directory(path.parent)
+    else:
+        files.overwrite(path, 0, content)
+
+
+def read_checkpoint(files: Files, path: Path) -> Checkpoint:
+    """What the file says; a missing or short file says nothing, and then everything is looked at."""
+    if (files.size(path) or 0) < _FIELDS.size:
+        return Checkpoint()
+    *numbers, seal = _FIELDS.unpack(files.read(path, 0, _FIELDS.size))
+    if seal == _seal_of(tuple(numbers)):
+        return Checkpoint(*numbers)
+    return Checkpoint(*numbers[:5])

@@ -1,0 +1,282 @@
+"""The commit log: every message of every topic, one record after the other, in files of one size.
+
+Records never cross a file: what does not fit with 8 bytes to spare leaves a blank record behind and goes to
+the next file. Behind the end of the log there are only zeros. Store times never decrease.
+"""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pyromq.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from pyromq.protocol.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    RecordOutline,
+    pack_blank_into,
+    pack_record_into,
+    peek_log_offset,
+    peek_size_and_magic,
+    peek_store_timestamp,
+    scan_record,
+)
+from pyromq.store.filenames import offset_name
+from pyromq.store.filesystem import Files
+from pyromq.store.segment import Segment
+from pyromq.store.segments import Segments
+
+MAX_FIXED_BYTES: Final = 116
+"""What a record has besides body, topic and properties, at most: version 2 and two IPv6 hosts."""
+
+
+class CommitLog:
+    def __init__(
+        self, files: Files, directory: Path, segment_bytes: int, *, preallocate: bool, warm_up: bool
+    ) -> None:
+        self._files = files
+        self._preallocate = preallocate
+        self._warm_up = warm_up
+        self._creating = threading.Lock()
+        self._current: Segment | None = None
+        self.segments = Segments(files, directory, segment_bytes)
+        self.end_offset = 0
+        """Where the next record goes."""
+        self.last_store_timestamp = 0
+        self.wanted_segment: int | None = None
+        """Start of the file that shall be made ahead of its use."""
+
+    def __repr__(self) -> str:
+        return f"<CommitLog {self.start_offset}..{self.end_offset} in {len(self.segments)} files>"
+
+    @property
+    def start_offset(self) -> int:
+        return self.segments.start
+
+    @property
+    def segment_bytes(self) -> int:
+        return self.segments.segment_bytes
+
+    # Writing
+
+    def make_room(self, size_bytes: int) -> int:
+        """The log offset where the next `size_bytes` go, all of them in one file.
+
+        Raises OSError if a file is needed and cannot be made, StoreError if no file is large enough; then
+        nothing has changed.
+        """
+        offset = self.end_offset
+        current = self._current
+        if size_bytes + BLANK_SIZE > self.segments.segment_bytes:
+            raise StoreError(f"{size_bytes} bytes do not fit in a log file of {self.segments.segment_bytes}")
+        if current is None:
+            current = self._enter(offset - offset % self.segments.segment_bytes)
+        if offset - current.start + size_bytes + BLANK_SIZE > current.size_bytes:
+            blank_bytes = current.end - offset
+            following = self._enter(current.end)
+            if blank_bytes:
+                pack_blank_into(current.mapped.buffer, offset - current.start, blank_bytes)
+            offset = self.end_offset = following.start
+        return offset
+
+    def write(
+        self,
+        offset: int,
+        body: bytes,
+        topic: bytes,
+        properties: bytes,
+        queue_id: int,
+        flag: int,
+        queue_offset: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_timestamp: int,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+    ) -> int:
+        """Put a record where `make_room` said; its size. It becomes part of the log with `advance`."""
+        segment = self._current
+        assert segment is not None
+        position = offset - segment.start
+        try:
+            return pack_record_into(
+                segment.mapped.buffer,
+                position,
+                body,
+                topic,
+                properties,
+                queue_id,
+                flag,
+                queue_offset,
+                offset,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                reconsume_times,
+                prepared_offset,
+            )
+        except LocalProtocolError:
+            self.wipe(offset, len(body) + len(topic) + len(properties) + MAX_FIXED_BYTES)
+            raise
+
+    def advance(self, end_offset: int, store_timestamp: int) -> None:
+        self.end_offset = end_offset
+        self.last_store_timestamp = store_timestamp
+
+    def wipe(self, offset: int, size_bytes: int) -> None:
+        """Forget what was written at the end but not advanced over."""
+        segment = self._current
+        assert segment is not None
+        position = offset - segment.start
+        end = min(position + size_bytes, segment.size_bytes)
+        segment.mapped.buffer[position:end] = bytes(end - position)
+
+    def _enter(self, start: int) -> Segment:
+        with self._creating:
+            segment = self.segments.find(start)
+            if segment is None:
+                self._create(start)
+                segment = self.segments.adopt(start)
+        segment.mapped  # noqa: B018 - mapping may fail, and then nothing has changed
+        self._current = segment
+        self.wanted_segment = segment.end
+        return segment
+
+    def _create(self, start: int) -> None:
+        path = self.segments.directory / offset_name(start)
+        size_bytes = self.segments.segment_bytes
+        if self._files.size(path) != size_bytes:
+            self._files.remove(path)
+            self._files.create(path, size_bytes, size_bytes if self._preallocate else 0)
+            if self._warm_up:
+                self._files.fill(path)
+
+    def create_wanted_segment(self) -> bool:
+        """Make the next file ahead of its use; called by the flusher. Raises OSError if that fails."""
+        with self._creating:
+            start = self.wanted_segment
+            if start is None:
+                return False
+            self.wanted_segment = None
+            if self.segments.find(start) is None:
+                self._create(start)
+        return True
+
+    # Reading
+
+    def view(self, offset: int, size_bytes: int) -> memoryview | None:
+        """A slice of the log, None if the log does not have all of it in one file."""
+        segment = self.segments.find(offset)
+        if segment is None or offset + size_bytes > self.end_offset:
+            return None
+        position = offset - segment.start
+        if position + size_bytes > segment.size_bytes:
+            return None
+        return segment.mapped.view[position : position + size_bytes]
+
+    def record(self, offset: int) -> memoryview | None:
+        """The record at an offset, None if none begins there."""
+        segment = self.segments.find(offset)
+        if segment is None or offset < 0 or offset + MIN_RECORD_SIZE > self.end_offset:
+            return None
+        position = offset - segment.start
+        if position + MIN_RECORD_SIZE > segment.size_bytes:
+            return None
+        buffer = segment.mapped.buffer
+        size_bytes, magic = peek_size_and_magic(buffer, position)
+        if magic not in (MAGIC_V1, MAGIC_V2) or peek_log_offset(buffer, position) != offset:
+            return None
+        return self.view(offset, size_bytes) if size_bytes >= MIN_RECORD_SIZE else None
+
+    def store_timestamp(self, offset: int) -> int | None:
+        """The store time of the record at an offset."""
+        record = self.record(offset)
+        return None if record is None else peek_store_timestamp(record)
+
+    def outline(self, offset: int) -> tuple[Segment, RecordOutline | None] | None:
+        """The record at an offset by its parts, without one for a blank; None where the log's files end.
+
+        Raises RemoteProtocolError for anything that is no record.
+        """
+        segment = self.segments.find(offset)
+        if segment is None:
+            return None
+        buffer = segment.mapped.buffer
+        outline = scan_record(buffer, offset - segment.start, segment.size_bytes)
+        if outline is not None and outline.log_offset != offset:
+            raise RemoteProtocolError(f"record at {offset} says it is at {outline.log_offset}")
+        return segment, outline
+
+    def outlines(self, offset: int, end: int) -> Iterator[tuple[Segment, RecordOutline]]:
+        """The records from `offset` up to `end`, blanks left out."""
+        while offset < end:
+            found = self.outline(offset)
+            if found is None:
+                return
+            segment, outline = found
+            if outline is None:
+                offset = segment.end
+            else:
+                if offset + outline.size > end:
+                    return
+                yield segment, outline
+                offset += outline.size
+
+    def first_store_timestamp(self, segment: Segment) -> int:
+        """The store time of a file's first record; 0 if it does not begin with one."""
+        head = self._files.read(segment.path, 0, 128)
+        if len(head) < MIN_RECORD_SIZE or peek_size_and_magic(head)[1] not in (MAGIC_V1, MAGIC_V2):
+            return 0
+        return peek_store_timestamp(head)
+
+    def is_blank(self, offset: int) -> bool:
+        segment = self.segments.find(offset)
+        if segment is None or offset + BLANK_SIZE > segment.end:
+            return False
+        return peek_size_and_magic(segment.mapped.buffer, offset - segment.start)[1] == BLANK_MAGIC
+
+    # Recovery, cleaning, end
+
+    def cut(self, end_offset: int) -> tuple[int, bool]:
+        """Make `end_offset` the end: later files are removed, what follows in its file becomes zeros.
+
+        Returns how many files were removed and whether there was anything but zeros.
+        """
+        segment_bytes = self.segments.segment_bytes
+        first_unused = -(-end_offset // segment_bytes) * segment_bytes
+        removed = self.segments.remove_from(first_unused)
+        wiped = False
+        segment = self.segments.find(end_offset)
+        if segment is not None:
+            position = end_offset - segment.start
+            with self._files.open(segment.path) as reader:
+                wiped = not reader.is_zero_after(position)
+            if wiped:
+                segment.try_unmap()
+                self._files.zero_after(segment.path, position, segment_bytes if self._preallocate else 0)
+                self._files.sync(segment.path)
+        self.end_offset = end_offset
+        self._current = segment
+        self.wanted_segment = segment.end if segment is not None else None
+        return len(removed), wiped
+
+    def sync(self, start: int, end: int) -> None:
+        """Make [start, end) safe: every file it touches and the names of new files."""
+        for segment in self.segments.covering(start, end):
+            try:
+                self._files.sync(segment.path)
+            except FileNotFoundError:
+                if segment in self.segments.row:
+                    raise
+        self._files.sync_directory(self.segments.directory)
+
+    def close(self) -> None:
+        self._current = None
+        self.segments.close()

@@ -1,0 +1,171 @@
+"""One queue of a topic: a row of 20-byte units that say where its messages are in the log.
+
+    position  size  field
+           0     8  log offset of the record
+           8     4  size of the record
+          12     8  tags code: Java hash of the tag, 0 without one; for delayed messages their delivery time
+
+Unit number n of a queue is its message with queue offset n. A unit is either all there or all zero: what
+follows the last unit is zeros. Units before the first message of a queue whose start is lost are *pre-blank*:
+offset 0, size 0x7FFFFFFF.
+"""
+
+import struct
+from mmap import mmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyromq.protocol.names import SCHEDULE_TOPIC
+from pyromq.protocol.record import record_size
+from pyromq.store.filenames import offset_name
+
+if TYPE_CHECKING:
+    from pyromq.store.queue_files import QueueFiles
+
+UNIT: Final = struct.Struct(">qiq")
+UNIT_BYTES: Final = 20
+PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+PRE_BLANK: Final = UNIT.pack(0, PRE_BLANK_SIZE, 0)
+
+_pack_unit = UNIT.pack_into
+_NOT_MAPPED: Final = bytearray()
+
+
+class ConsumeQueue:
+    __slots__ = (
+        "_files",
+        "_min_offset",
+        "_min_offset_log_start",
+        "_write_buffer",
+        "_write_limit",
+        "_write_position",
+        "directory",
+        "end_offset",
+        "first_file",
+        "fixed_bytes",
+        "index_prefix",
+        "is_dirty",
+        "is_schedule",
+        "next_offset",
+        "queue_id",
+        "topic",
+        "topic_bytes",
+    )
+
+    def __init__(self, files: "QueueFiles", directory: Path, topic: str, queue_id: int) -> None:
+        self._files = files
+        self._write_buffer: mmap | bytearray = _NOT_MAPPED
+        self._write_position = 0
+        self._write_limit = 0
+        self._min_offset = 0
+        self._min_offset_log_start = -1
+        self.directory = directory
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        # Two hosts are left out: their 16 bytes or more are counted with the message.
+        self.fixed_bytes = record_size(0, len(self.topic_bytes), 0) - 16
+        """What a record of this queue has besides its body, properties and hosts."""
+        self.index_prefix = self.topic_bytes + b"#"
+        self.queue_id = queue_id
+        self.is_schedule = topic == SCHEDULE_TOPIC
+        self.first_file = 0
+        """Start of the first file, in bytes."""
+        self.end_offset = 0
+        """Messages up to here can be read."""
+        self.next_offset = 0
+        """The offset of the next message to be appended; ahead of `end_offset` by what waits for dispatch."""
+        self.is_dirty = False
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}/{self.queue_id} ..{self.end_offset}, next {self.next_offset}>"
+
+    @property
+    def first_unit(self) -> int:
+        return self.first_file // UNIT_BYTES
+
+    # Writing
+
+    def put(self, queue_offset: int, log_offset: int, size: int, tags_code: int) -> None:
+        """Add the unit of one message; one that is there already is passed over."""
+        if queue_offset != self.end_offset:
+            if queue_offset < self.end_offset:
+                return
+            self._fill_up_to(queue_offset)
+        position = self._write_position
+        if position == self._write_limit:
+            self._make_room()
+            position = self._write_position
+        _pack_unit(self._write_buffer, position, log_offset, size, tags_code)
+        self._write_position = position + UNIT_BYTES
+        self.end_offset = queue_offset + 1
+        if not self.is_dirty:
+            self._files.mark_dirty(self)
+
+    def _make_room(self) -> None:
+        byte_offset = self.end_offset * UNIT_BYTES
+        start = byte_offset - byte_offset % self._files.file_bytes
+        mapped, limit = self._files.open_for_writing(self, start, byte_offset - start)
+        self._write_buffer = mapped.buffer
+        self._write_position = byte_offset - start
+        self._write_limit = limit
+
+    def _fill_up_to(self, queue_offset: int) -> None:
+        """The log no longer has the messages before `queue_offset`: pre-blank units take their places."""
+        per_file = self._files.file_bytes // UNIT_BYTES
+        start_unit = queue_offset - queue_offset % per_file
+        if start_unit > self.end_offset:
+            # Whole files of nothing are not made, as if they had been cleaned.
+            self._files.remove_files(self, self.first_file)
+            self.close_for_writing()
+            self.first_file = start_unit * UNIT_BYTES
+            self.end_offset = start_unit
+        while self.end_offset < queue_offset:
+            if self._write_position == self._write_limit:
+                self._make_room()
+            _pack_unit(self._write_buffer, self._write_position, 0, PRE_BLANK_SIZE, 0)
+            self._write_position += UNIT_BYTES
+            self.end_offset += 1
+        self._files.mark_dirty(self)
+
+    def close_for_writing(self) -> None:
+        self._write_buffer = _NOT_MAPPED
+        self._write_position = self._write_limit = 0
+
+    def writes_to(self, buffer: mmap) -> bool:
+        return self._write_buffer is buffer
+
+    # Reading
+
+    def units(self, offset: int, count: int) -> bytes:
+        """The units from `offset` on, at most `count` and at most to the end of that file."""
+        count = min(count, self.end_offset - offset)
+        if count <= 0 or offset < self.first_unit:
+            return b""
+        byte_offset = offset * UNIT_BYTES
+        file_bytes = self._files.file_bytes
+        position = byte_offset % file_bytes
+        buffer = self._files.get(self, byte_offset - position).buffer
+        return buffer[position : min(position + count * UNIT_BYTES, file_bytes)]
+
+    def unit(self, offset: int) -> tuple[int, int, int]:
+        """Log offset, size and tags code of one message; it must exist."""
+        return UNIT.unpack(self.units(offset, 1))
+
+    def min_offset(self, log_start: int) -> int:
+        """The first message that the log still has."""
+        if self._min_offset_log_start != log_start:
+            low, high = self.first_unit, self.end_offset
+            while low < high:
+                middle = (low + high) // 2
+                log_offset, size, _ = self.unit(middle)
+                if log_offset < log_start or size == PRE_BLANK_SIZE:
+                    low = middle + 1
+                else:
+                    high = middle
+            self._min_offset = low
+            # Only an answer that points at a message lasts; an empty queue is asked again.
+            self._min_offset_log_start = log_start if low < self.end_offset else -1
+        return self._min_offset
+
+    def path_of(self, start: int) -> Path:
+        return self.directory / offset_name(start)

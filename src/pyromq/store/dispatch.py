@@ -1,0 +1,216 @@
+"""Dispatch: from the log to the queues and the index, in log order, in bounded steps.
+
+A message that was just appended is dispatched from memory; whatever memory does not have is read from the
+log. The two ways give the same files.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.java_hash import tag_code
+from pyromq.protocol.properties import get_property_bytes
+from pyromq.protocol.record import RecordOutline, SysFlag
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.consume_queue import ConsumeQueue
+from pyromq.store.index import Index
+from pyromq.store.index_file import Entry
+from pyromq.store.key_hash import index_key_hashes
+from pyromq.store.queues import Queues
+from pyromq.store.segment import Segment
+
+_UNKNOWN_DELAY_MS: Final = 1000
+
+Pending = tuple[ConsumeQueue, int, int, int, int, int, bytes]
+"""Queue, log offset, size, queue offset, system flag, store time, properties."""
+
+
+class Arrival(NamedTuple):
+    """A queue has messages up to here now."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        delays_ms: tuple[int, ...],
+        max_pending: int,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._delays_ms = delays_ms
+        self._max_pending = max_pending
+        self._is_following = True
+        self._unhashed: list[tuple[bytes, int, int]] = []
+        self._entries: list[Entry] = []
+        self._touched: dict[ConsumeQueue, None] = {}
+        self.pending: deque[Pending] = deque()
+        self.offset = 0
+        """Everything before this log offset has been dispatched."""
+        self.last_timestamp = 0
+        self.index_from = 0
+        """Messages before this log offset are in the index already."""
+
+    def __repr__(self) -> str:
+        return f"<Dispatcher at {self.offset}, {self.behind_bytes} bytes behind>"
+
+    @property
+    def behind_bytes(self) -> int:
+        return max(self._log.end_offset - self.offset, 0)
+
+    @property
+    def safe_offset(self) -> int:
+        """Everything before this log offset is in the queues and in the index."""
+        if self._entries:
+            return self._entries[0][1]
+        return self._unhashed[0][1] if self._unhashed else self.offset
+
+    def remember(self, pending: Pending) -> None:
+        """Hear of an append. Beyond the limit it is forgotten again and will be read from the log."""
+        if self._is_following:
+            self.pending.append(pending)
+            if len(self.pending) > self._max_pending:
+                self._is_following = False
+                self.pending.clear()
+
+    def forget_topic(self, topic: str) -> None:
+        """Messages of a deleted topic that still wait have nowhere to go."""
+        self.pending = deque(each for each in self.pending if each[0].topic != topic)
+
+    def start_at(self, offset: int) -> None:
+        self.offset = offset
+        self.pending.clear()
+        self._is_following = offset >= self._log.end_offset
+
+    def step(self, limit: int, max_messages: int) -> list[Arrival]:
+        """Dispatch up to `max_messages` that end at or before the log offset `limit`.
+
+        Raises OSError when a file cannot be made or grown; it goes on from the same place next time.
+        """
+        try:
+            self.write_index()
+            if self._is_following:
+                self._step_in_memory(limit, max_messages)
+            else:
+                self._step_in_log(limit, max_messages)
+            self.write_index()
+        finally:
+            touched, self._touched = self._touched, {}
+        return [Arrival(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
+
+    def _step_in_memory(self, limit: int, max_messages: int) -> None:
+        pending = self.pending
+        for _ in range(min(max_messages, len(pending))):
+            message = pending[0]
+            end = message[1] + message[2]
+            if end > limit:
+                return
+            self._dispatch(*message)
+            pending.popleft()
+            self.offset = end
+        if not pending and limit >= self._log.end_offset:
+            self.offset = self._log.end_offset
+
+    def _step_in_log(self, limit: int, max_messages: int) -> None:
+        for _ in range(max_messages):
+            if self.offset >= self._log.end_offset:
+                self._is_following = True
+                return
+            if self.offset >= limit:
+                return
+            self.offset = max(self.offset, self._log.start_offset)
+            try:
+                found = self._log.outline(self.offset)
+            except RemoteProtocolError:
+                # java: the rest of a file that cannot be read is passed over
+                found = None
+            segment = found[0] if found else self._log.segments.find(self.offset)
+            if segment is None:
+                return
+            outline = found[1] if found else None
+            if outline is None:
+                self.offset = segment.end
+            elif self.offset + outline.size > limit:
+                return
+            else:
+                self.dispatch_record(segment, outline)
+
+    def dispatch_record(self, segment: Segment, outline: RecordOutline) -> None:
+        """Dispatch a record of the log and move behind it."""
+        self._dispatch(
+            self._queues.get(outline.topic, outline.queue_id),
+            outline.log_offset,
+            outline.size,
+            outline.queue_offset,
+            outline.sys_flag,
+            outline.store_timestamp,
+            segment.mapped.buffer[outline.properties_start : outline.properties_end],
+        )
+        self.offset = outline.log_offset + outline.size
+
+    def put_unit(self, segment: Segment, outline: RecordOutline) -> None:
+        """Only the queue's part of a dispatch: for a queue that is built again."""
+        if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            return
+        properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
+        queue = self._queues.get(outline.topic, outline.queue_id)
+        tags_code = self._tags_code(queue, outline.store_timestamp, properties)
+        queue.put(outline.queue_offset, outline.log_offset, outline.size, tags_code)
+
+    def _dispatch(
+        self,
+        queue: ConsumeQueue,
+        log_offset: int,
+        size: int,
+        queue_offset: int,
+        sys_flag: int,
+        store_timestamp: int,
+        properties: bytes,
+    ) -> None:
+        transaction = sys_flag & 0xC
+        # java: prepared (0x4) and rolled-back (0xC) records have no place in a queue
+        if not transaction & 0x4:
+            tags_code = self._tags_code(queue, store_timestamp, properties) if properties else 0
+            queue.put(queue_offset, log_offset, size, tags_code)
+            self._touched[queue] = None
+        self.last_timestamp = store_timestamp
+        if properties and self._index is not None and transaction != 0xC and log_offset >= self.index_from:
+            prefix = queue.index_prefix
+            unique = get_property_bytes(properties, "UNIQ_KEY")
+            if unique:
+                self._unhashed.append((prefix + unique, log_offset, store_timestamp))
+            keys = get_property_bytes(properties, "KEYS")
+            if keys:
+                for key in keys.split(b" "):
+                    if key:
+                        self._unhashed.append((prefix + key, log_offset, store_timestamp))
+
+    def _tags_code(self, queue: ConsumeQueue, store_timestamp: int, properties: bytes) -> int:
+        if queue.is_schedule:
+            level = get_property_bytes(properties, "DELAY")
+            if level and level.isdigit() and int(level) > 0:
+                return store_timestamp + self._delay_ms(int(level))
+        tags = get_property_bytes(properties, "TAGS")
+        return tag_code(tags.decode("utf-8", "replace")) if tags else 0
+
+    def _delay_ms(self, level: int) -> int:
+        # java: a level above the highest counts as the highest
+        delays = self._delays_ms
+        return delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_DELAY_MS
+
+    def write_index(self) -> None:
+        if self._index is None:
+            return
+        if self._unhashed:
+            keys, log_offsets, timestamps = zip(*self._unhashed, strict=True)
+            self._entries.extend(zip(index_key_hashes(keys), log_offsets, timestamps, strict=True))
+            self._unhashed.clear()
+        if self._entries:
+            self._index.put(self._entries)

@@ -1,0 +1,67 @@
+"""All names of the store's files are made here and nowhere else."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+OFFSET_DIGITS = 20
+INDEX_DIGITS = 17
+BACKUP_SUFFIX = ".bak"
+UNFINISHED_SUFFIX = ".tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """Where everything is under one root."""
+
+    root: Path
+    log_directory: Path | None = None
+
+    @property
+    def commit_log(self) -> Path:
+        return self.log_directory or self.root / "commitlog"
+
+    @property
+    def consume_queues(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def abort(self) -> Path:
+        return self.root / "abort"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    def queue(self, topic: str, queue_id: int) -> Path:
+        return self.consume_queues / topic / str(queue_id)
+
+
+def offset_name(offset: int) -> str:
+    return f"{offset:020d}"
+
+
+def parse_offset_name(name: str) -> int | None:
+    """The offset in a file name, or None if it is not such a name."""
+    return int(name) if len(name) == OFFSET_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def index_name(created_ms: int) -> str:
+    # java: local time, yyyyMMddHHmmssSSS
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(created_ms // 1000)) + f"{created_ms % 1000:03d}"
+
+
+def is_index_name(name: str) -> bool:
+    return len(name) == INDEX_DIGITS and name.isascii() and name.isdigit()

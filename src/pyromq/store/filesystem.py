@@ -1,0 +1,331 @@
+"""The file system as the store sees it: every byte and every name goes to disk through `Files`.
+
+Written is not safe: a file is safe after `sync`, a new or removed name after `sync_directory`. Tests put a
+file system in its place that forgets what was not synced.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyromq.errors import StoreError
+
+_CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_BLOCK_BYTES = 65536
+_FILL_BYTES = 4 * 1024 * 1024
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """How full the partition of a path is."""
+
+    total_bytes: int
+    free_bytes: int
+    read_only: bool
+
+    @property
+    def used_ratio(self) -> float:
+        return 1.0 - self.free_bytes / self.total_bytes if self.total_bytes else 1.0
+
+
+class MappedFile:
+    """One file in memory. Slices of `view` keep the mapping alive by themselves, even after it is deleted."""
+
+    __slots__ = ("buffer", "path", "size_bytes", "view")
+
+    def __init__(self, path: Path, buffer: mmap.mmap) -> None:
+        self.path = path
+        self.buffer = buffer
+        self.size_bytes = len(buffer)
+        self.view = memoryview(buffer)
+
+    def __repr__(self) -> str:
+        return (
+            f"<MappedFile {self.path.name} {self.size_bytes} bytes{' closed' if self.buffer.closed else ''}>"
+        )
+
+    def try_close(self) -> bool:
+        """Unmap now if nobody holds a slice; otherwise stay as before and say False."""
+        self.view.release()
+        try:
+            self.buffer.close()
+        except BufferError:
+            self.view = memoryview(self.buffer)
+            return False
+        return True
+
+
+class Reader:
+    """One open file, read at chosen places without mapping it."""
+
+    __slots__ = ("_descriptor", "size_bytes")
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size_bytes = os.fstat(self._descriptor).st_size
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._descriptor, length, position)
+
+    def is_zero_after(self, position: int) -> bool:
+        """Whether only zeros follow `position`; holes are skipped without being read."""
+        while True:
+            block = self.read(position, _BLOCK_BYTES - position % _BLOCK_BYTES)
+            if block.count(0) != len(block):
+                return False
+            if not block:
+                return True
+            try:
+                position = os.lseek(self._descriptor, position + len(block), os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return True
+                raise
+
+
+class FileLock:
+    """An exclusive lock on a file, held until `release`."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class Files:
+    """The real file system."""
+
+    def __init__(self) -> None:
+        self._unsynced_directories: set[Path] = set()
+
+    # Files that are mapped
+
+    def create(self, path: Path, size_bytes: int, allocate_bytes: int = 0) -> None:
+        """A new file of zeros; the first `allocate_bytes` get real blocks, so touching them cannot fail."""
+        self.make_directories(path.parent)
+        descriptor = os.open(path, _CREATE | os.O_EXCL, 0o644)
+        try:
+            os.ftruncate(descriptor, size_bytes)
+            _allocate(descriptor, 0, allocate_bytes)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+        self._unsynced_directories.add(path.parent)
+
+    def allocate(self, path: Path, start: int, length: int) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _allocate(descriptor, start, length)
+        finally:
+            os.close(descriptor)
+
+    def resize(self, path: Path, size_bytes: int, allocate_bytes: int = 0) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, size_bytes)
+            _allocate(descriptor, 0, allocate_bytes)
+        finally:
+            os.close(descriptor)
+
+    def map(self, path: Path, *, writable: bool = True) -> MappedFile:
+        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        try:
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            return MappedFile(path, mmap.mmap(descriptor, 0, access=access))
+        finally:
+            os.close(descriptor)
+
+    def sync(self, path: Path) -> None:
+        """Make the content safe. Opened anew each time: so a mapped file costs one descriptor, not two."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    # Plain reads and writes
+
+    def open(self, path: Path) -> Reader:
+        return Reader(path)
+
+    def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if length is None:
+                length = os.fstat(descriptor).st_size - position
+            return os.pread(descriptor, length, position)
+        finally:
+            os.close(descriptor)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """A whole new content, synced. Not atomic: write beside and rename."""
+        self.make_directories(path.parent)
+        descriptor = os.open(path, _CREATE | os.O_TRUNC, 0o644)
+        try:
+            _write_fully(descriptor, content, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._unsynced_directories.add(path.parent)
+
+    def overwrite(self, path: Path, position: int, content: bytes) -> None:
+        """Replace a few bytes in place, synced."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _write_fully(descriptor, content, position)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def zero_after(self, path: Path, position: int, allocate_bytes: int = 0) -> None:
+        """Forget everything behind `position`; the size stays."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            size_bytes = os.fstat(descriptor).st_size
+            os.ftruncate(descriptor, position)
+            os.ftruncate(descriptor, size_bytes)
+            _allocate(descriptor, 0, allocate_bytes)
+        finally:
+            os.close(descriptor)
+
+    def fill(self, path: Path) -> None:
+        """Write zeros through a whole file, so that its pages are in memory and its blocks are final."""
+        zeros = bytes(_FILL_BYTES)
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            size_bytes = os.fstat(descriptor).st_size
+            for position in range(0, size_bytes, _FILL_BYTES):
+                _write_fully(descriptor, zeros[: size_bytes - position], position)
+        finally:
+            os.close(descriptor)
+
+    # Names
+
+    def names(self, directory: Path) -> tuple[list[str], list[str]]:
+        """Sorted names of the files and of the directories in a directory; nothing if there is none."""
+        files: list[str] = []
+        directories: list[str] = []
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    (directories if entry.is_dir() else files).append(entry.name)
+        except FileNotFoundError:
+            return [], []
+        return sorted(files), sorted(directories)
+
+    def size(self, path: Path) -> int | None:
+        """The size of a file, None if there is none."""
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def make_directories(self, path: Path) -> None:
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for each in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                each.mkdir()
+            self._unsynced_directories.add(each.parent)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+        self._unsynced_directories.add(target.parent)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        self._unsynced_directories.add(path.parent)
+
+    def remove_tree(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+        gone = {each for each in tuple(self._unsynced_directories) if each == path or path in each.parents}
+        self._unsynced_directories.difference_update(gone)
+        self._unsynced_directories.add(path.parent)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Make names of this directory safe, if any changed."""
+        if directory in self._unsynced_directories:
+            self._unsynced_directories.discard(directory)
+            try:
+                self._sync_directory_now(directory)
+            except OSError:
+                self._unsynced_directories.add(directory)
+                raise
+
+    def sync_all_directories(self) -> None:
+        for directory in tuple(self._unsynced_directories):
+            self.sync_directory(directory)
+
+    def _sync_directory_now(self, directory: Path) -> None:
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    # The partition
+
+    def space(self, path: Path) -> Space:
+        status = os.statvfs(path)
+        used = status.f_blocks - status.f_bfree
+        # As `df` counts: what only root may use is neither used nor free.
+        total = used + status.f_bavail
+        return Space(
+            total * status.f_frsize, status.f_bavail * status.f_frsize, bool(status.f_flag & os.ST_RDONLY)
+        )
+
+    def lock(self, path: Path) -> FileLock:
+        """Raises StoreError if another process holds it."""
+        descriptor = os.open(path, _CREATE, 0o644)
+        try:
+            # java: bytes 0..1 of the file, text `lock`
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            os.pwrite(descriptor, b"lock", 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreError(f"{path.parent} is in use by another process ({error.strerror})") from error
+        return FileLock(descriptor)
+
+
+def _allocate(descriptor: int, start: int, length: int) -> None:
+    if length <= 0:
+        return
+    try:
+        os.posix_fallocate(descriptor, start, length)
+    except OSError as error:
+        if error.errno not in _CANNOT_ALLOCATE:
+            raise
+
+
+def _write_fully(descriptor: int, content: bytes, position: int) -> None:
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(descriptor, view, position)
+        view = view[written:]
+        position += written

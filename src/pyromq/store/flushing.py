@@ -1,0 +1,220 @@
+"""Flushing: one thread that makes things safe, and the only place that says they are.
+
+The owner of the store asks; the thread syncs and then moves `flushed_offset`. While one sync runs, further
+appends gather, and the next sync serves them all. A failed sync is final: what the system did with the pages
+is unknown, so nothing after it is ever called safe.
+"""
+
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyromq.store.checkpoint import Checkpoint, write_checkpoint
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.filesystem import Files
+from pyromq.store.results import AppendStatus
+
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+OnFlushed = Callable[[AppendStatus], None]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFlush:
+    """What was dispatched, to be made safe together: files, and where that leaves the store."""
+
+    paths: list[Path]
+    safe_offset: int
+    queue_timestamp: int
+    index_timestamp: int
+    queue_count: int
+    unit_count: int
+
+
+class Flusher:
+    def __init__(self, files: Files, log: CommitLog, checkpoint_path: Path, checkpoint: Checkpoint) -> None:
+        self._files = files
+        self._log = log
+        self._checkpoint_path = checkpoint_path
+        self._working = threading.Lock()
+        self._wake = threading.Event()
+        self._progress = threading.Condition()
+        self._queue_flushes: deque[QueueFlush] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_stopping = False
+        self._log_wanted = False
+        self.checkpoint = checkpoint
+        self.flushed_offset = log.end_offset
+        self.flushed_timestamp = log.last_store_timestamp
+        self.failure: OSError | None = None
+        self.segment_failure: OSError | None = None
+        """Why the next log file could not be made ahead of time."""
+        self.sync_count = 0
+        self.on_progress: Callable[[], None] | None = None
+        """Called on the flusher's thread when `flushed_offset` or `failure` has changed."""
+
+    def __repr__(self) -> str:
+        return f"<Flusher flushed ..{self.flushed_offset}{' FAILED' if self.failure else ''}>"
+
+    # Asked by the owner
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="pyromq-flusher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._is_stopping = True
+            self._wake.set()
+            self._thread.join()
+            self._thread = None
+
+    def request_log(self) -> None:
+        """Flush the log up to its end as it is when the flusher gets to it."""
+        self._log_wanted = True
+        self.wake()
+
+    def request_queues(self, flush: QueueFlush) -> None:
+        self._queue_flushes.append(flush)
+        self.wake()
+
+    def wake(self) -> None:
+        if not self._wake.is_set():
+            self._wake.set()
+
+    @property
+    def has_queue_work(self) -> bool:
+        return bool(self._queue_flushes)
+
+    def work(self) -> None:
+        """Do everything that was asked for, on the caller's thread."""
+        with self._working:
+            while True:
+                if self._log_wanted:
+                    self._flush_log()
+                elif self._queue_flushes:
+                    self._flush_queues(self._queue_flushes[0])
+                    self._queue_flushes.popleft()
+                elif self._log.wanted_segment is not None:
+                    self._create_segment()
+                else:
+                    return
+
+    def wait(self, offset: int, timeout_seconds: float) -> bool:
+        """Block until the log is flushed up to `offset`; False after the timeout or a failure."""
+        with self._progress:
+            self._progress.wait_for(lambda: self.flushed_offset >= offset or self.failure, timeout_seconds)
+        return self.flushed_offset >= offset
+
+    # Done on the flusher's thread
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            self._wake.wait()
+            self._wake.clear()
+            self.work()
+
+    def _flush_log(self) -> None:
+        self._log_wanted = False
+        if self.failure is not None:
+            return
+        # The order matters: a time is read before the offset that covers it.
+        timestamp = self._log.last_store_timestamp
+        end = self._log.end_offset
+        try:
+            self._log.sync(self.flushed_offset, end)
+        except OSError as error:
+            self.failure = error
+        else:
+            self.flushed_offset = end
+            self.flushed_timestamp = timestamp
+            self.sync_count += 1
+        self._tell()
+
+    def _flush_queues(self, flush: QueueFlush) -> None:
+        self._flush_log()
+        try:
+            for path in flush.paths:
+                if self.failure is not None:
+                    return
+                try:
+                    self._files.sync(path)
+                except FileNotFoundError:
+                    continue  # deleted since: nothing to keep
+                if self._log_wanted:
+                    self._flush_log()
+            self._files.sync_all_directories()
+        except OSError as error:
+            self.failure = error
+            self._tell()
+            return
+        if self.failure is None:
+            self._write_checkpoint(flush)
+
+    def _write_checkpoint(self, flush: QueueFlush) -> None:
+        checkpoint = Checkpoint(
+            log_timestamp=self.flushed_timestamp,
+            queue_timestamp=flush.queue_timestamp,
+            index_timestamp=flush.index_timestamp,
+            master_flushed_offset=self.checkpoint.master_flushed_offset,
+            confirm_offset=self.flushed_offset,
+            safe_offset=min(flush.safe_offset, self.flushed_offset),
+            queue_count=flush.queue_count,
+            unit_count=flush.unit_count,
+        )
+        try:
+            write_checkpoint(self._files, self._checkpoint_path, checkpoint)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                self.failure = error
+                self._tell()
+            return  # an older checkpoint is still a true one
+        self.checkpoint = checkpoint
+
+    def _create_segment(self) -> None:
+        try:
+            self._log.create_wanted_segment()
+            self.segment_failure = None
+        except OSError as error:
+            self.segment_failure = error  # the owner meets it again when it needs the file
+
+    def _tell(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
+        if self.on_progress is not None:
+            self.on_progress()
+
+
+class FlushWaiters:
+    """Appends that wait to be safe, in log order. Belongs to the owner of the store."""
+
+    def __init__(self, flusher: Flusher) -> None:
+        self._flusher = flusher
+        self._waiting: deque[tuple[int, float, OnFlushed]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, offset: int, deadline: float, callback: OnFlushed) -> None:
+        self._waiting.append((offset, deadline, callback))
+
+    def settle(self, now: float) -> int:
+        """Answer those whose wait is over; how many there were."""
+        waiting = self._waiting
+        settled = 0
+        while waiting:
+            offset, deadline, callback = waiting[0]
+            if offset <= self._flusher.flushed_offset:
+                status = AppendStatus.PUT_OK
+            elif self._flusher.failure is not None or deadline <= now:
+                status = AppendStatus.FLUSH_DISK_TIMEOUT
+            else:
+                break
+            waiting.popleft()
+            settled += 1
+            callback(status)
+        return settled

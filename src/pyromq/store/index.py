@@ -1,0 +1,154 @@
+"""Messages by key: a row of index files, the newest of which is written."""
+
+from pathlib import Path
+
+from pyromq.clock import Clock
+from pyromq.errors import StoreError
+from pyromq.store.filenames import UNFINISHED_SUFFIX, index_name, is_index_name
+from pyromq.store.filesystem import Files
+from pyromq.store.index_file import Entry, IndexFile
+from pyromq.store.key_hash import index_key_hash
+
+
+class Index:
+    def __init__(self, files: Files, directory: Path, clock: Clock, slots: int, units: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._slots = slots
+        self._units = units
+        self._row: list[IndexFile] = []
+        self._dirty: list[IndexFile] = []
+
+    def __repr__(self) -> str:
+        return f"<Index {len(self._row)} files {self.entry_count} entries ..{self.end_log_offset}>"
+
+    @property
+    def file_count(self) -> int:
+        return len(self._row)
+
+    @property
+    def entry_count(self) -> int:
+        return sum(each.entry_count for each in self._row)
+
+    @property
+    def row(self) -> tuple[IndexFile, ...]:
+        return tuple(self._row)
+
+    @property
+    def end_log_offset(self) -> int:
+        """Messages up to and including this log offset are in the index; -1 if there is none."""
+        for file in reversed(self._row):
+            if file.entry_count:
+                return file.end_log_offset
+        return -1
+
+    @property
+    def end_timestamp(self) -> int:
+        return self._row[-1].end_timestamp if self._row else 0
+
+    def load(self) -> list[str]:
+        """Take in the directory; a file that is no index file of ours is left aside."""
+        remarks = []
+        for name in self._files.names(self._directory)[0]:
+            path = self._directory / name
+            if name.endswith(UNFINISHED_SUFFIX):
+                self._files.remove(path)
+            elif not is_index_name(name):
+                remarks.append(f"index/{name} is not an index file: left aside")
+            else:
+                try:
+                    self._row.append(IndexFile(self._files, path, self._slots, self._units))
+                except StoreError as error:
+                    self._files.remove(path)
+                    remarks.append(f"index/{name} removed: {error}")
+        return remarks
+
+    # Writing
+
+    def put(self, entries: list[Entry]) -> None:
+        """Add entries in log order and take them off the list; an OSError leaves the unwritten ones on it."""
+        while entries:
+            file = self._writable_file()
+            added = file.put(entries)
+            if not self._dirty or self._dirty[-1] is not file:
+                self._dirty.append(file)
+            del entries[:added]
+
+    def _writable_file(self) -> IndexFile:
+        last = self._row[-1] if self._row else None
+        if last is not None and not last.is_full:
+            return last
+        created_ms = self._clock.now_ms()
+        while last is not None and index_name(created_ms) <= last.path.name:
+            created_ms += 1
+        path = self._directory / index_name(created_ms)
+        self._row.append(IndexFile.create(self._files, path, self._slots, self._units, last))
+        return self._row[-1]
+
+    def take_dirty(self) -> list[IndexFile]:
+        """The files written to since the last call."""
+        dirty, self._dirty = self._dirty, []
+        return dirty
+
+    def put_back_dirty(self, dirty: list[IndexFile]) -> None:
+        self._dirty = dirty + self._dirty
+
+    # Reading
+
+    def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Log offsets of messages that may have the key, ascending; who asks compares the keys."""
+        key_hash = index_key_hash(f"{topic}#{key}")
+        found: set[int] = set()
+        for file in reversed(self._row):
+            if file.overlaps(begin_ms, end_ms):
+                for log_offset in file.find(key_hash, begin_ms, end_ms):
+                    if len(found) >= limit:
+                        break
+                    found.add(log_offset)
+            if file.begin_timestamp < begin_ms or len(found) >= limit:
+                break
+        return sorted(found)
+
+    # Recovery and cleaning
+
+    def keep_before(self, log_offset: int) -> tuple[int, int]:
+        """Drop the entries from `log_offset` on; how many the mended file keeps, and files dropped."""
+        dropped = 0
+        while self._row:
+            kept = self._row[-1].rebuild(log_offset)
+            if kept:
+                return kept, dropped
+            self._remove(self._row.pop())
+            dropped += 1
+        return 0, dropped
+
+    def keep_until_timestamp(self, timestamp_ms: int) -> int:
+        """java: after a crash, files that end later than the checkpoint says are deleted; how many were."""
+        late = [each for each in self._row if each.end_timestamp > timestamp_ms]
+        for file in late:
+            self._row.remove(file)
+            self._remove(file)
+        return len(late)
+
+    def clean(self, log_start: int) -> int:
+        """Delete files all of whose messages are gone from the log; never the last one."""
+        removed = 0
+        while len(self._row) > 1 and self._row[0].end_log_offset < log_start:
+            self._remove(self._row.pop(0))
+            removed += 1
+        return removed
+
+    def drop_all(self) -> None:
+        while self._row:
+            self._remove(self._row.pop())
+
+    def _remove(self, file: IndexFile) -> None:
+        file.close()
+        self._files.remove(file.path)
+        self._dirty = [each for each in self._dirty if each is not file]
+
+    def close(self) -> None:
+        for file in self._row:
+            file.close()
+        self._row.clear()

@@ -1,0 +1,246 @@
+"""One index file: a hash table on disk that leads from the hash of a key to log offsets.
+
+    header, 40 bytes
+           0     8  store time of the first entry
+           8     8  store time of the last entry
+          16     8  log offset of the first entry
+          24     8  log offset of the last entry
+          32     4  slots in use
+          36     4  number of the next unit; the first is 1
+    slots × 4 bytes  number of the newest unit of the chain, 0 for none
+    units × 20 bytes
+           0     4  hash of `topic#key`
+           4     8  log offset
+          12     4  seconds since the first entry's store time
+          16     4  number of the previous unit of the chain, 0 for none
+
+Units only ever grow in number and their log offsets never decrease; everything else can be made again from
+them.
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pyromq.errors import StoreError
+from pyromq.store.filenames import UNFINISHED_SUFFIX
+from pyromq.store.filesystem import Files, MappedFile
+
+HEADER: Final = struct.Struct(">qqqqii")
+SLOT: Final = struct.Struct(">i")
+UNIT: Final = struct.Struct(">iqii")
+_UNIT_BYTES: Final = 20
+_SLOT_BYTES: Final = 4
+_RESERVE_BYTES: Final = 256 * 1024
+_UNITS_PER_READ: Final = 50_000
+_MAX_SECONDS: Final = 0x7FFFFFFF
+
+Entry = tuple[int, int, int]
+"""Key hash, log offset, store time."""
+
+
+def index_file_bytes(slots: int, units: int) -> int:
+    return HEADER.size + slots * _SLOT_BYTES + units * _UNIT_BYTES
+
+
+class IndexFile:
+    def __init__(self, files: Files, path: Path, slots: int, units: int) -> None:
+        self._files = files
+        self._slots = slots
+        self._units = units
+        self._units_start = HEADER.size + slots * _SLOT_BYTES
+        self._reserved_units = 0
+        self._mapped: MappedFile | None = None
+        self.path = path
+        size_bytes = files.size(path)
+        if size_bytes != index_file_bytes(slots, units):
+            raise StoreError(f"{path} has {size_bytes} bytes, expected {index_file_bytes(slots, units)}")
+        self.begin_timestamp: int
+        self.end_timestamp: int
+        self.begin_log_offset: int
+        self.end_log_offset: int
+        self.used_slots: int
+        self.next_unit: int
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_log_offset,
+            self.end_log_offset,
+            self.used_slots,
+            self.next_unit,
+        ) = HEADER.unpack(files.read(path, 0, HEADER.size))
+        # java: a file that was never written to counts from 1
+        self.next_unit = max(self.next_unit, 1)
+
+    @classmethod
+    def create(
+        cls, files: Files, path: Path, slots: int, units: int, before: "IndexFile | None"
+    ) -> "IndexFile":
+        """A new file; it starts from the last values of the one before it."""
+        # The slots are hit at random from the start: their blocks are reserved at once, those of units in
+        # steps.
+        files.create(path, index_file_bytes(slots, units), HEADER.size + slots * _SLOT_BYTES)
+        file = cls(files, path, slots, units)
+        if before is not None:
+            file.begin_timestamp = file.end_timestamp = before.end_timestamp
+            file.begin_log_offset = file.end_log_offset = before.end_log_offset
+        file._write_header()
+        return file
+
+    def __repr__(self) -> str:
+        return f"<IndexFile {self.path.name} {self.entry_count} entries ..{self.end_log_offset}>"
+
+    @property
+    def entry_count(self) -> int:
+        return self.next_unit - 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.next_unit >= self._units
+
+    @property
+    def mapped(self) -> MappedFile:
+        if self._mapped is None:
+            self._mapped = self._files.map(self.path)
+        return self._mapped
+
+    # Writing
+
+    def put(self, entries: list[Entry]) -> int:
+        """Add entries until the file is full; how many were added."""
+        first = number = self.next_unit
+        entries = entries[: self._units - number]
+        if not entries:
+            return 0
+        if number + len(entries) > self._reserved_units:
+            self._reserve(number + len(entries))
+        buffer = self.mapped.buffer
+        slots = self._slots
+        begin = self.begin_timestamp
+        units_start = self._units_start
+        read_slot, write_slot, write_unit = SLOT.unpack_from, SLOT.pack_into, UNIT.pack_into
+        used = 0
+        if number <= 1:
+            # java: the first unit's seconds count from what the header said before it
+            _, self.begin_log_offset, self.begin_timestamp = entries[0]
+        for key_hash, log_offset, store_timestamp in entries:
+            slot_position = 40 + key_hash % slots * 4
+            (previous,) = read_slot(buffer, slot_position)
+            if not 0 < previous <= number:
+                previous = 0
+                used += 1
+            seconds = (store_timestamp - begin) // 1000 if begin > 0 else 0
+            if not 0 <= seconds <= _MAX_SECONDS:
+                seconds = 0 if seconds < 0 else _MAX_SECONDS
+            write_unit(buffer, units_start + number * 20, key_hash, log_offset, seconds, previous)
+            write_slot(buffer, slot_position, number)
+            if number <= 1:
+                begin = self.begin_timestamp
+            number += 1
+        self.used_slots += used
+        self.next_unit = number
+        self.end_log_offset, self.end_timestamp = entries[-1][1:]
+        self._write_header()
+        return number - first
+
+    def _reserve(self, units: int) -> None:
+        position = self._units_start + self._reserved_units * _UNIT_BYTES
+        end = self._units_start + units * _UNIT_BYTES + _RESERVE_BYTES
+        end = min(end, index_file_bytes(self._slots, self._units))
+        self._files.allocate(self.path, position, end - position)
+        self._reserved_units = (end - self._units_start) // _UNIT_BYTES
+
+    def _write_header(self) -> None:
+        HEADER.pack_into(
+            self.mapped.buffer,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_log_offset,
+            self.end_log_offset,
+            self.used_slots,
+            self.next_unit,
+        )
+
+    # Reading
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        return self.begin_timestamp <= end_ms and self.end_timestamp >= begin_ms
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Log offsets stored under a hash, newest first; other keys may share it."""
+        buffer = self.mapped.buffer
+        (number,) = SLOT.unpack_from(buffer, HEADER.size + key_hash % self._slots * _SLOT_BYTES)
+        while 0 < number < self.next_unit:
+            found_hash, log_offset, seconds, previous = UNIT.unpack_from(
+                buffer, self._units_start + number * _UNIT_BYTES
+            )
+            stored_ms = self.begin_timestamp + seconds * 1000
+            if seconds < 0:
+                return
+            if found_hash == key_hash and begin_ms <= stored_ms <= end_ms:
+                yield log_offset
+            # A chain leads to smaller numbers only; anything else is damage and would never end.
+            if previous >= number or stored_ms < begin_ms:
+                return
+            number = previous
+
+    # Recovery
+
+    def rebuild(self, before_log_offset: int) -> int:
+        """Keep the units of messages before a log offset and make everything else again; how many were kept.
+
+        The new file is made beside the old one and takes its name when it is safe.
+        """
+        slots = array("i", bytes(self._slots * _SLOT_BYTES))
+        kept, last_log_offset, last_seconds = bytearray(_UNIT_BYTES), 0, 0
+        for unit in self._stored_units():
+            key_hash, log_offset, seconds, _ = UNIT.unpack(unit)
+            if key_hash < 0 or not last_log_offset <= log_offset < before_log_offset or not any(unit):
+                break
+            slots[key_hash % self._slots] = len(kept) // _UNIT_BYTES
+            kept += unit
+            last_log_offset, last_seconds = log_offset, seconds
+        self.used_slots = sum(1 for each in slots if each)
+        self.next_unit = len(kept) // _UNIT_BYTES
+        self.end_log_offset = last_log_offset
+        self.end_timestamp = min(self.end_timestamp, self.begin_timestamp + last_seconds * 1000 + 999)
+        if sys.byteorder == "little":
+            slots.byteswap()
+        self._replace(slots.tobytes(), kept)
+        return self.entry_count
+
+    def _stored_units(self) -> Iterator[bytes]:
+        with self._files.open(self.path) as reader:
+            for first in range(1, self._units, _UNITS_PER_READ):
+                count = min(_UNITS_PER_READ, self._units - first)
+                raw = reader.read(self._units_start + first * _UNIT_BYTES, count * _UNIT_BYTES)
+                for position in range(0, len(raw), _UNIT_BYTES):
+                    yield raw[position : position + _UNIT_BYTES]
+
+    def _replace(self, slots: bytes, units: bytearray) -> None:
+        self.close()
+        final = self.path
+        self.path = final.with_name(final.name + UNFINISHED_SUFFIX)
+        self._files.remove(self.path)
+        self._files.create(
+            self.path, index_file_bytes(self._slots, self._units), self._units_start + len(units)
+        )
+        buffer = self.mapped.buffer
+        buffer[HEADER.size : self._units_start] = slots
+        buffer[self._units_start : self._units_start + len(units)] = bytes(units)
+        self._write_header()
+        self._files.sync(self.path)
+        self.close()
+        self._files.rename(self.path, final)
+        self._files.sync_directory(final.parent)
+        self.path = final
+        self._reserved_units = 0
+
+    def close(self) -> None:
+        if self._mapped is not None:
+            self._mapped.try_close()
+            self._mapped = None

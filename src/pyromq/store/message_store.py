@@ -1,0 +1,752 @@
+"""The message store: the one face of everything in this package.
+
+One thread owns it and makes every call; only the flusher works beside it, and only on syncing files. Nothing
+here waits, except `open`, `close`, `flush` and `wait_flushed`. What takes long is done in steps: `dispatch`
+and `upkeep`.
+"""
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from pyromq.clock import Clock, SystemClock
+from pyromq.errors import LocalProtocolError, StateError, StoreError
+from pyromq.protocol.batch import BatchEntry
+from pyromq.protocol.names import RETRY_PREFIX
+from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
+from pyromq.store.checkpoint import Checkpoint, read_checkpoint
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.consume_queue import ConsumeQueue
+from pyromq.store.dispatch import Arrival, Dispatcher
+from pyromq.store.filenames import StorePaths
+from pyromq.store.filesystem import FileLock, Files
+from pyromq.store.flushing import NO_SPACE, Flusher, FlushWaiters, OnFlushed, QueueFlush
+from pyromq.store.index import Index
+from pyromq.store.json_table import JsonTable
+from pyromq.store.queue_files import QueueFiles
+from pyromq.store.queues import Queues
+from pyromq.store.reading import QueueReader, RecordTest
+from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
+from pyromq.store.results import AppendResult, AppendStatus, Boundary, ReadResult
+from pyromq.store.retention import CleaningReport, Retention
+from pyromq.store.settings import StoreSettings
+
+T = TypeVar("T")
+
+_PAGE_BYTES: Final = 4096
+_TOPIC_LIMIT_BYTES: Final = 127
+_RETRY_TOPIC_LIMIT_BYTES: Final = 255
+_DISK_CHECK_SECONDS: Final = 1.0
+_SYNC_SWEEP_SECONDS: Final = 0.01
+_UNITS_PER_PAGE: Final = 205
+
+
+class Trouble(IntFlag):
+    """Why the store refuses messages; the bits are Apache's running flags."""
+
+    NONE = 0
+    NOT_WRITEABLE = 2
+    QUEUE_ERROR = 4
+    INDEX_ERROR = 8
+    DISK_FULL = 16
+    FENCED = 32
+    QUEUE_DISK_FULL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """How the store is doing, for metrics and admin commands."""
+
+    log_start_offset: int
+    log_end_offset: int
+    flushed_offset: int
+    dispatched_offset: int
+    dispatch_behind_bytes: int
+    flush_behind_bytes: int
+    appended_messages: int
+    appended_bytes: int
+    refused_messages: int
+    read_messages: int
+    read_bytes: int
+    sync_count: int
+    waiting_appends: int
+    segments: int
+    topics: int
+    queues: int
+    mapped_queue_files: int
+    index_files: int
+    index_entries: int
+    removed_segments: int
+    last_store_timestamp: int
+    trouble: Trouble
+    trouble_reason: str
+    disk_used_ratio: float
+
+
+class MessageStore:
+    """`MessageStore.open(settings)` recovers and starts; use it as a context manager or `close` it."""
+
+    def __init__(self, settings: StoreSettings, files: Files, clock: Clock) -> None:
+        self._files = files
+        self._clock = clock
+        self._settings = settings
+        self.paths = StorePaths(settings.root, settings.log_directory)
+        self._lock: FileLock | None = None
+        self._log = CommitLog(
+            files,
+            self.paths.commit_log,
+            settings.log_segment_bytes,
+            preallocate=settings.preallocate,
+            warm_up=settings.warm_up,
+        )
+        queue_files = QueueFiles(files, settings.queue_units_per_file, settings.mapped_queue_files)
+        self._queues = Queues(files, self.paths, queue_files)
+        self._index: Index | None = None
+        if settings.index_enabled:
+            self._index = Index(files, self.paths.index, clock, settings.index_slots, settings.index_units)
+        self._dispatcher = Dispatcher(
+            self._log, self._queues, self._index, settings.delays_ms, settings.max_pending_dispatch
+        )
+        self._reader = QueueReader(self._log, settings)
+        self._trouble = Trouble.NOT_WRITEABLE
+        self._trouble_reason = "the store is not open"
+        self._appended_messages = self._appended_bytes = self._refused_messages = 0
+        self._read_messages = self._read_bytes = self._removed_segments = 0
+        self._units_since_flush = 0
+        self._used_ratio = 0.0
+        now = clock.monotonic()
+        self._next_log_flush = self._next_thorough_log_flush = now
+        self._next_queue_flush = self._next_thorough_queue_flush = now
+        self._next_disk_check = self._next_cleaning = now
+
+    def __repr__(self) -> str:
+        state = f" {self._trouble!r}" if self._trouble else ""
+        return f"<MessageStore {self.paths.root.name} {self._log!r}{state}>"
+
+    # Opening and closing
+
+    @classmethod
+    def open(
+        cls,
+        settings: StoreSettings,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        start_flusher: bool = True,
+    ) -> Self:
+        """Recover what is on disk and get ready; `recovery` says what was found.
+
+        Raises StoreError if the directory is in use or its files are not what they must be.
+        """
+        store = cls(settings, files or Files(), clock or SystemClock())
+        try:
+            store._recover()
+        except OSError as error:
+            store._release()
+            raise StoreError(f"cannot open the store in {settings.root}: {error}") from error
+        except StoreError:
+            store._release()
+            raise
+        if start_flusher:
+            store._flusher.start()
+        return store
+
+    def _recover(self) -> None:
+        files, paths = self._files, self.paths
+        files.make_directories(paths.root)
+        files.make_directories(paths.commit_log)
+        self._lock = files.lock(paths.lock)
+        was_clean = files.size(paths.abort) is None
+        # java: the process id, as text
+        files.write(paths.abort, str(os.getpid()).encode())
+        files.sync_all_directories()
+        checkpoint = read_checkpoint(files, paths.checkpoint)
+        recovery = Recovery(
+            files,
+            paths,
+            self._log,
+            self._queues,
+            self._index,
+            self._dispatcher,
+            checkpoint,
+            was_clean=was_clean,
+        )
+        self.recovery: RecoveryReport = recovery.run()
+        checkpoint = write_first_checkpoint(
+            files, paths, self._log, self._queues, self._index, checkpoint, self.recovery.began_at
+        )
+        self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
+        self._waiters = FlushWaiters(self._flusher)
+        self._retention = Retention(
+            files, paths, self._clock, self._settings, self._log, self._queues, self._index
+        )
+        self._trouble = Trouble.NONE
+        self._trouble_reason = ""
+        self._check_disk()
+
+    def close(self) -> None:
+        """Dispatch and flush everything and leave the mark of a clean stop."""
+        if self._lock is None:
+            return
+        self._flusher.stop()
+        try:
+            self.dispatch(max_messages=1 << 62, limit=self._log.end_offset)
+            self.flush()
+        except OSError as error:
+            self._refuse(Trouble.NOT_WRITEABLE, f"closing: {error}")
+        self._waiters.settle(self._clock.monotonic())
+        is_complete = (
+            self._flusher.failure is None
+            and self._flusher.checkpoint.safe_offset == self._log.end_offset
+            and self._dispatcher.safe_offset == self._log.end_offset
+        )
+        if is_complete:
+            # java: only when everything is flushed and dispatched
+            self._files.remove(self.paths.abort)
+            self._files.sync_all_directories()
+        self._release()
+
+    def abandon(self) -> None:
+        """Let go of everything at once, as a crash would: nothing is flushed, the next start recovers."""
+        if self._lock is not None:
+            self._flusher.stop()
+        self._release()
+
+    def _release(self) -> None:
+        self._trouble = Trouble.NOT_WRITEABLE
+        self._trouble_reason = "the store is closed"
+        self._log.close()
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Appending
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes = b"",
+        *,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> AppendResult:
+        """Store one message. Hosts come packed (`Host.pack`). A refusal says why and has written nothing."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or self._trouble:
+            refusal = self._refusal(topic, queue_id)
+            if refusal is not None:
+                return refusal
+            queue = self._queues.get(topic, queue_id)
+        if len(properties) > PROPERTIES_LIMIT_BYTES:
+            return self._illegal(
+                AppendStatus.PROPERTIES_SIZE_EXCEEDED,
+                f"{len(properties)} bytes of properties are more than {PROPERTIES_LIMIT_BYTES}",
+            )
+        if len(body) > self._settings.max_message_bytes:
+            return self._illegal(
+                AppendStatus.MESSAGE_ILLEGAL,
+                f"a body of {len(body)} bytes is larger than {self._settings.max_message_bytes}",
+            )
+        if properties and properties[-1] == 0:
+            properties += b"\x02"  # a record that ends in a zero looks torn to recovery
+        size = queue.fixed_bytes + len(body) + len(properties) + len(born_host) + len(store_host)
+        log = self._log
+        try:
+            offset = log.make_room(size)
+        except OSError as error:
+            return self._no_file(error)
+        except StoreError as error:
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
+        now_ms = self._clock.now_ms()
+        if now_ms < log.last_store_timestamp:
+            now_ms = log.last_store_timestamp
+        # java: prepared and rolled-back records have no place in the queue
+        queue_offset = 0 if sys_flag & 0x4 else queue.next_offset
+        try:
+            size = log.write(
+                offset,
+                body,
+                queue.topic_bytes,
+                properties,
+                queue_id,
+                flag,
+                queue_offset,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                now_ms,
+                store_host,
+                reconsume_times,
+                prepared_offset,
+            )
+        except LocalProtocolError as error:
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
+        log.advance(offset + size, now_ms)
+        if not sys_flag & 0x4:
+            queue.next_offset = queue_offset + 1
+        self._dispatcher.remember((queue, offset, size, queue_offset, sys_flag, now_ms, properties))
+        self._appended_messages += 1
+        self._appended_bytes += size
+        return AppendResult(AppendStatus.PUT_OK, offset, size, queue_offset, now_ms, store_host)
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        entries: Sequence[BatchEntry],
+        *,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> AppendResult:
+        """Store several messages of one queue in a row, all or none; they lie in one file."""
+        refusal = self._refusal(topic, queue_id)
+        if refusal is None and not entries:
+            refusal = self._illegal(AppendStatus.MESSAGE_ILLEGAL, "a batch without messages")
+        if refusal is None:
+            refusal = self._refuse_batch(entries, sys_flag)
+        if refusal is not None:
+            return refusal
+        queue = self._queues.get(topic, queue_id)
+        fixed = queue.fixed_bytes + len(born_host) + len(store_host)
+        entries = [_ending_visibly(entry) for entry in entries]
+        sizes = [fixed + len(entry.body) + len(entry.properties) for entry in entries]
+        log = self._log
+        try:
+            first = offset = log.make_room(sum(sizes))
+        except OSError as error:
+            return self._no_file(error)
+        except StoreError as error:
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
+        now_ms = max(self._clock.now_ms(), log.last_store_timestamp)
+        queue_offset = queue.next_offset
+        offsets: list[int] = []
+        try:
+            for entry, size in zip(entries, sizes, strict=True):
+                log.write(
+                    offset,
+                    entry.body,
+                    queue.topic_bytes,
+                    entry.properties,
+                    queue_id,
+                    entry.flag,
+                    queue_offset + len(offsets),
+                    sys_flag,
+                    born_timestamp,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    reconsume_times,
+                    0,
+                )
+                offsets.append(offset)
+                offset += size
+        except LocalProtocolError as error:
+            log.wipe(first, sum(sizes))
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
+        log.advance(offset, now_ms)
+        queue.next_offset = queue_offset + len(entries)
+        for index, (entry, size) in enumerate(zip(entries, sizes, strict=True)):
+            self._dispatcher.remember(
+                (queue, offsets[index], size, queue_offset + index, sys_flag, now_ms, entry.properties)
+            )
+        self._appended_messages += len(entries)
+        self._appended_bytes += offset - first
+        return AppendResult(
+            AppendStatus.PUT_OK, first, offset - first, queue_offset, now_ms, store_host, tuple(offsets)
+        )
+
+    def _refuse_batch(self, entries: Sequence[BatchEntry], sys_flag: int) -> AppendResult | None:
+        status = AppendStatus.MESSAGE_ILLEGAL
+        if sys_flag & 0xC:
+            return self._illegal(status, "a batch cannot be part of a transaction")
+        for entry in entries:
+            if len(entry.properties) >= PROPERTIES_LIMIT_BYTES:
+                return self._illegal(
+                    AppendStatus.PROPERTIES_SIZE_EXCEEDED,
+                    f"{len(entry.properties)} bytes of properties are more than {PROPERTIES_LIMIT_BYTES}",
+                )
+        total = sum(len(entry.body) + len(entry.properties) for entry in entries)
+        if total > self._settings.max_message_bytes:
+            return self._illegal(
+                status, f"a batch of {total} bytes is larger than {self._settings.max_message_bytes}"
+            )
+        return None
+
+    def _refusal(self, topic: str, queue_id: int) -> AppendResult | None:
+        """Why nothing can be appended to this queue now, if so."""
+        if self._trouble:
+            return self._illegal(AppendStatus.SERVICE_NOT_AVAILABLE, self._trouble_reason)
+        limit = _RETRY_TOPIC_LIMIT_BYTES if topic.startswith(RETRY_PREFIX) else _TOPIC_LIMIT_BYTES
+        try:
+            length = len(topic.encode())
+        except UnicodeEncodeError:
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"topic {topic!r} is not text")
+        if not 0 < length <= limit:
+            reason = f"a topic of {length} bytes; allowed are 1 to {limit}"
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, reason)
+        # A topic is the name of a directory.
+        if "/" in topic or "\0" in topic or topic in (".", ".."):
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a file name")
+        if not 0 <= queue_id < 1 << 31:
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"queue id {queue_id} is out of range")
+        return None
+
+    def _illegal(self, status: AppendStatus, reason: str) -> AppendResult:
+        self._refused_messages += 1
+        return AppendResult(status, reason=reason)
+
+    def _no_file(self, error: OSError) -> AppendResult:
+        reason = f"no new log file can be made: {error}"
+        self._refuse(Trouble.DISK_FULL if error.errno in NO_SPACE else Trouble.NOT_WRITEABLE, reason)
+        return self._illegal(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason)
+
+    # Dispatching
+
+    def dispatch(self, max_messages: int = 1024, limit: int | None = None) -> list[Arrival]:
+        """Carry up to `max_messages` from the log to queues and index; which queues have more to read now.
+
+        With synchronous flush only flushed messages become readable. A full disk stops it, and the store
+        refuses messages until there is room again.
+        """
+        if limit is None:
+            limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
+        before = self._dispatcher.offset
+        try:
+            arrivals = self._dispatcher.step(limit, max_messages)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                self._refuse(Trouble.QUEUE_ERROR, f"dispatch: {error}")
+            else:
+                self._refuse(Trouble.QUEUE_DISK_FULL, f"dispatch: {error}")
+            return []
+        if self._dispatcher.offset != before:
+            self._units_since_flush += 1
+        return arrivals
+
+    # Flushing
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before this log offset is safe on disk."""
+        return self._flusher.flushed_offset
+
+    def on_flush_progress(self, callback: Callable[[], None] | None) -> None:
+        """Called on the flusher's thread whenever `settle` may have something to do."""
+        self._flusher.on_progress = callback
+
+    def when_flushed(self, result: AppendResult, callback: OnFlushed) -> None:
+        """Have `callback` called by `settle` once an append is safe (PUT_OK) or will not be in time."""
+        self._waiters.add(
+            result.end_offset,
+            self._clock.monotonic() + self._settings.sync_flush_timeout_ms / 1000,
+            callback,
+        )
+        self._flusher.request_log()
+
+    def settle(self) -> int:
+        """Call back the appends whose wait is over; how many there were."""
+        self._notice_flush_failure()
+        return self._waiters.settle(self._clock.monotonic())
+
+    def wait_flushed(self, result: AppendResult, timeout_seconds: float = 5.0) -> AppendStatus:
+        """Block until an append is safe; for callers without an event loop."""
+        if self._flusher.flushed_offset < result.end_offset:
+            self._flusher.request_log()
+            if not self._flusher.wait(result.end_offset, timeout_seconds):
+                self._notice_flush_failure()
+                return AppendStatus.FLUSH_DISK_TIMEOUT
+        return AppendStatus.PUT_OK
+
+    def flush(self) -> int:
+        """Make everything appended and dispatched safe, now and on this thread; the offset flushed to."""
+        self._flusher.request_log()
+        self._request_queue_flush()
+        self._flusher.work()
+        self._notice_flush_failure()
+        return self._flusher.flushed_offset
+
+    def flush_log(self) -> int:
+        """Make everything appended safe, now and on this thread, and leave the rest for later."""
+        self._flusher.request_log()
+        self._flusher.work()
+        self._notice_flush_failure()
+        return self._flusher.flushed_offset
+
+    def _request_queue_flush(self) -> None:
+        queue_files = self._queues.queue_files
+        paths = [queue.path_of(start) for queue, start in queue_files.take_dirty()]
+        if self._index is not None:
+            paths += [file.path for file in self._index.take_dirty()]
+        queue_count, unit_count = self._queues.totals()
+        self._flusher.request_queues(
+            QueueFlush(
+                paths,
+                self._dispatcher.safe_offset,
+                self._dispatcher.last_timestamp,
+                self._dispatcher.last_timestamp,
+                queue_count,
+                unit_count,
+            )
+        )
+        self._units_since_flush = 0
+
+    def _notice_flush_failure(self) -> None:
+        failure = self._flusher.failure
+        if failure is not None:
+            self._refuse(Trouble.NOT_WRITEABLE, f"a flush failed: {failure}")
+
+    # Upkeep
+
+    def upkeep(self) -> CleaningReport | None:
+        """What must be done now and then: call it every 10 ms to 100 ms. A report if cleaning ran."""
+        now = self._clock.monotonic()
+        self.settle()
+        self._flush_when_due(now)
+        if now >= self._next_disk_check:
+            self._next_disk_check = now + _DISK_CHECK_SECONDS
+            self._check_disk()
+        if now < self._next_cleaning:
+            return None
+        self._next_cleaning = now + self._settings.clean_interval_ms / 1000
+        return self.clean()
+
+    def _flush_when_due(self, now: float) -> None:
+        settings = self._settings
+        end, flushed = self._log.end_offset, self._flusher.flushed_offset
+        if now >= self._next_log_flush and end > flushed:
+            dirty_pages = end // _PAGE_BYTES - flushed // _PAGE_BYTES
+            is_thorough = settings.is_sync_flush or now >= self._next_thorough_log_flush
+            if is_thorough or dirty_pages >= settings.flush_least_pages:
+                self._flusher.request_log()
+            if is_thorough:
+                self._next_thorough_log_flush = now + settings.flush_thorough_interval_ms / 1000
+            # java: with synchronous flush, messages that do not wait are swept up every 10 ms
+            interval = _SYNC_SWEEP_SECONDS if settings.is_sync_flush else settings.flush_interval_ms / 1000
+            self._next_log_flush = now + interval
+        if now >= self._next_queue_flush and not self._flusher.has_queue_work:
+            self._next_queue_flush = now + settings.queue_flush_interval_ms / 1000
+            is_thorough = now >= self._next_thorough_queue_flush
+            dirty_pages = self._units_since_flush // _UNITS_PER_PAGE
+            if self._units_since_flush and (is_thorough or dirty_pages >= settings.queue_flush_least_pages):
+                self._request_queue_flush()
+                self._next_thorough_queue_flush = now + settings.queue_flush_thorough_interval_ms / 1000
+
+    def clean(self, *, on_demand: bool = False) -> CleaningReport:
+        """Remove what may go. On demand: expired files whatever the hour."""
+        report = self._retention.clean(self._dispatcher.offset, on_demand=on_demand)
+        self._removed_segments += report.segments_removed
+        return report
+
+    def _check_disk(self) -> None:
+        """Stop taking messages when the disk is too full, and start again when it is not."""
+        log_space, root_space = self._retention.spaces()
+        self._used_ratio = max(log_space.used_ratio, root_space.used_ratio)
+        warning = self._settings.disk_warning_percent / 100
+        for space, trouble in ((log_space, Trouble.DISK_FULL), (root_space, Trouble.QUEUE_DISK_FULL)):
+            if space.read_only:
+                self._refuse(trouble, "the disk is read-only")
+            elif space.used_ratio > warning:
+                self._refuse(trouble, f"the disk is {space.used_ratio:.0%} full")
+            elif self._trouble & trouble:
+                self._relieve(trouble)
+
+    def _refuse(self, trouble: Trouble, reason: str) -> None:
+        if not self._trouble & trouble:
+            self._trouble |= trouble
+            self._trouble_reason = reason
+
+    def _relieve(self, trouble: Trouble) -> None:
+        self._trouble &= ~trouble
+        if not self._trouble:
+            self._trouble_reason = ""
+
+    # Reading
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = 32,
+        max_bytes: int = 128 * 1024 * 1024,
+        *,
+        tag_codes: Collection[int] | None = None,
+        matches: RecordTest | None = None,
+    ) -> ReadResult:
+        """Messages of a queue from an offset on.
+
+        `tag_codes` (`tag_code` of each tag wanted) are compared with the queue alone, `matches` sees each
+        record. The views stay good as long as they are held.
+        """
+        queue = self._queues.find(topic, queue_id)
+        result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, matches)
+        self._read_messages += result.message_count
+        self._read_bytes += result.size_bytes
+        return result
+
+    def record_at(self, log_offset: int) -> memoryview | None:
+        """The record that begins at a log offset."""
+        return self._log.record(log_offset)
+
+    def log_bytes(self, log_offset: int, max_bytes: int) -> memoryview:
+        """The log as it is, from an offset to the end of its file at most: what replication sends."""
+        segment = self._log.segments.find(log_offset)
+        if segment is None or log_offset >= self._log.end_offset:
+            return memoryview(b"")
+        end = min(log_offset + max_bytes, segment.end, self._log.end_offset)
+        return segment.mapped.view[log_offset - segment.start : end - segment.start]
+
+    def query(
+        self, topic: str, key: str, max_messages: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1
+    ) -> list[memoryview]:
+        """Records that may have a key, by store time; who asks compares the keys."""
+        if self._index is None:
+            return []
+        limit = min(max_messages, self._settings.max_query_messages)
+        found = (
+            self._log.record(offset) for offset in self._index.query(topic, key, limit, begin_ms, end_ms)
+        )
+        return [record for record in found if record is not None]
+
+    def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.find(topic, queue_id)
+
+    def topics(self) -> list[str]:
+        return self._queues.topics
+
+    def queue_ids(self, topic: str) -> list[int]:
+        return sorted(self._queues.of_topic(topic))
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset(self._log.start_offset) if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """One past the last message that can be read."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.end_offset if queue is not None else 0
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The offset the next message will get."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.next_offset if queue is not None else 0
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        queue = self._queues.find(topic, queue_id)
+        return self._reader.offset_at(queue, timestamp_ms, boundary) if queue is not None else 0
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When a message was stored; -1 if there is no such message."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.first_unit <= offset < queue.end_offset:
+            return -1
+        return self._reader.stored_at(queue, offset)
+
+    def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """The store time of the oldest message, of a queue or of the whole log; -1 if there is none."""
+        if topic is not None:
+            return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
+        stored_ms = self._log.store_timestamp(self._log.start_offset)
+        return -1 if stored_ms is None else stored_ms
+
+    # The rest
+
+    def delete_topic(self, topic: str) -> int:
+        """Delete the queues of a topic; how many there were. Its messages leave with the log's files."""
+        removed = self._queues.remove_topic(topic)
+        if removed:
+            self._dispatcher.forget_topic(topic)
+            self._request_queue_flush()
+            self._flusher.wake()
+        return removed
+
+    def table(self, name: str) -> JsonTable:
+        """A table under `config/`."""
+        return JsonTable(self._files, self.paths.config / name)
+
+    def use(self, settings: StoreSettings) -> None:
+        """Take over changed settings; those that need a restart wait for it."""
+        if settings.root != self._settings.root:
+            raise StateError("a store cannot move while it is open")
+        self._settings = settings
+        self._reader = QueueReader(self._log, settings)
+        self._retention.use(settings)
+
+    @property
+    def settings(self) -> StoreSettings:
+        return self._settings
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self._flusher.checkpoint
+
+    @property
+    def trouble(self) -> Trouble:
+        """Why messages are refused; reading goes on."""
+        return self._trouble
+
+    @property
+    def root(self) -> Path:
+        return self.paths.root
+
+    def statistics(self) -> StoreStatistics:
+        log, index = self._log, self._index
+        return StoreStatistics(
+            log_start_offset=log.start_offset,
+            log_end_offset=log.end_offset,
+            flushed_offset=self._flusher.flushed_offset,
+            dispatched_offset=self._dispatcher.offset,
+            dispatch_behind_bytes=self._dispatcher.behind_bytes,
+            flush_behind_bytes=log.end_offset - self._flusher.flushed_offset,
+            appended_messages=self._appended_messages,
+            appended_bytes=self._appended_bytes,
+            refused_messages=self._refused_messages,
+            read_messages=self._read_messages,
+            read_bytes=self._read_bytes,
+            sync_count=self._flusher.sync_count,
+            waiting_appends=len(self._waiters),
+            segments=len(log.segments),
+            topics=len(self._queues.topics),
+            queues=self._queues.count,
+            mapped_queue_files=self._queues.queue_files.mapped_count,
+            index_files=index.file_count if index is not None else 0,
+            index_entries=index.entry_count if index is not None else 0,
+            removed_segments=self._removed_segments,
+            last_store_timestamp=log.last_store_timestamp,
+            trouble=self._trouble,
+            trouble_reason=self._trouble_reason,
+            disk_used_ratio=self._used_ratio,
+        )
+
+
+def _ending_visibly(entry: BatchEntry) -> BatchEntry:
+    if entry.properties and entry.properties[-1] == 0:
+        return BatchEntry(entry.body, entry.properties + b"\x02", entry.flag)
+    return entry

@@ -1,0 +1,118 @@
+"""The files of all queues: mapped when used, and only so many at a time.
+
+A queue file is sparse; before its pages are written, blocks are reserved a few KiB ahead, so that a full disk
+is an error here and not a crash in the middle of a write.
+"""
+
+import resource
+from collections import OrderedDict
+
+from pyromq.store.consume_queue import UNIT_BYTES, ConsumeQueue
+from pyromq.store.filesystem import Files, MappedFile
+
+_RESERVE_BYTES = 16 * 1024
+_LEAST_MAPPED = 64
+_MOST_MAPPED = 30_000
+
+
+class QueueFiles:
+    def __init__(self, files: Files, units_per_file: int, max_mapped: int = 0) -> None:
+        self._files = files
+        self._mapped: OrderedDict[tuple[ConsumeQueue, int], MappedFile] = OrderedDict()
+        self._max_mapped = max_mapped or default_mapped_files()
+        self._dirty: list[tuple[ConsumeQueue, int]] = []
+        self.file_bytes = units_per_file * UNIT_BYTES
+
+    def __repr__(self) -> str:
+        return f"<QueueFiles {len(self._mapped)} of {self._max_mapped} mapped, {len(self._dirty)} dirty>"
+
+    @property
+    def mapped_count(self) -> int:
+        return len(self._mapped)
+
+    def get(self, queue: ConsumeQueue, start: int) -> MappedFile:
+        key = (queue, start)
+        mapped = self._mapped.get(key)
+        if mapped is None:
+            mapped = self._mapped[key] = self._files.map(queue.path_of(start))
+            self._evict()
+        else:
+            self._mapped.move_to_end(key)
+        return mapped
+
+    def open_for_writing(self, queue: ConsumeQueue, start: int, position: int) -> tuple[MappedFile, int]:
+        """The file at `start`, made if need be, and how far it may be written from `position` on."""
+        path = queue.path_of(start)
+        limit = min(
+            position - position % UNIT_BYTES + _RESERVE_BYTES // UNIT_BYTES * UNIT_BYTES, self.file_bytes
+        )
+        if (queue, start) not in self._mapped and self._files.size(path) is None:
+            self._files.create(path, self.file_bytes, limit)
+        else:
+            self._files.allocate(path, position, limit - position)
+        mapped = self.get(queue, start)
+        # Every file written to since the last flush is named in the list, the one left behind as well.
+        self._dirty.append((queue, start))
+        queue.is_dirty = True
+        return mapped, limit
+
+    def mark_dirty(self, queue: ConsumeQueue) -> None:
+        last_byte = queue.end_offset * UNIT_BYTES - 1
+        self._dirty.append((queue, last_byte - last_byte % self.file_bytes))
+        queue.is_dirty = True
+
+    def take_dirty(self) -> list[tuple[ConsumeQueue, int]]:
+        """The files written to since the last call."""
+        dirty = list(dict.fromkeys(self._dirty))
+        self._dirty.clear()
+        for queue, _ in dirty:
+            queue.is_dirty = False
+        return dirty
+
+    def put_back_dirty(self, dirty: list[tuple[ConsumeQueue, int]]) -> None:
+        for queue, start in dirty:
+            self._dirty.append((queue, start))
+            queue.is_dirty = True
+
+    def remove_files(self, queue: ConsumeQueue, first: int, before: int | None = None) -> int:
+        """Delete the files of a queue from `first` to `before` (or the last); how many there were."""
+        removed = 0
+        end = queue.end_offset * UNIT_BYTES if before is None else before
+        for start in range(first, max(end, first), self.file_bytes):
+            self._close(queue, start)
+            self._files.remove(queue.path_of(start))
+            removed += 1
+        return removed
+
+    def zero_after(self, queue: ConsumeQueue, start: int, position: int) -> None:
+        self._close(queue, start)
+        self._files.zero_after(queue.path_of(start), position)
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        """Unmap whatever this queue has."""
+        for key in [key for key in self._mapped if key[0] is queue]:
+            self._close(*key)
+        self._dirty = [each for each in self._dirty if each[0] is not queue]
+
+    def close(self) -> None:
+        for key in list(self._mapped):
+            self._close(*key)
+
+    def _evict(self) -> None:
+        while len(self._mapped) > self._max_mapped:
+            self._close(*next(iter(self._mapped)))
+
+    def _close(self, queue: ConsumeQueue, start: int) -> None:
+        mapped = self._mapped.pop((queue, start), None)
+        if mapped is not None:
+            if queue.writes_to(mapped.buffer):
+                queue.close_for_writing()
+            mapped.try_close()
+
+
+def default_mapped_files() -> int:
+    """Half of what the process may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST_MAPPED
+    return max(_LEAST_MAPPED, min(soft // 2, _MOST_MAPPED))

@@ -1,0 +1,191 @@
+"""All queues of the store, by topic and number; what is wrong with one is found when it is loaded."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyromq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.filenames import StorePaths, parse_offset_name
+from pyromq.store.filesystem import Files, Reader
+from pyromq.store.queue_files import QueueFiles
+
+_NO_LIMIT: Final = 1 << 63
+
+
+class Queues:
+    def __init__(self, files: Files, paths: StorePaths, queue_files: QueueFiles) -> None:
+        self._files = files
+        self._paths = paths
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.queue_files = queue_files
+        self.count = 0
+
+    def __repr__(self) -> str:
+        return f"<Queues {self.count} in {len(self._by_topic)} topics>"
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for topic in list(self._by_topic.values()):
+            yield from list(topic.values())
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self._by_topic)
+
+    def of_topic(self, topic: str) -> dict[int, ConsumeQueue]:
+        return dict(self._by_topic.get(topic, {}))
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        queues = self._by_topic.get(topic)
+        return queues.get(queue_id) if queues else None
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made now if there is none; its files come with its first message."""
+        queues = self._by_topic.get(topic)
+        queue = queues.get(queue_id) if queues else None
+        return queue if queue is not None else self._add(topic, queue_id)
+
+    def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
+        queue = ConsumeQueue(self.queue_files, self._paths.queue(topic, queue_id), topic, queue_id)
+        self._by_topic.setdefault(topic, {})[queue_id] = queue
+        self.count += 1
+        return queue
+
+    def discard(self, queue: ConsumeQueue) -> None:
+        """Forget a queue that has no files."""
+        del self._by_topic[queue.topic][queue.queue_id]
+        if not self._by_topic[queue.topic]:
+            del self._by_topic[queue.topic]
+        self.count -= 1
+
+    def totals(self) -> tuple[int, int]:
+        """How many queues have files, and how many units there are up to their ends."""
+        queues = units = 0
+        for topic in self._by_topic.values():
+            for queue in topic.values():
+                if queue.end_offset:
+                    queues += 1
+                    units += queue.end_offset
+        return queues, units
+
+    # Loading
+
+    def load(self) -> tuple[list[tuple[ConsumeQueue, list[int]]], list[str]]:
+        """Every queue directory as a queue and the starts of its files; remarks about what is no queue."""
+        loaded = []
+        remarks: list[str] = []
+        root = self._paths.consume_queues
+        for topic in self._files.names(root)[1]:
+            for name in self._files.names(root / topic)[1]:
+                if not (name.isascii() and name.isdigit()):
+                    remarks.append(f"consumequeue/{topic}/{name} is not a queue: left aside")
+                    continue
+                starts = []
+                for file_name in self._files.names(root / topic / name)[0]:
+                    start = parse_offset_name(file_name)
+                    if start is None:
+                        remarks.append(
+                            f"consumequeue/{topic}/{name}/{file_name} is not a queue file: left aside"
+                        )
+                    else:
+                        starts.append(start)
+                loaded.append((self._add(topic, int(name)), starts))
+        return loaded, remarks
+
+    def find_damage(self, queue: ConsumeQueue, starts: list[int]) -> str | None:
+        """What is wrong with the files of a queue, judged by names and sizes alone."""
+        file_bytes = self.queue_files.file_bytes
+        if not starts:
+            return "no files"
+        for index, start in enumerate(starts):
+            if start != starts[0] + index * file_bytes or start % file_bytes:
+                return f"file {start} does not follow the one before"
+            if self._files.size(queue.path_of(start)) != file_bytes:
+                return f"file {start} has the wrong size"
+        return None
+
+    def adopt_files(self, queue: ConsumeQueue, starts: list[int], before: int | None) -> int | None:
+        """Set the queue's range to the units that point before a log offset, or to all; wipe what follows.
+
+        Returns the log offset of the last unit kept.
+        """
+        self.queue_files.forget(queue)
+        queue.first_file = starts[0]
+        queue.end_offset = queue.next_offset = queue.first_unit
+        last_log_offset = None
+        for start in reversed(starts):
+            path = queue.path_of(start)
+            with self._files.open(path) as reader:
+                units = _count_units(reader, _NO_LIMIT if before is None else before)
+                clean = reader.is_zero_after(units * UNIT_BYTES)
+                if units:
+                    last_log_offset = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))[0]
+            if units == 0 and start != starts[0]:
+                self._files.remove(path)
+                continue
+            if not clean:
+                self.queue_files.zero_after(queue, start, units * UNIT_BYTES)
+                self._files.sync(path)
+            queue.end_offset = queue.next_offset = start // UNIT_BYTES + units
+            break
+        return last_log_offset
+
+    def drop_files(self, queue: ConsumeQueue) -> None:
+        """Start a queue over: everything it had is deleted, to be built again from the log."""
+        self.queue_files.forget(queue)
+        self._files.remove_tree(queue.directory)
+        queue.close_for_writing()
+        queue.first_file = queue.end_offset = queue.next_offset = 0
+
+    # Cleaning and removal
+
+    def clean(self, log_start: int) -> int:
+        """Delete queue files whose last message is gone from the log; never a queue's last file."""
+        removed = 0
+        per_file = self.queue_files.file_bytes // UNIT_BYTES
+        for queue in self:
+            keep_from = queue.first_unit
+            while (
+                keep_from + per_file < queue.end_offset
+                and queue.unit(keep_from + per_file - 1)[0] < log_start
+            ):
+                keep_from += per_file
+            if keep_from > queue.first_unit:
+                removed += self.queue_files.remove_files(queue, queue.first_file, keep_from * UNIT_BYTES)
+                queue.first_file = keep_from * UNIT_BYTES
+        return removed
+
+    def remove_topic(self, topic: str) -> int:
+        queues = self._by_topic.pop(topic, {})
+        for queue in queues.values():
+            self.queue_files.forget(queue)
+        if queues:
+            self._files.remove_tree(self._paths.consume_queues / topic)
+            self.count -= len(queues)
+        return len(queues)
+
+    def close(self) -> None:
+        self.queue_files.close()
+        self._by_topic.clear()
+
+
+def _count_units(reader: Reader, before: int) -> int:
+    """How many units from the start on point before a log offset, found by galloping and bisection."""
+
+    def is_kept(index: int) -> bool:
+        log_offset, size, _ = UNIT.unpack(reader.read(index * UNIT_BYTES, UNIT_BYTES))
+        return bool(size > 0 and 0 <= log_offset < before)
+
+    total = reader.size_bytes // UNIT_BYTES
+    if not total or not is_kept(0):
+        return 0
+    low, step = 0, 1
+    while low + step < total and is_kept(low + step):
+        low += step
+        step *= 2
+    high = min(low + step, total)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_kept(middle):
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,0 +1,149 @@
+"""Reading a queue: which messages one answer holds, and where they are. No byte of a message is copied."""
+
+import os
+import struct
+from collections.abc import Callable, Collection
+from typing import Final
+
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.results import Boundary, ReadResult, ReadStatus
+from pyromq.store.settings import StoreSettings
+
+RecordTest = Callable[[memoryview], bool]
+
+_PLACE: Final = struct.Struct(">qi8x")
+_LEAST_BYTES: Final = 100
+_MOST_BYTES: Final = 128 * 1024 * 1024
+
+
+class QueueReader:
+    def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
+        self._log = log
+        self._settings = settings
+        physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._in_memory_bytes = physical_bytes * settings.in_memory_ratio // 100
+
+    def read(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        tag_codes: Collection[int] | None,
+        matches: RecordTest | None,
+    ) -> ReadResult:
+        if queue is None:
+            return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        log = self._log
+        max_offset = queue.end_offset
+        min_offset = queue.min_offset(log.start_offset)
+        if max_offset == 0:
+            return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, min_offset, max_offset)
+        if offset < min_offset:
+            return ReadResult(ReadStatus.OFFSET_TOO_SMALL, min_offset, min_offset, max_offset)
+        if offset == max_offset:
+            return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, min_offset, max_offset)
+        if offset > max_offset:
+            return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
+        settings = self._settings
+        max_bytes = min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)
+        # java: at least 800 units, and never fewer than were asked for
+        scan = max(settings.max_filter_bytes // UNIT_BYTES, max_messages)
+        plain = tag_codes is None and matches is None
+        raw = queue.units(offset, max_messages if plain else scan)
+        first_place = _PLACE.unpack_from(raw)[0]
+        is_far = log.end_offset - first_place > self._in_memory_bytes
+        if is_far:
+            max_messages = min(max_messages, settings.max_batch_on_disk)
+            max_bytes = min(max_bytes, settings.max_batch_bytes_on_disk)
+        else:
+            max_messages = min(max_messages, settings.max_batch_in_memory)
+            max_bytes = min(max_bytes, settings.max_batch_bytes_in_memory)
+        if plain:
+            places = list(_PLACE.iter_unpack(raw[: max_messages * UNIT_BYTES]))
+            size_bytes = sum([size for _, size in places])
+            if size_bytes <= max_bytes or len(places) == 1:
+                views = self._slices(places, size_bytes)
+                if views:
+                    return ReadResult(
+                        ReadStatus.FOUND,
+                        offset + len(places),
+                        min_offset,
+                        max_offset,
+                        views,
+                        len(places),
+                        size_bytes,
+                        is_far,
+                    )
+        # java: the tags code of a delayed message is a time, so tags cannot be told from it
+        codes = None if queue.is_schedule else tag_codes
+        return self._scan(queue, offset, raw, max_messages, max_bytes, codes, matches, min_offset, is_far)
+
+    def _slices(self, places: list[tuple[int, int]], size_bytes: int) -> list[memoryview]:
+        """The records at these places if one file has them all, in one slice if nothing lies between them."""
+        log = self._log
+        first = places[0][0]
+        last, last_size = places[-1]
+        segment = log.segments.find(first)
+        if segment is None or last >= segment.end or last + last_size > log.end_offset:
+            return []
+        view, start = segment.mapped.view, segment.start
+        if last + last_size - first == size_bytes:
+            return [view[first - start : last + last_size - start]]
+        return [view[place - start : place - start + size] for place, size in places]
+
+    def _scan(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        raw: bytes,
+        max_messages: int,
+        max_bytes: int,
+        tag_codes: Collection[int] | None,
+        matches: RecordTest | None,
+        min_offset: int,
+        is_far: bool,
+    ) -> ReadResult:
+        log = self._log
+        views: list[memoryview] = []
+        size_bytes = 0
+        status = ReadStatus.NO_MATCHED_MESSAGE
+        skip_before = 0
+        for place, size, code in UNIT.iter_unpack(raw):
+            if views and (len(views) >= max_messages or size_bytes + size > max_bytes):
+                break
+            offset += 1
+            if place < skip_before or (tag_codes is not None and code not in tag_codes):
+                continue
+            view = log.view(place, size)
+            if view is None:
+                # The file was deleted under the queue: nothing before the next file is worth a look.
+                if not views:
+                    status = ReadStatus.MESSAGE_WAS_REMOVING
+                skip_before = place - place % log.segment_bytes + log.segment_bytes
+                continue
+            if matches is not None and not matches(view):
+                continue
+            views.append(view)
+            size_bytes += size
+            status = ReadStatus.FOUND
+        return ReadResult(status, offset, min_offset, queue.end_offset, views, len(views), size_bytes, is_far)
+
+    def offset_at(self, queue: ConsumeQueue, timestamp_ms: int, boundary: Boundary) -> int:
+        """LOWER: the first message stored at or after a time. UPPER: the last one stored at or before it."""
+        low = first = queue.min_offset(self._log.start_offset)
+        high = queue.end_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.stored_at(queue, middle)
+            if stored_ms < timestamp_ms or (boundary is Boundary.UPPER and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return low if boundary is Boundary.LOWER else max(low - 1, first)
+
+    def stored_at(self, queue: ConsumeQueue, offset: int) -> int:
+        """The store time of a message; -1 for one the log no longer has."""
+        stored_ms = self._log.store_timestamp(queue.unit(offset)[0])
+        return -1 if stored_ms is None else stored_ms

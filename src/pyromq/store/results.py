@@ -1,0 +1,90 @@
+"""What the store answers: plain values, in Apache's terms."""
+
+from enum import Enum
+
+import msgspec
+
+from pyromq.protocol.message_id import encode_offset_message_id
+from pyromq.protocol.record import Host
+
+
+class AppendStatus(Enum):
+    """java: the put statuses a store by itself can give; replication and timers add theirs above it."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+
+    @property
+    def is_stored(self) -> bool:
+        return self in (AppendStatus.PUT_OK, AppendStatus.FLUSH_DISK_TIMEOUT)
+
+
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of an append; of a batch, the first message's offsets and the size of all."""
+
+    status: AppendStatus
+    log_offset: int = -1
+    size_bytes: int = 0
+    queue_offset: int = -1
+    store_timestamp: int = 0
+    store_host: bytes = b""
+    record_offsets: tuple[int, ...] = ()
+    reason: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is AppendStatus.PUT_OK
+
+    @property
+    def end_offset(self) -> int:
+        """The log is safe for this append once it is flushed up to here."""
+        return self.log_offset + self.size_bytes
+
+    @property
+    def message_count(self) -> int:
+        return len(self.record_offsets) or 1
+
+    @property
+    def message_id(self) -> str:
+        # java: the ids of a batch are joined with commas
+        host = Host(self.store_host[:-4], int.from_bytes(self.store_host[-4:], "big"))
+        offsets = self.record_offsets or (self.log_offset,)
+        return ",".join(encode_offset_message_id(host, offset) for offset in offsets)
+
+
+class ReadStatus(Enum):
+    """java: the get-message statuses that a store by itself can give."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class ReadResult(msgspec.Struct, frozen=True):
+    """Records found in a queue: slices of the mapped log, each one record or several that lie together."""
+
+    status: ReadStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    views: list[memoryview] = []
+    message_count: int = 0
+    size_bytes: int = 0
+    suggest_replica: bool = False
+
+
+class Boundary(Enum):
+    """Which message answers for a time that lies between two, or that several share."""
+
+    LOWER = "LOWER"
+    UPPER = "UPPER"

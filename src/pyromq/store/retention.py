@@ -1,0 +1,104 @@
+"""Retention: which log files may go. They go oldest first, and never one that is being read or written."""
+
+import time
+from dataclasses import dataclass
+
+from pyromq.clock import Clock
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.filenames import StorePaths
+from pyromq.store.filesystem import Files, Space
+from pyromq.store.index import Index
+from pyromq.store.queues import Queues
+from pyromq.store.settings import StoreSettings
+
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningReport:
+    """What a round of cleaning did."""
+
+    segments_removed: int = 0
+    queue_files_removed: int = 0
+    index_files_removed: int = 0
+    held_by_readers: bool = False
+    """The next file to go is still being read; another round will ask again."""
+
+
+class Retention:
+    def __init__(
+        self,
+        files: Files,
+        paths: StorePaths,
+        clock: Clock,
+        settings: StoreSettings,
+        log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+    ) -> None:
+        self._files = files
+        self._paths = paths
+        self._clock = clock
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._held_since: float | None = None
+        self._cleaned_up_to = log.start_offset
+
+    def use(self, settings: StoreSettings) -> None:
+        self._settings = settings
+
+    def spaces(self) -> tuple[Space, Space]:
+        """The partitions of the log and of everything else."""
+        return self._files.space(self._paths.commit_log), self._files.space(self._paths.root)
+
+    def clean(self, dispatched_offset: int, *, on_demand: bool = False) -> CleaningReport:
+        """One round: remove expired files if it is time or space is short, others only if it is very short.
+
+        Nothing goes that has not been dispatched.
+        """
+        settings = self._settings
+        used_percent = max(space.used_ratio for space in self.spaces()) * 100
+        is_forced = settings.clean_forcibly and used_percent > settings.disk_clean_forcibly_percent
+        is_due = on_demand or self._is_hour_to_delete() or used_percent > settings.disk_max_used_percent
+        removed, held = 0, False
+        if is_due or is_forced:
+            removed, held = self._remove_segments(is_forced, dispatched_offset)
+        queue_files, index_files = self.follow_log()
+        return CleaningReport(removed, queue_files, index_files, held)
+
+    def follow_log(self) -> tuple[int, int]:
+        """Remove queue and index files that lead only to what the log no longer has."""
+        log_start = self._log.start_offset
+        if log_start == self._cleaned_up_to:
+            return 0, 0
+        self._cleaned_up_to = log_start
+        return self._queues.clean(log_start), self._index.clean(log_start) if self._index is not None else 0
+
+    def _is_hour_to_delete(self) -> bool:
+        hour = time.localtime(self._clock.now_ms() // 1000).tm_hour
+        return any(int(each) == hour for each in self._settings.delete_when.split(";"))
+
+    def _remove_segments(self, is_forced: bool, dispatched_offset: int) -> tuple[int, bool]:
+        removed = 0
+        oldest_kept_ms = self._clock.now_ms() - self._settings.file_reserved_hours * _HOUR_MS
+        while removed < self._settings.delete_batch_max:
+            segment = self._log.segments.row[0] if len(self._log.segments) else None
+            if segment is None or segment.end > dispatched_offset or segment.end >= self._log.end_offset:
+                break
+            if not is_forced and self._files.modified_ms(segment.path) >= oldest_kept_ms:
+                break
+            if not segment.try_unmap() and not self._has_waited_enough():
+                return removed, True
+            self._held_since = None
+            self._log.segments.remove_first()
+            removed += 1
+        return removed, False
+
+    def _has_waited_enough(self) -> bool:
+        """java: after two minutes a file loses its name even if someone still reads it."""
+        now = self._clock.monotonic()
+        if self._held_since is None:
+            self._held_since = now
+        return now - self._held_since >= self._settings.force_delete_after_ms / 1000

@@ -1,0 +1,50 @@
+"""One file of a row: mapped when first touched, and its bytes outlive its name while someone reads them."""
+
+from pathlib import Path
+
+from pyromq.store.filenames import offset_name
+from pyromq.store.filesystem import Files, MappedFile
+
+
+class Segment:
+    __slots__ = ("_files", "_mapped", "path", "size_bytes", "start")
+
+    def __init__(self, files: Files, directory: Path, start: int, size_bytes: int) -> None:
+        self._files = files
+        self._mapped: MappedFile | None = None
+        self.start = start
+        self.size_bytes = size_bytes
+        self.path = directory / offset_name(start)
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.start}..{self.end}{' mapped' if self._mapped else ''}>"
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size_bytes
+
+    @property
+    def is_mapped(self) -> bool:
+        return self._mapped is not None
+
+    @property
+    def mapped(self) -> MappedFile:
+        mapped = self._mapped
+        if mapped is None:
+            mapped = self._mapped = self._files.map(self.path)
+        return mapped
+
+    def try_unmap(self) -> bool:
+        """Let the mapping go; False if a reader still holds a slice of it."""
+        if self._mapped is None:
+            return True
+        if not self._mapped.try_close():
+            return False
+        self._mapped = None
+        return True
+
+    def remove(self) -> None:
+        """Take the name away at once; slices that were handed out stay good until their holders drop them."""
+        self._files.remove(self.path)
+        self.try_unmap()
+        self._mapped = None
