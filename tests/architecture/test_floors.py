@@ -12,7 +12,8 @@ SOURCE = ROOT / "src" / "pyromq"
 FLOORS = [
     {"errors", "clock"},
     {"config", "metrics"},
-    {"protocol", "filtering", "security"},
+    {"protocol"},
+    {"filtering", "security"},
     {"remoting", "store"},
     {"broker", "nameserver", "client"},
     {"admin", "aio"},
