@@ -54,6 +54,25 @@ class Counter:
         return family
 
 
+class CounterReading:
+    """A count that someone keeps anyway: read when asked."""
+
+    __slots__ = ("_read", "_sentence", "name")
+
+    def __init__(self, name: str, sentence: str, read: Callable[[], int]) -> None:
+        self.name = name
+        self._sentence = sentence
+        self._read = read
+
+    def __repr__(self) -> str:
+        return f"<CounterReading {self.name} {self._read()}>"
+
+    def family(self) -> "Metric":
+        from prometheus_client.core import CounterMetricFamily
+
+        return CounterMetricFamily(self.name, self._sentence, value=self._read())
+
+
 class Gauge:
     """Something as it is right now: read when asked, so that keeping it costs nothing."""
 
@@ -145,6 +164,11 @@ class Metrics:
     def counter(self, name: str, sentence: str, label_names: Labels = ()) -> Counter:
         counter = Counter(name, sentence, label_names)
         self._register(name, label_names, counter)
+        return counter
+
+    def read_counter(self, name: str, sentence: str, read: Callable[[], int]) -> CounterReading:
+        counter = CounterReading(name, sentence, read)
+        self._register(name, (), counter)
         return counter
 
     def gauge(self, name: str, sentence: str, read: Callable[[], float]) -> Gauge:

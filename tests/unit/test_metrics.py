@@ -37,6 +37,14 @@ def test_a_labelled_counter_counts_each_combination() -> None:
     assert requests.count(("Nothing", "0")) == 0
 
 
+def test_a_count_kept_elsewhere_comes_out_as_a_counter() -> None:
+    metrics = Metrics()
+    pushes = [1, 2, 3]
+    metrics.read_counter("pyromq_pushes_total", "Pushes sent.", lambda: len(pushes))
+    assert samples(metrics)["pyromq_pushes_total", ()] == 3
+    assert b"# TYPE pyromq_pushes_total counter" in metrics.exposition()[1]
+
+
 def test_a_gauge_is_read_when_asked() -> None:
     metrics = Metrics()
     topics = {"a": 1}
