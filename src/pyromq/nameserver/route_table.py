@@ -109,9 +109,12 @@ class RouteTable:
     def unregister(self, farewell: Farewell) -> Changes:
         return unregistration.unregister(self._tables, [farewell])
 
+    def brokers_on(self, connection: Hashable) -> list[BrokerKey]:
+        return list(self._tables.by_connection.get(connection, ()))
+
     def connection_lost(self, connection: Hashable) -> Changes:
         """All brokers that spoke through the connection are gone."""
-        return self._lose(self._tables.by_connection.get(connection, ()))
+        return self._lose(self.brokers_on(connection))
 
     def expire(self, now_ms: float) -> Expired:
         """Brokers that were silent for longer than they may be are gone."""

@@ -1,0 +1,47 @@
+"""Reading and changing the name server's own settings over the network."""
+
+import logging
+
+from pyromq.config import properties
+from pyromq.errors import ConfigError, Refused, StoreError
+from pyromq.nameserver.live_settings import LiveSettings
+from pyromq.nameserver.saving import Saving
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.settings import GetNameServerConfig, SettingsAnswer, UpdateNameServerConfig
+from pyromq.remoting.routing import Caller, handles
+
+_log = logging.getLogger(__name__)
+
+
+class ConfigRequests:
+    def __init__(self, settings: LiveSettings, saving: Saving) -> None:
+        self._settings = settings
+        self._saving = saving
+
+    def __repr__(self) -> str:
+        return f"<ConfigRequests {self._saving!r}>"
+
+    @handles(GetNameServerConfig)
+    def get(self, request: GetNameServerConfig, caller: Caller) -> SettingsAnswer:
+        values = self._settings.now.as_java_dict()
+        # java: tools read plain `key=value` lines, without the escapes of a properties file
+        return SettingsAnswer(body="".join(f"{key}={values[key]}\n" for key in sorted(values)))
+
+    @handles(UpdateNameServerConfig)
+    async def update(self, request: UpdateNameServerConfig, caller: Caller) -> None:
+        try:
+            changes = properties.parse(request.body)
+            if changes.keys() & self._settings.now.unchangeable_keys:
+                raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            if not changes:
+                return
+            self._settings.update(changes)
+        except ConfigError as problem:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+        _log.info("settings changed peer=%s keys=%s", caller.address, ",".join(sorted(changes)))
+        for remark in self._settings.now.remarks_on(changes):
+            _log.warning("%s", remark)
+        try:
+            await self._saving.save()
+        except StoreError as problem:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"changed, but only in memory: {problem}") from None

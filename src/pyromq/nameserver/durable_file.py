@@ -1,0 +1,56 @@
+"""A small file that is always whole: either the old content or the new one, whatever interrupts us.
+
+The content before the last change stays beside it as `<file>.bak`.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class DurableFile:
+    """Blocking; belongs on a thread that may wait for the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.backup_path = path.with_name(path.name + ".bak")
+
+    def __repr__(self) -> str:
+        return f"<DurableFile {self.path}>"
+
+    def contents(self) -> Iterator[tuple[Path, bytes]]:
+        """What can be read: the file, then its backup."""
+        for path in (self.path, self.backup_path):
+            try:
+                yield path, path.read_bytes()
+            except FileNotFoundError:
+                continue
+
+    def save(self, content: bytes) -> None:
+        """Returns when the content would survive a loss of power."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_name(self.path.name + ".new")
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        self._keep_backup()
+        fresh.replace(self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _keep_backup(self) -> None:
+        """The file itself stays in place all the time: there is no moment without it."""
+        former = self.path.with_name(self.path.name + ".old")
+        former.unlink(missing_ok=True)
+        try:
+            os.link(self.path, former)
+        except FileNotFoundError:
+            return
+        except OSError:  # a file system without hard links
+            shutil.copyfile(self.path, former)
+        former.replace(self.backup_path)

@@ -1,0 +1,107 @@
+"""What a name server counts, for Prometheus."""
+
+from pyromq.metrics import Metrics
+from pyromq.nameserver.kv_table import KvTable
+from pyromq.nameserver.readiness import Readiness
+from pyromq.nameserver.route_table import RouteTable
+from pyromq.nameserver.watch import Watches
+from pyromq.protocol.catalogue import Declaration
+from pyromq.protocol.codes import ResponseCode
+from pyromq.remoting.connection import Connection
+
+_UNKNOWN = "unknown"
+
+
+class Metering:
+    """Observes every request; reads everything else when it is asked for."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        table: RouteTable,
+        kv: KvTable,
+        watches: Watches[Connection],
+        readiness: Readiness,
+    ) -> None:
+        self._metrics = metrics
+        self._requests = metrics.counter(
+            "pyromq_namesrv_requests", "Requests handled, by code and result.", ("code", "request", "result")
+        )
+        self._seconds = metrics.histogram(
+            "pyromq_namesrv_request_seconds", "Time from reading a request to its answer.", ("request",)
+        )
+        self.departures = metrics.counter(
+            "pyromq_namesrv_broker_departures",
+            "Brokers that left the routes: unregistered, disconnected or silent for too long.",
+            ("reason",),
+        )
+        self._labels: dict[tuple[int, int], tuple[str, str, str]] = {}
+        metrics.labelled_gauge(
+            "pyromq_namesrv_table_size",
+            "Entries of each table.",
+            lambda: {(name,): size for name, size in _sizes(table, kv).items()},
+            ("table",),
+        )
+        metrics.gauge(
+            "pyromq_namesrv_live_brokers",
+            "Broker processes that are alive.",
+            lambda: table.sizes().live_brokers,
+        )
+        metrics.gauge(
+            "pyromq_namesrv_ready", "1 once route queries are answered.", lambda: readiness.is_ready
+        )
+        metrics.gauge("pyromq_namesrv_watches", "Routes that clients watch.", lambda: len(watches))
+        metrics.gauge(
+            "pyromq_namesrv_watching_connections",
+            "Connections that watch routes.",
+            lambda: watches.connections,
+        )
+        metrics.gauge(
+            "pyromq_namesrv_route_encodings",
+            "Routes that had to be encoded, since the start.",
+            lambda: table.answers.encodings,
+        )
+        metrics.gauge(
+            "pyromq_namesrv_repeated_registrations",
+            "Registrations that brought no news, since the start.",
+            lambda: table.repetitions,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Metering {self._metrics!r}>"
+
+    def request_handled(
+        self, declaration: Declaration | None, code: int, result_code: int, seconds: float
+    ) -> None:
+        labels = self._labels.get((code, result_code))
+        if labels is None:
+            labels = self._new_labels(declaration, code, result_code)
+        self._requests.add(labels)
+        self._seconds.observe(seconds, (labels[1],))
+
+    def _new_labels(
+        self, declaration: Declaration | None, code: int, result_code: int
+    ) -> tuple[str, str, str]:
+        try:
+            result = ResponseCode(result_code).name
+        except ValueError:
+            result = str(result_code)
+        if declaration is None:  # Strangers may send any code: they all count as one.
+            return _UNKNOWN, _UNKNOWN, result
+        labels = self._labels[code, result_code] = (str(code), declaration.name, result)
+        return labels
+
+
+def _sizes(table: RouteTable, kv: KvTable) -> dict[str, float]:
+    sizes = table.sizes()
+    return {
+        "topics": sizes.topics,
+        "layouts": sizes.layouts,
+        "topic_broker_pairs": sizes.topic_broker_pairs,
+        "broker_groups": sizes.broker_groups,
+        "clusters": sizes.clusters,
+        "live_brokers": sizes.live_brokers,
+        "filter_servers": sizes.filter_servers,
+        "static_topics": sizes.static_topics,
+        "kv_entries": len(kv),
+    }

@@ -1,0 +1,275 @@
+"""The name server put together: what knows whom, what starts and what stops. Nothing is decided here."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Self
+
+import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
+from pyromq.clock import Clock, SystemClock
+from pyromq.errors import RemoteProtocolError, StateError
+from pyromq.metrics import Metrics
+from pyromq.nameserver.broker_requests import BrokerRequests
+from pyromq.nameserver.cluster_test import ClusterTestLookup
+from pyromq.nameserver.config_requests import ConfigRequests
+from pyromq.nameserver.consequences import Consequences
+from pyromq.nameserver.departures import Departures
+from pyromq.nameserver.durable_file import DurableFile
+from pyromq.nameserver.kv_requests import KvRequests
+from pyromq.nameserver.kv_table import KvTable
+from pyromq.nameserver.live_settings import LiveSettings
+from pyromq.nameserver.metering import Metering
+from pyromq.nameserver.readiness import Readiness
+from pyromq.nameserver.route_lookup import RouteLookup
+from pyromq.nameserver.route_table import RouteTable, TableSizes
+from pyromq.nameserver.saving import Saving
+from pyromq.nameserver.settings import NameServerSettings
+from pyromq.nameserver.tables import RouteRules
+from pyromq.nameserver.topic_requests import TopicRequests
+from pyromq.protocol.catalogue import NAMESERVER
+from pyromq.protocol.frame import HeaderForm
+from pyromq.remoting.connection import Connection
+from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.http_status import HttpStatus
+from pyromq.remoting.limits import ServerLimits
+from pyromq.remoting.routing import Routes
+from pyromq.remoting.server import Server, ServerStatistics
+from pyromq.remoting.tls import TlsServer
+
+_log = logging.getLogger(__name__)
+
+UNSERVED: dict[int, str] = {}
+"""Requests to a name server that are not answered, by code, with the reason."""
+
+_FIRST_KV_LOG_S = 60.0
+_KV_LOG_INTERVAL_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerStatistics:
+    tables: TableSizes
+    traffic: ServerStatistics
+    watches: int
+    kv_entries: int
+    is_ready: bool
+
+
+class NameServer:
+    """`async with NameServer(settings) as server: server.address`."""
+
+    def __init__(self, settings: NameServerSettings, *, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._live_settings = settings_now = LiveSettings(settings)
+        form = HeaderForm.BINARY if settings.serialize_type == "ROCKETMQ" else HeaderForm.JSON
+
+        self._table = RouteTable()
+        self._kv = KvTable()
+        self._readiness = Readiness(self._clock)
+        self._metrics = Metrics()
+        self._dialer = Dialer(form=form, clock=self._clock)
+        self._consequences = Consequences(self._dialer, self._metrics)
+        watches = self._consequences.watches
+        self._metering = Metering(self._metrics, self._table, self._kv, watches, self._readiness)
+        self._departures = Departures(
+            self._table, self._consequences, settings_now, self._clock, self._metering.departures
+        )
+        self._kv_file = DurableFile(settings.kv_config_path)
+        self._kv_saving = Saving(self._kv_file, self._kv.encode)
+        self._config_saving = Saving(
+            DurableFile(settings.config_store_path), lambda: settings_now.now.to_properties_text().encode()
+        )
+        self._lookup = RouteLookup(self._table, self._kv, self._readiness, watches)
+
+        routes = Routes(
+            self._route_service(settings),
+            TopicRequests(self._table, self._consequences, settings_now),
+            BrokerRequests(
+                self._table, self._kv, self._consequences, settings_now, self._clock, self._departures
+            ),
+            KvRequests(self._kv, self._kv_saving, self._lookup.order_changed),
+            ConfigRequests(settings_now, self._config_saving),
+            serving=NAMESERVER,
+            unserved=UNSERVED,
+        )
+        self.routes = routes
+        self._server = Server(
+            routes,
+            limits=_limits(settings),
+            tls=_tls(settings, self._clock),
+            clock=self._clock,
+            observer=self._metering,
+            form=form,
+        )
+        self._server.on_connection_lost(self._connection_lost)
+        self._http = HttpStatus(
+            {"/metrics": self._metrics_page, "/ready": self._ready_page, "/health": self._health_page}
+        )
+        self._background: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._stopped = asyncio.Event()
+        for listener in (self._obey_rules, self._readiness.obey, self._lookup.obey):
+            settings_now.follow(listener)
+
+    def __repr__(self) -> str:
+        return f"<NameServer {self._server!r} {self._table!r}>"
+
+    @property
+    def settings(self) -> NameServerSettings:
+        return self._live_settings.now
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; raises StateError before the start."""
+        return self._server.address
+
+    @property
+    def metrics_address(self) -> tuple[str, int]:
+        """Where metrics and readiness are; raises StateError if they are switched off."""
+        return self._http.address
+
+    def statistics(self) -> NameServerStatistics:
+        return NameServerStatistics(
+            tables=self._table.sizes(),
+            traffic=self._server.statistics(),
+            watches=len(self._consequences.watches),
+            kv_entries=len(self._kv),
+            is_ready=self._readiness.is_ready,
+        )
+
+    async def start(self) -> None:
+        if self._background is not None:
+            raise StateError("the name server has been started already")
+        await self._load_kv()
+        settings = self.settings
+        try:
+            if settings.metrics_port is not None:
+                await self._http.start(settings.metrics_address, settings.metrics_port)
+            await self._server.start(
+                settings.bind_address,
+                settings.listen_port,
+                backlog=settings.socket_backlog,
+                send_buffer_bytes=settings.socket_send_buffer_bytes,
+                receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+            )
+        except OSError:
+            await self._http.stop()
+            raise
+        self._background = asyncio.create_task(self._run(), name="name server")
+        _log.info("name server started address=%s:%d", *self.address)
+
+    async def run_until_stopped(self) -> None:
+        """Return after `stop`; raises what ended the background work, should it ever end by itself."""
+        if self._background is None:
+            raise StateError("the name server has not been started")
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({stopped, self._background}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if not self._stopped.is_set():
+            self._background.result()
+
+    async def stop(self) -> None:
+        """Accept nothing more, finish what is in flight, close."""
+        if self._background is None or self._is_stopping:
+            return
+        self._is_stopping = True
+        await self._server.stop(self.settings.shutdown_wait_seconds)
+        self._background.cancel()
+        await asyncio.wait([self._background])
+        await self._http.stop()
+        await self._consequences.close()
+        await self._dialer.close()
+        await self._kv_saving.close()
+        await self._config_saving.close()
+        self._stopped.set()
+        _log.info("name server stopped")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._departures.run(), name="expiry")
+            tasks.create_task(self._log_kv(), name="kv log")
+
+    async def _log_kv(self) -> None:
+        await asyncio.sleep(_FIRST_KV_LOG_S)
+        while True:
+            _log.info("kv entries=%d", len(self._kv))
+            for namespace, key, value in self._kv:
+                _log.info("kv namespace=%s key=%s value=%s", namespace, key, value)
+            await asyncio.sleep(_KV_LOG_INTERVAL_S)
+
+    async def _load_kv(self) -> None:
+        """The file, or what it was before its last change; a name server without either starts empty."""
+        contents = await asyncio.to_thread(lambda: list(self._kv_file.contents()))
+        for path, data in contents:
+            try:
+                self._kv.load(data)
+            except RemoteProtocolError as problem:
+                _log.error("could not read file=%s: %s", path, problem)
+            else:
+                _log.info("kv configuration loaded file=%s entries=%d", path, len(self._kv))
+                return
+
+    def _connection_lost(self, connection: Connection) -> None:
+        self._consequences.watches.forget(connection)
+        if not self._is_stopping:  # Then we are the ones who leave, not the brokers.
+            self._departures.connection_lost(connection)
+
+    def _route_service(self, settings: NameServerSettings) -> RouteLookup | ClusterTestLookup:
+        if not settings.cluster_test:
+            return self._lookup
+        return ClusterTestLookup(
+            self._lookup, self._dialer, settings.cluster_test_namesrv_addr, settings.product_env_name
+        )
+
+    def _obey_rules(self, settings: NameServerSettings) -> None:
+        self._table.rules = RouteRules(
+            delete_absent_topics=settings.delete_topic_with_broker_registration,
+            notify_min_broker_id=settings.notify_min_broker_id_changed,
+            broker_expiry_ms=settings.broker_expiry_ms,
+        )
+
+    def _metrics_page(self) -> tuple[int, str, bytes]:
+        return (200, *self._metrics.exposition())
+
+    def _ready_page(self) -> tuple[int, str, bytes]:
+        if self._readiness.is_ready:
+            return 200, _TEXT, b"ready\n"
+        return 503, _TEXT, f"ready in {self._readiness.remaining_s:.0f} s\n".encode()
+
+    def _health_page(self) -> tuple[int, str, bytes]:
+        return 200, _TEXT, b"alive\n"
+
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+def _limits(settings: NameServerSettings) -> ServerLimits:
+    return ServerLimits(
+        max_frame_bytes=settings.max_frame_bytes,
+        max_in_flight_per_connection=settings.max_in_flight_per_connection,
+        max_in_flight_bytes_per_connection=settings.max_in_flight_bytes_per_connection,
+        max_in_flight=settings.max_in_flight_total,
+        max_in_flight_bytes=settings.max_in_flight_bytes_total,
+        max_connections=settings.max_connections,
+        idle_s=settings.idle_seconds,
+    )
+
+
+def _tls(settings: NameServerSettings, clock: Clock) -> TlsServer:
+    return TlsServer(
+        mode=settings.tls_mode,
+        certificate_path=settings.tls_cert_path,
+        key_path=settings.tls_key_path,
+        key_password=settings.tls_key_password,
+        trust_path=settings.tls_trust_cert_path,
+        client_auth=settings.tls_client_auth,
+        clock=clock,
+    )

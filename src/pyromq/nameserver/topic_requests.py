@@ -1,0 +1,94 @@
+"""Lists of topics and brokers, and topics changed by hand."""
+
+from pyromq.errors import Refused
+from pyromq.nameserver.consequences import Consequences
+from pyromq.nameserver.live_settings import LiveSettings
+from pyromq.nameserver.queue_layouts import QueueShape
+from pyromq.nameserver.route_table import RouteTable
+from pyromq.protocol.bodies.topics import TopicList
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.routes import (
+    DeleteTopicFromNameServer,
+    GetAllTopics,
+    GetClusterInfo,
+    GetClusterInfoAnswer,
+    GetSystemTopicsFromNameServer,
+    GetTopicsOfCluster,
+    GetUnitSubscribedSharedTopics,
+    GetUnitSubscribedTopics,
+    GetUnitTopics,
+    RegisterTopic,
+    TopicListAnswer,
+)
+from pyromq.remoting.routing import Caller, handles
+
+
+class TopicRequests:
+    def __init__(self, table: RouteTable, consequences: Consequences, settings: LiveSettings) -> None:
+        self._table = table
+        self._consequences = consequences
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"<TopicRequests {self._table!r}>"
+
+    @handles(GetClusterInfo)
+    def cluster_info(self, request: GetClusterInfo, caller: Caller) -> GetClusterInfoAnswer:
+        return GetClusterInfoAnswer(body=self._table.cluster_info())
+
+    @handles(GetAllTopics)
+    def all_topics(self, request: GetAllTopics, caller: Caller) -> TopicListAnswer:
+        if not self._settings.now.enable_all_topic_list:
+            raise _disabled()
+        return TopicListAnswer(body=self._table.all_topics())
+
+    @handles(GetTopicsOfCluster)
+    def topics_of_cluster(self, request: GetTopicsOfCluster, caller: Caller) -> TopicListAnswer:
+        self._check_lists_are_allowed()
+        return TopicListAnswer(body=self._table.topics_of_cluster(request.cluster))
+
+    @handles(GetSystemTopicsFromNameServer)
+    def system_topics(self, request: GetSystemTopicsFromNameServer, caller: Caller) -> TopicListAnswer:
+        return TopicListAnswer(body=self._table.system_topics())
+
+    @handles(GetUnitTopics)
+    def unit_topics(self, request: GetUnitTopics, caller: Caller) -> TopicListAnswer:
+        return self._unit_list(self._table.unit_topics())
+
+    @handles(GetUnitSubscribedTopics)
+    def unit_subscribed_topics(self, request: GetUnitSubscribedTopics, caller: Caller) -> TopicListAnswer:
+        return self._unit_list(self._table.unit_subscribed_topics())
+
+    @handles(GetUnitSubscribedSharedTopics)
+    def unit_subscribed_shared_topics(
+        self, request: GetUnitSubscribedSharedTopics, caller: Caller
+    ) -> TopicListAnswer:
+        return self._unit_list(self._table.unit_subscribed_shared_topics())
+
+    @handles(RegisterTopic)
+    def register_topic(self, request: RegisterTopic, caller: Caller) -> None:
+        shapes = [
+            (
+                each.broker_name,
+                QueueShape(each.read_queue_nums, each.write_queue_nums, each.perm, each.topic_sys_flag),
+            )
+            for each in request.body.queue_datas
+        ]
+        self._consequences.act(self._table.register_topic(request.topic, shapes))
+
+    @handles(DeleteTopicFromNameServer)
+    def delete_topic(self, request: DeleteTopicFromNameServer, caller: Caller) -> None:
+        self._consequences.act(self._table.delete_topic(request.topic, request.cluster_name))
+
+    def _unit_list(self, topics: TopicList) -> TopicListAnswer:
+        self._check_lists_are_allowed()
+        return TopicListAnswer(body=topics)
+
+    def _check_lists_are_allowed(self) -> None:
+        if not self._settings.now.enable_topic_list:
+            raise _disabled()
+
+
+def _disabled() -> Refused:
+    # java: the remark is this one word
+    return Refused(ResponseCode.SYSTEM_ERROR, "disable")
