@@ -14,6 +14,8 @@ class TopicListAnswer(Answer):
 
 
 class GetRouteAnswer(Answer):
+    # Ours alone: whether NotifyRoutesChanged will come. Other name servers leave it out.
+    watch: bool | None = None
     body: TopicRouteData
 
 
@@ -25,7 +27,7 @@ class GetRoute(TopicRequest[GetRouteAnswer]):
     accept_standard_json_only: bool | None = None
     zone_name: str | None = wire(name="__ZONE_NAME", default=None)
     zone_mode: bool | None = wire(name="__ZONE_MODE", default=None)
-    # Ours alone: asks for NotifyRoutesChanged on this connection. Other name servers ignore it.
+    # Ours alone: asks for NotifyRoutesChanged on this connection.
     watch: bool | None = None
 
 
