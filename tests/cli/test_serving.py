@@ -13,23 +13,25 @@ import asyncio, sys
 from pyromq.apps.serving import serve
 
 class Told:
-    def __init__(self, hangs):
+    def __init__(self, behaviour):
         self.stopped = asyncio.Event()
-        self.hangs = hangs
+        self.behaviour = behaviour
     async def start(self):
         tell("started")
     async def run_until_stopped(self):
+        if self.behaviour == "breaks":
+            raise RuntimeError("broke down")
         await self.stopped.wait()
     async def stop(self):
         tell("stopping")
-        if self.hangs:
+        if self.behaviour == "hangs":
             await asyncio.Event().wait()
         self.stopped.set()
 
 def tell(word):
     print(word, flush=True)
 
-serve(Told(hangs=sys.argv[1] == "hangs"), lambda: tell("announced"))
+serve(Told(sys.argv[1]), lambda: tell("announced"))
 tell("returned")
 """
 
@@ -69,3 +71,11 @@ def test_the_second_signal_ends_a_server_that_hangs_while_stopping() -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
         assert process.returncode == 128 + signal.SIGINT
+
+
+def test_a_server_that_breaks_down_is_stopped_told_about_and_a_failure() -> None:
+    with server("breaks") as process:
+        output, errors = process.communicate(timeout=30)
+        assert output.splitlines() == ["started", "announced", "stopping"]
+        assert "broke down" in errors
+        assert process.returncode == 1

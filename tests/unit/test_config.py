@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from pyromq.config.kinds import Millis, Seconds, SizeBytes, at_least, between, kind_of
+from pyromq.config.kinds import HOST, Millis, Seconds, SizeBytes, at_least, between, kind_of
 from pyromq.config.loading import Layer, NoEffect, environment_layers, file_layer, load
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import NeedsRestart, Settings, UnknownKey, environment_variable, setting
@@ -24,6 +24,7 @@ class KettleSettings(Settings):
     idle_seconds: Seconds = setting(120, "When it cools.")  # noqa: RUF009
     whistle: bool = setting(True, "Whether it whistles.", mutable=True)
     colour: Literal["RED", "BLUE"] = setting("RED", "Its colour.", environment="KETTLE_COLOUR")
+    host: str = setting("localhost", "Who it is.", check=HOST)
     weight: float = setting(1.5, "Its weight.")
     home: Path = setting(Path("~/kettle"), "Where it stands.")  # noqa: RUF009
     lid: Path | None = setting(None, "Its lid.")  # noqa: RUF009
@@ -52,6 +53,7 @@ def from_values(**values: str) -> KettleSettings:
         ("boilMillis", "2m", "boil_ms", 120_000),
         ("idleSeconds", "90", "idle_seconds", 90),
         ("idleSeconds", "2h", "idle_seconds", 7200),
+        ("host", "::1", "host", "::1"),
         ("lid", "", "lid", None),
         ("lid", "/tmp/lid", "lid", Path("/tmp/lid")),
         ("password", " s3cret ", "password", "s3cret"),
@@ -79,6 +81,8 @@ def test_text_becomes_a_value(key: str, text: str, field: str, value: object) ->
         ("volumeBytes", "1t", "a size in bytes of at least 1 (or like 64k, 16m, 1g)"),
         ("boilMillis", "-1", "a time in milliseconds (or like 500ms, 5s, 2m)"),
         ("idleSeconds", "1500ms", "a time in seconds (or like 5s, 2m, 1h)"),
+        ("host", "a..b", "a text that is an IP address or a host name"),
+        ("host", "", "a text that is an IP address or a host name"),
         ("threads", "0", "a whole number of at least 1"),
     ],
 )

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -52,10 +53,15 @@ async def _serve(server: Server, announce: Callable[[], None]) -> None:
         loop.add_signal_handler(each, on_signal, each)
     await server.start()
     announce()
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(server.run_until_stopped(), name="server")
-        waiting = tasks.create_task(stop_asked.wait(), name="signal")
-        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        await server.stop()
+    running = asyncio.create_task(server.run_until_stopped(), name="server")
+    waiting = asyncio.create_task(stop_asked.wait(), name="signal")
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    await server.stop()
+    await asyncio.wait({running})
+    # Stopping may be cancelling, so a cancelled run is a good end; an error is not.
+    error = None if running.cancelled() else running.exception()
+    if error is not None:
+        log.critical("ended by an error of its own", exc_info=error)
+        sys.exit(1)
     log.info("stopped")

@@ -38,19 +38,37 @@ def at_least(low: int) -> Check[int]:
     return Check(f"of at least {low}", lambda value: value >= low)
 
 
+def _is_host(text: str) -> bool:
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:  # a label too long, or empty, or of characters no name may have
+        return False
+
+
+HOST = Check("that is an IP address or a host name", _is_host)
+
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[0-9]+\.[0-9]+")
 _QUANTITY = re.compile(r"([0-9]+) ?([a-zA-Z]*)")
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
 
-def _parse_int(text: str) -> int:
+def _parse_whole(text: str, allowed: range) -> int:
     if not _INTEGER.fullmatch(text) or len(text) > 20:
         raise ValueError(text)
     value = int(text)
-    if value not in _INT32:
+    if value not in allowed:
         raise ValueError(text)
     return value
+
+
+def _parse_int(text: str) -> int:
+    return _parse_whole(text, _INT32)
+
+
+def _parse_int64(text: str) -> int:
+    return _parse_whole(text, _INT64)
 
 
 def _parse_float(text: str) -> float:
@@ -134,6 +152,20 @@ def kind_of(annotation: object) -> Kind:
     if annotation in _PLAIN_KINDS:
         return _PLAIN_KINDS[annotation]
     raise TypeError(f"no kind of setting has the type {annotation!r}")
+
+
+_WHOLE_NUMBER_64 = Kind("a whole number", _parse_int64)
+
+
+def kind_like(example: str) -> Kind:
+    """The kind of which this text is a value; no text at all is a text that may be missing."""
+    if not example:
+        return _optional(TEXT)
+    if example in ("true", "false"):
+        return _PLAIN_KINDS[bool]
+    if _INTEGER.fullmatch(example):
+        return _WHOLE_NUMBER_64
+    return _PLAIN_KINDS[float] if _DECIMAL.fullmatch(example) else TEXT
 
 
 def _choice(names: Iterable[str]) -> Kind:

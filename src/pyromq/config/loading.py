@@ -58,6 +58,7 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     """Settings from their defaults and these layers, the last of them strongest."""
     layers = _with_included_file(part, layers)
     values: dict[str, object] = {}
+    inert: dict[str, object] = {}
     unrecognised: dict[str, str] = {}
     file_keys: set[str] = set()
     notices: list[Notice] = []
@@ -71,10 +72,14 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
                     unrecognised[key] = text
                 continue
             try:
-                values[known.name] = known.parse(text)
+                value = known.parse(text)
             except ConfigError as error:
                 error.add_note(f"from {layer.source}")
                 raise
+            if known.name:
+                values[known.name] = value
+            else:
+                inert[key] = value
             if layer.is_file:
                 file_keys.add(key)
             if not known.has_effect and not layer.quiet:
@@ -82,7 +87,12 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     if without_effect:
         keys = tuple(without_effect)
         notices.append(NoEffect(f"accepted, but without effect here: {', '.join(keys)}", keys))
-    settings = part(unrecognised=unrecognised, file_keys=frozenset(file_keys), **cast(dict[str, Any], values))
+    settings = part(
+        inert=inert,
+        unrecognised=unrecognised,
+        file_keys=frozenset(file_keys),
+        **cast(dict[str, Any], values),
+    )
     return Loaded(settings, tuple(notices))
 
 

@@ -6,7 +6,8 @@ from pyromq.config.settings import Setting, Settings, environment_variable
 def markdown(part: type[Settings]) -> str:
     """The reference page of a part."""
     effective = [each for each in part.all_settings() if each.has_effect]
-    ineffective = [each for each in part.all_settings() if not each.has_effect]
+    ineffective = [each for each in part.all_settings() if not each.has_effect and each.name]
+    inert = [each for each in part.all_settings() if not each.name]
     lines = [
         f"# Settings of {part.PART}",
         "",
@@ -36,6 +37,13 @@ def markdown(part: type[Settings]) -> str:
                 f"| `{each.key}` | {_default(each)} | {each.sentence} | {each.expected} |"
                 for each in ineffective
             ),
+        ]
+    if inert:
+        lines += [
+            "",
+            "## Accepted, checked and kept, without a counterpart",
+            "",
+            ", ".join(f"`{each.key}={each.default_text}`" for each in inert),
         ]
     return "\n".join(lines) + "\n"
 

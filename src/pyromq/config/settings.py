@@ -6,10 +6,11 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pyromq.config import properties
-from pyromq.config.kinds import TEXT, Check, Kind, expand_path, kind_of
+from pyromq.config.kinds import TEXT, Check, Kind, expand_path, kind_like, kind_of
 from pyromq.errors import ConfigError
 
 T = TypeVar("T")
@@ -20,7 +21,10 @@ _HIDDEN = "******"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. The line that declares it leaves `name` and `kind` to the dataclass field around it."""
+    """One setting. The line that declares it leaves `name` and `kind` to the dataclass field around it.
+
+    One without a name has no field: its value, if one was given, is among the inert ones.
+    """
 
     default: object
     sentence: str
@@ -109,6 +113,12 @@ class Settings:
     INCLUDED_FILE_KEY: ClassVar[str] = ""
     """The setting, if any, that names one more file to read."""
 
+    INERT: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Keys of RocketMQ without an effect here, each with its default; their kind is that of the default."""
+
+    inert: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Values of inert keys that are not their defaults."""
+
     unrecognised: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Keys of the file that mean nothing to us; kept so that writing the file again loses nothing."""
 
@@ -117,7 +127,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for each in self.all_settings():
-            each.verify(getattr(self, each.name))
+            each.verify(self.value_of(each))
         self.verify_together()
 
     def verify_together(self) -> None:
@@ -132,12 +142,15 @@ class Settings:
     def find(cls, key: str) -> Setting | None:
         return _settings_of(cls).get(key)
 
+    def value_of(self, each: Setting) -> object:
+        return getattr(self, each.name) if each.name else self.inert.get(each.key, each.default)
+
     def as_java_dict(self) -> dict[str, str]:
         """Every value as text under its Java key, without secrets and without what is unset."""
         shown = {
             each.key: each.kind.render(value)
             for each in self.all_settings()
-            if not each.secret and (value := getattr(self, each.name)) is not None
+            if not each.secret and (value := self.value_of(each)) is not None
         }
         return {**self.unrecognised, **shown}
 
@@ -145,7 +158,7 @@ class Settings:
         """Every setting as `key=value`, one a line, sorted; secrets are masked."""
         shown = dict(self.unrecognised)
         for each in self.all_settings():
-            text = each.kind.render(getattr(self, each.name))
+            text = each.kind.render(self.value_of(each))
             shown[each.key] = _HIDDEN if each.secret and text else text
         return "".join(f"{key}={shown[key]}\n" for key in sorted(shown))
 
@@ -155,7 +168,7 @@ class Settings:
         A secret goes back into the file it came from, and nowhere else.
         """
         secrets = {
-            each.key: each.kind.render(getattr(self, each.name))
+            each.key: each.kind.render(self.value_of(each))
             for each in self.all_settings()
             if each.secret and each.key in self.file_keys
         }
@@ -168,14 +181,18 @@ class Settings:
         `remarks_on` names both.
         """
         values: dict[str, object] = {}
+        inert = dict(self.inert)
         unrecognised = dict(self.unrecognised)
         for key, text in changes.items():
             known = self.find(key)
-            if known is not None:
+            if known is None:
+                if key in unrecognised:
+                    unrecognised[key] = text
+            elif known.name:
                 values[known.name] = known.parse(text)
-            elif key in unrecognised:
-                unrecognised[key] = text
-        return replace(self, unrecognised=unrecognised, **cast(dict[str, Any], values))
+            else:
+                inert[key] = known.parse(text)
+        return replace(self, inert=inert, unrecognised=unrecognised, **cast(dict[str, Any], values))
 
     def remarks_on(self, changes: Iterable[str]) -> list[Notice]:
         """What to tell about keys handed to `updated`: unknown ones, and those that wait for a restart."""
@@ -195,9 +212,11 @@ def environment_variable(part: type[Settings], key: str) -> str:
     return f"PYROMQ_{part.PART}_{words}".upper()
 
 
-def unknown_key(part: type[Settings], key: str, source: str = "") -> UnknownKey:
-    keys = [known.key for known in part.all_settings()]
-    spellings = [*keys, *(environment_variable(part, known) for known in keys)]
+def unknown_key(parts: type[Settings] | Iterable[type[Settings]], key: str, source: str = "") -> UnknownKey:
+    spellings: list[str] = []
+    for part in [parts] if isinstance(parts, type) else parts:
+        keys = [known.key for known in part.all_settings()]
+        spellings += [*keys, *(environment_variable(part, known) for known in keys)]
     by_lower = {spelling.lower(): spelling for spelling in spellings}
     close = difflib.get_close_matches(key.lower(), by_lower, n=1)
     nearest = by_lower[close[0]] if close else None
@@ -222,7 +241,25 @@ def _settings_of(part: type[Settings]) -> dict[str, Setting]:
             if line is not None:
                 key = line.key or _camel_case(each.name)
                 _SETTINGS[part][key] = replace(line, name=each.name, key=key, kind=kind_of(hints[each.name]))
+        for key, default in part.INERT.items():
+            if key not in _SETTINGS[part]:
+                _SETTINGS[part][key] = _inert(key, default)
     return _SETTINGS[part]
+
+
+def _inert(key: str, default: str) -> Setting:
+    kind = kind_like(default)
+    return Setting(
+        default=kind.parse(default),
+        sentence="",
+        key=key,
+        mutable=False,
+        check=None,
+        environment=None,
+        has_effect=False,
+        secret=False,
+        kind=kind,
+    )
 
 
 def _camel_case(name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pyromq.config.kinds import Millis, Seconds, SizeBytes, at_least, between
+from pyromq.config.kinds import HOST, Millis, Seconds, SizeBytes, at_least, between
 from pyromq.config.settings import Settings, setting
 from pyromq.errors import ConfigError
 
@@ -31,7 +31,7 @@ class NameServerSettings(Settings):
     INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
 
     # Where it listens
-    bind_address: str = setting("0.0.0.0", "The address to listen on.")
+    bind_address: str = setting("0.0.0.0", "The address to listen on.", check=HOST)
     listen_port: int = setting(9876, "The TCP port to listen on; 0 lets the system choose one.", check=_PORT)
     socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=_POSITIVE)
     socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=_NOT_NEGATIVE)
@@ -78,7 +78,7 @@ class NameServerSettings(Settings):
 
     # Being observed
     metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, nothing opens none.", check=_PORT)
-    metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.")
+    metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.", check=HOST)
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log; nothing writes to the console only.")
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
     log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)

@@ -1,0 +1,17 @@
+"""pyromq: one command for everything; each failure is one line and what to try next."""
+
+from pyromq.cli.tree import LazyCommand, LazyGroup
+
+COMMANDS = LazyGroup(
+    "pyromq",
+    "Apache RocketMQ, rebuilt in Python.",
+    {
+        "config": LazyCommand("pyromq.cli.config", "config", "List every setting of a server."),
+        "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
+        "version": LazyCommand("pyromq.cli.version", "version", "Print the version."),
+    },
+)
+
+
+def main() -> None:
+    COMMANDS(prog_name="pyromq")

@@ -1,0 +1,193 @@
+"""mqnamesrv as an operator meets it: real processes, their output, their exit codes."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROGRAM = [sys.executable, "-c", "from pyromq.apps.namesrv import main; main()"]
+BOOT_LINE = re.compile(r"The Name Server boot success\. serializeType=(\w+), address ([\d.]+):(\d+)")
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **more}
+
+
+def run(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *arguments],
+        env=environment(home, **env),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[str]
+    serialize_type: str
+    host: str
+    port: int
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+@contextmanager
+def running(home: Path, *arguments: str, **env: str) -> Iterator[Running]:
+    """A name server that has told that it is up; it is killed at the end if it still lives."""
+    with (home / "stderr").open("w+") as errors:
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env=environment(home, **env),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        with process:
+            assert process.stdout is not None
+            try:
+                found = BOOT_LINE.fullmatch(process.stdout.readline().strip())
+                assert found, (home / "stderr").read_text()
+                yield Running(process, found[1], found[2], int(found[3]))
+            finally:
+                process.kill()
+
+
+def test_help_names_every_option(tmp_path: Path) -> None:
+    done = run(tmp_path, "-h")
+    assert done.returncode == 0
+    for option in ("-c,", "-p,", "-n,", "-h,", "-o,", "--port", "--log-dir"):
+        assert option in done.stdout
+
+
+def test_print_shows_every_setting_sorted_and_starts_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "-p", "--port", "4321", "-n", "a:9876", PYROMQ_NAMESRV_CLUSTER_TEST="false")
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines == sorted(lines)
+    assert {"listenPort=4321", "namesrvAddr=a:9876", "serverWorkerThreads=8"} <= set(lines)
+    assert f"kvConfigPath={tmp_path}/namesrv/kvConfig.json" in lines
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    file.write_text("listenPort=1\nproductEnvName=file\nwaitSecondsForService=1\n")
+    done = run(
+        tmp_path,
+        *("-p", "-c", str(file), "-o", "listenPort=3"),
+        PYROMQ_NAMESRV_LISTEN_PORT="2",
+        PYROMQ_NAMESRV_WAIT_SECONDS_FOR_SERVICE="2",
+        ROCKETMQ_SERIALIZE_TYPE="ROCKETMQ",
+    )
+    assert done.returncode == 0
+    assert {
+        "listenPort=3",
+        "productEnvName=file",
+        "waitSecondsForService=2",
+        "serializeType=ROCKETMQ",
+        f"configStorePath={file}",  # java: what changes later goes back to that file
+    } <= set(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["-o", "listenPort=many"], "listenPort=many: expected a whole number between 0 and 65535"),
+        (["--port", "70000"], "listenPort=70000: expected a whole number between 0 and 65535"),
+        (["-o", "clusterTest=perhaps"], "clusterTest=perhaps: expected true or false"),
+        (["-o", "tls.server.mode=enforcing"], "tls.server.mode=enforcing: expected tls.server.certPath"),
+        (["-c", "absent.conf"], "configFile=absent.conf: expected a readable properties file"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_a_failure(
+    tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"mqnamesrv: {complaint}")
+
+
+def test_an_override_must_be_an_assignment(tmp_path: Path) -> None:
+    done = run(tmp_path, "-o", "listenPort")
+    assert done.returncode == 2
+    assert "'listenPort' is not KEY=VALUE" in done.stderr
+
+
+def test_an_unknown_key_warns_with_the_nearest_known_name(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    file.write_text("listenprot=9999\n")
+    done = run(tmp_path, "-p", "-c", str(file))
+    assert done.returncode == 0
+    assert done.stderr == f"warning: unknown setting listenprot from {file}; did you mean listenPort?\n"
+
+
+def test_it_boots_serves_logs_and_ends_well_on_sigterm(tmp_path: Path) -> None:
+    with running(tmp_path, "--port", "0", "-o", "bindAddress=127.0.0.1", "-o", "listenprot=1") as server:
+        assert (server.serialize_type, server.host) == ("JSON", "127.0.0.1")
+        socket.create_connection((server.host, server.port), timeout=10).close()
+        assert server.stop() == 0
+    log = (tmp_path / "logs" / "rocketmqlogs" / "namesrv.log").read_text()
+    assert f"The Name Server boot success. serializeType=JSON, address 127.0.0.1:{server.port}" in log
+    assert "did you mean listenPort?" in log
+    assert "asked to stop signal=SIGTERM" in log
+    assert "ERROR" not in log
+    assert log == (tmp_path / "stderr").read_text()
+
+
+def test_without_a_log_directory_only_the_console_is_written(tmp_path: Path) -> None:
+    with running(tmp_path, "--port", "0", "--log-dir", "") as server:
+        assert server.host == "0.0.0.0"
+        assert server.stop() == 0
+    assert not (tmp_path / "logs").exists()
+    assert "boot success" in (tmp_path / "stderr").read_text()
+
+
+def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run(
+            tmp_path,
+            "--port",
+            str(port),
+            "-o",
+            "bindAddress=127.0.0.1",
+            "--log-dir",
+            "",
+            "-o",
+            "logLevel=ERROR",
+        )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mqnamesrv: ")
+    assert "in use" in line
+
+
+def test_unreadable_tls_files_are_one_line_and_a_failure(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        *("--port", "0", "--log-dir", "", "-o", "logLevel=ERROR"),
+        *(
+            "-o",
+            f"tls.server.certPath={tmp_path}/absent.pem",
+            "-o",
+            f"tls.server.keyPath={tmp_path}/absent.key",
+        ),
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mqnamesrv: ")
+    assert "absent" in line

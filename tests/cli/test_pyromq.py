@@ -1,0 +1,69 @@
+"""The command tree as a person meets it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pyromq import __version__
+from pyromq.apps.pyromq import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    script = (
+        "import sys\n"
+        "from pyromq.apps.pyromq import main\n"
+        "sys.argv = ['pyromq', '--help']\n"
+        "try:\n    main()\n"
+        "except SystemExit as ended:\n    assert ended.code == 0\n"
+        "heavy = {'rich', 'asyncio', 'msgspec', 'prometheus_client', 'pyromq.store', 'pyromq.nameserver'}\n"
+        "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("config", "namesrv", "version"):
+        assert f"\n  {name} " in done.stdout
+
+
+def test_every_listed_command_can_be_loaded_and_explains_itself() -> None:
+    runner = CliRunner()
+    for name in ("config", "namesrv", "version"):
+        outcome = runner.invoke(COMMANDS, [name, "--help"])
+        assert outcome.exit_code == 0, outcome.output
+        assert outcome.output.startswith(f"Usage: pyromq {name}")
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pyromq", "version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith(f"pyromq {__version__} on Python ")
+
+
+def test_an_unknown_command_is_one_clear_error() -> None:
+    outcome = CliRunner().invoke(COMMANDS, ["nmesrv"])
+    assert outcome.exit_code == 2
+    assert "No such command 'nmesrv'" in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("option", "file"),
+    [("--markdown", "docs/reference/namesrv-settings.md"), ("--example", "conf/namesrv.conf")],
+)
+def test_config_prints_what_the_tree_keeps(option: str, file: str) -> None:
+    outcome = CliRunner().invoke(COMMANDS, ["config", "namesrv", option])
+    assert outcome.exit_code == 0
+    assert outcome.output == (ROOT / file).read_text()
+
+
+def test_config_prints_a_table_by_default() -> None:
+    outcome = CliRunner(env={"COLUMNS": "200"}).invoke(COMMANDS, ["config", "namesrv"])
+    assert outcome.exit_code == 0
+    assert "listenPort" in outcome.output
+    assert "serverWorkerThreads" not in outcome.output
