@@ -37,7 +37,7 @@ class NameServerSettings(Settings):
     socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=_NOT_NEGATIVE)
     socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=_NOT_NEGATIVE)
     idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=_POSITIVE)
-    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", check=_NOT_NEGATIVE)
+    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=_NOT_NEGATIVE)
     serialize_type: SerializeType = setting("JSON", "The header form of requests this server starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
 
     # Limits
@@ -53,8 +53,8 @@ class NameServerSettings(Settings):
     handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=_POSITIVE)
 
     # Routes and brokers
-    broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", check=_POSITIVE)
-    scan_interval_ms: Millis = setting(5000, "How often silent brokers are looked for.", key="scanNotActiveBrokerInterval", check=_POSITIVE)
+    broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", mutable=True, check=_POSITIVE)
+    scan_interval_ms: Millis = setting(5000, "How often silent brokers are looked for.", key="scanNotActiveBrokerInterval", mutable=True, check=_POSITIVE)
     delete_topic_with_broker_registration: bool = setting(False, "A topic missing from a broker's registration loses that broker's queues.", mutable=True)
     return_order_topic_config_to_broker: bool = setting(True, "Registration answers carry the configuration of ordered topics.", mutable=True)
     order_message_enable: bool = setting(False, "Route answers carry the queue layout of ordered topics.", mutable=True)
@@ -73,7 +73,7 @@ class NameServerSettings(Settings):
     # Files
     kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "The file that keeps key-value configuration.")
     config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "Where settings changed over the network are written; the file given with -c takes its place.")
-    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys, parted by semicolons, that nobody may change over the network.")
+    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys, parted by semicolons, that nobody may change over the network.", mutable=True)
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Being observed
