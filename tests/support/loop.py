@@ -11,3 +11,9 @@ except ImportError:  # not on Windows, not on PyPy
 else:
     FASTEST_LOOP = {"uvloop": uvloop.new_event_loop}
     EVERY_LOOP = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+
+
+async def turn_until(condition: Callable[[], object]) -> None:
+    """Let the loop turn until something is so, where nothing tells when it is; the test's timeout ends it."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from types import TracebackType
 
 from pyromq.protocol.frame import Frame
@@ -26,6 +27,9 @@ class WireClient:
     def address(self) -> str:
         host, port = self._writer.get_extra_info("sockname")[:2]
         return f"{host}:{port}"
+
+    async def start_tls(self, context: ssl.SSLContext) -> None:
+        await self._writer.start_tls(context)
 
     def write(self, data: bytes) -> None:
         self._writer.write(data)

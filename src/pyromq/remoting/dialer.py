@@ -127,14 +127,20 @@ class Dialer:
             destination = self._destinations[address] = _Destination()
         elif destination.connection is not None and destination.connection.is_open:
             return destination.connection
-        if destination.attempt is None:
+        attempt = destination.attempt
+        if attempt is None:
             rest_s = destination.rests_until - self._traffic.clock.monotonic()
             if destination.failures and rest_s > 0:
                 raise ConnectFailed(f"{destination.last_failure}; next attempt in {rest_s:.1f} s")
-            destination.attempt = asyncio.create_task(self._open(address, destination))
-            destination.attempt.add_done_callback(_retrieve)
-        # One caller that gives up does not take the attempt away from the others.
-        return await asyncio.shield(destination.attempt)
+            attempt = destination.attempt = asyncio.create_task(self._open(address, destination))
+            attempt.add_done_callback(_retrieve)
+        try:
+            # One caller that gives up does not take the attempt away from the others.
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if attempt.cancelled():
+                raise ConnectFailed(f"{address}: the dialer was closed") from None
+            raise
 
     async def _connection_until(self, address: str, deadline: float) -> Connection:
         destination = self._destinations.get(address)

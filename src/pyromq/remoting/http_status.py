@@ -20,6 +20,7 @@ Page: TypeAlias = Callable[[], tuple[int, str, bytes]]
 """Gives status, content type and body."""
 
 _MAX_REQUEST_BYTES = 8192
+_MAX_IGNORED_BYTES = 1024 * 1024
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -82,13 +83,24 @@ class HttpStatus:
         try:
             while await self._serve_one(http, reader, writer):
                 http.start_next_cycle()
+            if http.their_state is not h11.DONE:
+                await self._say_goodbye(reader, writer)
         except (TimeoutError, ConnectionError):
             # A slow or vanished visitor: nobody is left to be told.
             pass
         finally:
-            writer.transport.abort() if http.our_state is h11.ERROR else writer.close()
+            writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
+
+    async def _say_goodbye(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read some of what the visitor still sends: closing before would reset the connection, and the
+        answer with it."""
+        writer.write_eof()
+        ignored_bytes = 0
+        async with asyncio.timeout(self._timeout_s):
+            while ignored_bytes < _MAX_IGNORED_BYTES and (data := await reader.read(_MAX_REQUEST_BYTES)):
+                ignored_bytes += len(data)
 
     async def _serve_one(
         self, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -90,7 +90,11 @@ class Server:
     ) -> None:
         loop = asyncio.get_running_loop()
         listening = _listening_socket(host, port, send_buffer_bytes, receive_buffer_bytes)
-        self._listener = await loop.create_server(self._entrance.accept, sock=listening, backlog=backlog)
+        try:
+            self._listener = await loop.create_server(self._entrance.accept, sock=listening, backlog=backlog)
+        except OSError:
+            listening.close()
+            raise
         self._address = listening.getsockname()[:2]
         self._sweep.start()
 
