@@ -18,6 +18,7 @@ from pyromq.errors import LocalProtocolError, StateError, StoreError
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.names import RETRY_PREFIX
 from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
+from pyromq.protocol.record import pack_record_into
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
@@ -37,6 +38,7 @@ from pyromq.store.settings import StoreSettings
 
 T = TypeVar("T")
 
+_PUT_OK: Final = AppendStatus.PUT_OK
 _PAGE_BYTES: Final = 4096
 _TOPIC_LIMIT_BYTES: Final = 127
 _RETRY_TOPIC_LIMIT_BYTES: Final = 255
@@ -55,6 +57,11 @@ class Trouble(IntFlag):
     DISK_FULL = 16
     FENCED = 32
     QUEUE_DISK_FULL = 64
+
+
+_NO_DISPATCH: Final = (
+    Trouble.NOT_WRITEABLE | Trouble.QUEUE_ERROR | Trouble.INDEX_ERROR | Trouble.QUEUE_DISK_FULL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +119,12 @@ class MessageStore:
             self._log, self._queues, self._index, settings.delays_ms, settings.max_pending_dispatch
         )
         self._reader = QueueReader(self._log, settings)
+        self._queues_by_topic = self._queues.by_topic
+        self._now_ms = clock.now_ms
+        self._max_message_bytes = settings.max_message_bytes
         self._trouble = Trouble.NOT_WRITEABLE
         self._trouble_reason = "the store is not open"
-        self._appended_messages = self._appended_bytes = self._refused_messages = 0
+        self._appended_messages = self._refused_messages = 0
         self._read_messages = self._read_bytes = self._removed_segments = 0
         self._units_since_flush = 0
         self._used_ratio = 0.0
@@ -253,46 +263,44 @@ class MessageStore:
         prepared_offset: int = 0,
     ) -> AppendResult:
         """Store one message. Hosts come packed (`Host.pack`). A refusal says why and has written nothing."""
-        queue = self._queues.find(topic, queue_id)
+        # This is the hottest path of all: everything it can do without a call, it does without one.
+        queues = self._queues_by_topic.get(topic)
+        queue = queues.get(queue_id) if queues is not None else None
         if queue is None or self._trouble:
             refusal = self._refusal(topic, queue_id)
             if refusal is not None:
                 return refusal
             queue = self._queues.get(topic, queue_id)
-        if len(properties) > PROPERTIES_LIMIT_BYTES:
-            return self._illegal(
-                AppendStatus.PROPERTIES_SIZE_EXCEEDED,
-                f"{len(properties)} bytes of properties are more than {PROPERTIES_LIMIT_BYTES}",
-            )
-        if len(body) > self._settings.max_message_bytes:
-            return self._illegal(
-                AppendStatus.MESSAGE_ILLEGAL,
-                f"a body of {len(body)} bytes is larger than {self._settings.max_message_bytes}",
-            )
-        if properties and properties[-1] == 0:
+        body_bytes, properties_bytes = len(body), len(properties)
+        if properties_bytes > PROPERTIES_LIMIT_BYTES or body_bytes > self._max_message_bytes:
+            return self._too_large(body_bytes, properties_bytes)
+        if properties_bytes and properties[-1] == 0:
             properties += b"\x02"  # a record that ends in a zero looks torn to recovery
-        size = queue.fixed_bytes + len(body) + len(properties) + len(born_host) + len(store_host)
+            properties_bytes += 1
+        size = queue.fixed_bytes + body_bytes + properties_bytes + len(born_host) + len(store_host)
         log = self._log
-        try:
-            offset = log.make_room(size)
-        except OSError as error:
-            return self._no_file(error)
-        except StoreError as error:
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
-        now_ms = self._clock.now_ms()
+        offset = log.end_offset
+        if offset + size > log.room_end:
+            try:
+                offset = log.make_room(size)
+            except (OSError, StoreError) as error:
+                return self._no_room(error)
+        now_ms = self._now_ms()
         if now_ms < log.last_store_timestamp:
             now_ms = log.last_store_timestamp
         # java: prepared and rolled-back records have no place in the queue
         queue_offset = 0 if sys_flag & 0x4 else queue.next_offset
         try:
-            size = log.write(
-                offset,
+            pack_record_into(
+                log.buffer,
+                offset - log.buffer_start,
                 body,
                 queue.topic_bytes,
                 properties,
                 queue_id,
                 flag,
                 queue_offset,
+                offset,
                 sys_flag,
                 born_timestamp,
                 born_host,
@@ -302,14 +310,19 @@ class MessageStore:
                 prepared_offset,
             )
         except LocalProtocolError as error:
+            log.wipe(offset, size)
             return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
-        log.advance(offset + size, now_ms)
+        log.end_offset = offset + size
+        log.last_store_timestamp = now_ms
         if not sys_flag & 0x4:
             queue.next_offset = queue_offset + 1
-        self._dispatcher.remember((queue, offset, size, queue_offset, sys_flag, now_ms, properties))
+        dispatcher = self._dispatcher
+        if dispatcher.is_following:
+            dispatcher.pending.append((queue, offset, size, queue_offset, sys_flag, now_ms, properties))
+            if len(dispatcher.pending) > dispatcher.max_pending:
+                dispatcher.stop_following()
         self._appended_messages += 1
-        self._appended_bytes += size
-        return AppendResult(AppendStatus.PUT_OK, offset, size, queue_offset, now_ms, store_host)
+        return AppendResult(_PUT_OK, offset, size, queue_offset, now_ms, store_host)
 
     def append_batch(
         self,
@@ -338,44 +351,42 @@ class MessageStore:
         log = self._log
         try:
             first = offset = log.make_room(sum(sizes))
-        except OSError as error:
-            return self._no_file(error)
-        except StoreError as error:
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
+        except (OSError, StoreError) as error:
+            return self._no_room(error)
         now_ms = max(self._clock.now_ms(), log.last_store_timestamp)
         queue_offset = queue.next_offset
         offsets: list[int] = []
         try:
             for entry, size in zip(entries, sizes, strict=True):
-                log.write(
-                    offset,
+                pack_record_into(
+                    log.buffer,
+                    offset - log.buffer_start,
                     entry.body,
                     queue.topic_bytes,
                     entry.properties,
                     queue_id,
                     entry.flag,
                     queue_offset + len(offsets),
+                    offset,
                     sys_flag,
                     born_timestamp,
                     born_host,
                     now_ms,
                     store_host,
                     reconsume_times,
-                    0,
                 )
                 offsets.append(offset)
                 offset += size
         except LocalProtocolError as error:
             log.wipe(first, sum(sizes))
             return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
-        log.advance(offset, now_ms)
+        log.end_offset, log.last_store_timestamp = offset, now_ms
         queue.next_offset = queue_offset + len(entries)
         for index, (entry, size) in enumerate(zip(entries, sizes, strict=True)):
             self._dispatcher.remember(
                 (queue, offsets[index], size, queue_offset + index, sys_flag, now_ms, entry.properties)
             )
         self._appended_messages += len(entries)
-        self._appended_bytes += offset - first
         return AppendResult(
             AppendStatus.PUT_OK, first, offset - first, queue_offset, now_ms, store_host, tuple(offsets)
         )
@@ -385,16 +396,11 @@ class MessageStore:
         if sys_flag & 0xC:
             return self._illegal(status, "a batch cannot be part of a transaction")
         for entry in entries:
-            if len(entry.properties) >= PROPERTIES_LIMIT_BYTES:
-                return self._illegal(
-                    AppendStatus.PROPERTIES_SIZE_EXCEEDED,
-                    f"{len(entry.properties)} bytes of properties are more than {PROPERTIES_LIMIT_BYTES}",
-                )
+            if len(entry.properties) > PROPERTIES_LIMIT_BYTES:
+                return self._too_large(0, len(entry.properties))
         total = sum(len(entry.body) + len(entry.properties) for entry in entries)
-        if total > self._settings.max_message_bytes:
-            return self._illegal(
-                status, f"a batch of {total} bytes is larger than {self._settings.max_message_bytes}"
-            )
+        if total > self._max_message_bytes:
+            return self._illegal(status, f"a batch of {total} bytes is larger than {self._max_message_bytes}")
         return None
 
     def _refusal(self, topic: str, queue_id: int) -> AppendResult | None:
@@ -420,7 +426,20 @@ class MessageStore:
         self._refused_messages += 1
         return AppendResult(status, reason=reason)
 
-    def _no_file(self, error: OSError) -> AppendResult:
+    def _too_large(self, body_bytes: int, properties_bytes: int) -> AppendResult:
+        if properties_bytes > PROPERTIES_LIMIT_BYTES:
+            return self._illegal(
+                AppendStatus.PROPERTIES_SIZE_EXCEEDED,
+                f"{properties_bytes} bytes of properties are more than {PROPERTIES_LIMIT_BYTES}",
+            )
+        return self._illegal(
+            AppendStatus.MESSAGE_ILLEGAL,
+            f"a body of {body_bytes} bytes is larger than {self._max_message_bytes}",
+        )
+
+    def _no_room(self, error: OSError | StoreError) -> AppendResult:
+        if isinstance(error, StoreError):
+            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
         reason = f"no new log file can be made: {error}"
         self._refuse(Trouble.DISK_FULL if error.errno in NO_SPACE else Trouble.NOT_WRITEABLE, reason)
         return self._illegal(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason)
@@ -447,6 +466,12 @@ class MessageStore:
         if self._dispatcher.offset != before:
             self._units_since_flush += 1
         return arrivals
+
+    @property
+    def has_dispatch_work(self) -> bool:
+        """Whether `dispatch` would find something to carry now."""
+        limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
+        return self._dispatcher.offset < limit and not self._trouble & _NO_DISPATCH
 
     # Flushing
 
@@ -696,6 +721,7 @@ class MessageStore:
         if settings.root != self._settings.root:
             raise StateError("a store cannot move while it is open")
         self._settings = settings
+        self._max_message_bytes = settings.max_message_bytes
         self._reader = QueueReader(self._log, settings)
         self._retention.use(settings)
 
@@ -726,7 +752,7 @@ class MessageStore:
             dispatch_behind_bytes=self._dispatcher.behind_bytes,
             flush_behind_bytes=log.end_offset - self._flusher.flushed_offset,
             appended_messages=self._appended_messages,
-            appended_bytes=self._appended_bytes,
+            appended_bytes=log.end_offset - self.recovery.log_end,
             refused_messages=self._refused_messages,
             read_messages=self._read_messages,
             read_bytes=self._read_bytes,

@@ -1,0 +1,330 @@
+"""Pulling: one queue, from an offset on; a pull that finds nothing waits for the next message."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from enum import IntEnum
+
+import msgspec
+
+from pyromq.broker.flow.arrivals import Arrivals
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import ConsumerTable
+from pyromq.broker.tables.filters import FilterTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.config.live import LiveSettings
+from pyromq.errors import BadExpression, Refused
+from pyromq.filtering.sql_parser import SqlFilter, compile_sql
+from pyromq.filtering.tags import parse_tags
+from pyromq.protocol import names
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.bodies.heartbeat import ConsumeType
+from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.properties import decode_properties
+from pyromq.protocol.record import scan_record
+from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+from pyromq.store.reading import RecordTest
+from pyromq.store.results import ReadResult, ReadStatus
+
+COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
+"""Bits of a pull's system flag."""
+
+_TAG_TYPE = "TAG"
+
+Delivered = Callable[[str, str, int, int, int], None]
+"""Hears what was handed out: group, topic, queue, messages, bytes."""
+
+
+class Forbidden(IntEnum):
+    """Why a pull is refused with NO_PERMISSION."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+    SUBSCRIPTION = 5
+
+
+class _NotAllowed(Exception):
+    def __init__(self, forbidden: Forbidden, remark: str) -> None:
+        super().__init__(remark)
+        self.answer = RawAnswer(
+            code=ResponseCode.NO_PERMISSION, remark=remark, ext={"forbiddenType": str(int(forbidden))}
+        )
+
+
+class Wanted(msgspec.Struct):
+    """What of a queue a pull wants to see: all, some tags, or what passes an expression."""
+
+    tag_codes: Collection[int] | None = None
+    matches: RecordTest | None = None
+
+
+_ALL = Wanted()
+
+_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class Pulling:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        filters: FilterTable,
+        arrivals: Arrivals,
+        delivered: Delivered,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._filters = filters
+        self._arrivals = arrivals
+        self._delivered = delivered
+        self._loop = asyncio.get_running_loop()
+
+    @handles(PullMessage, may_wait=True)
+    def pull(self, request: PullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        try:
+            group = self._check(request, caller)
+            wanted = self._wanted(request, group, caller)
+        except _NotAllowed as refusal:
+            return refusal.answer
+        if request.sys_flag & COMMIT_FLAG:
+            self._offsets.commit(
+                request.consumer_group, request.topic, request.queue_id, request.commit_offset
+            )
+        reset = self._offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
+        if reset is not None and self._live.now.use_server_side_reset_offset:
+            return self._reset_answer(request, group, reset)
+        result = self._read(request, wanted, request.queue_offset)
+        code = _code_of(result, request.queue_offset)
+        if code != ResponseCode.PULL_NOT_FOUND or not request.sys_flag & SUSPEND_FLAG:
+            return self._answer(request, group, result, code)
+        return self._hold(request, group, wanted, caller)
+
+    @handles(LitePullMessage, may_wait=True)
+    def lite_pull(self, request: LitePullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        if not self._live.now.lite_pull_message_enable:
+            return _NotAllowed(Forbidden.BROKER, "this broker does not serve lite pull consumers").answer
+        return self.pull(request, caller)
+
+    # May it
+
+    def _check(self, request: PullMessage, caller: Caller) -> SubscriptionGroupConfig:
+        """java: the checks stand in Apache's order, because clients tell errors apart by the first one."""
+        settings = self._live.now
+        if not settings.broker_permission & names.READ:
+            raise _NotAllowed(Forbidden.BROKER, "this broker may not be read at the moment")
+        group = self._groups.find(request.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"the consumer group {request.consumer_group} does not exist",
+            )
+        if not group.consume_enable:
+            raise _NotAllowed(Forbidden.GROUP, f"the consumer group {group.group_name} may not consume")
+        topic = self._topics.get(request.topic)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {request.topic} does not exist")
+        if not topic.perm & names.READ:
+            raise _NotAllowed(Forbidden.TOPIC, f"the topic {request.topic} may not be read")
+        if not 0 <= request.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {request.queue_id} is not one of the {topic.read_queue_nums} read queues of"
+                f" {request.topic}, consumer {caller.address}",
+            )
+        return group
+
+    def _wanted(self, request: PullMessage, group: SubscriptionGroupConfig, caller: Caller) -> Wanted:
+        if request.sys_flag & SUBSCRIPTION_FLAG:
+            expression_type = request.expression_type or _TAG_TYPE
+            try:
+                if expression_type == _TAG_TYPE:
+                    wanted = _by_tags(parse_tags(request.subscription).codes)
+                else:
+                    wanted = _by_properties(compile_sql(request.subscription or ""))
+            except BadExpression as problem:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
+        else:
+            expression_type, wanted = self._subscribed(request, group)
+        if expression_type != _TAG_TYPE and not self._live.now.enable_property_filter:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
+            )
+        if self._live.now.reject_pull_consumer_enable:
+            self._check_is_member(request, caller)
+        return wanted
+
+    def _subscribed(self, request: PullMessage, group: SubscriptionGroupConfig) -> tuple[str, Wanted]:
+        """What the group said in its heartbeats that it wants."""
+        members = self._consumers.group(request.consumer_group)
+        if members is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"no heartbeat came from a consumer of {request.consumer_group} yet",
+            )
+        if members.is_broadcasting and not group.consume_broadcast_enable:
+            raise _NotAllowed(Forbidden.BROADCASTING, f"the group {group.group_name} may not broadcast")
+        if not self._groups.may_read(request.consumer_group, request.topic):
+            raise _NotAllowed(
+                Forbidden.SUBSCRIPTION, f"the group {group.group_name} may not read {request.topic}"
+            )
+        subscription = members.subscriptions.get(request.topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the group {request.consumer_group} does not subscribe to {request.topic};"
+                " do all its members subscribe to the same topics?",
+            )
+        if subscription.sub_version < request.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the subscription known here is older than the consumer's",
+            )
+        expression_type = subscription.expression_type or _TAG_TYPE
+        if expression_type == _TAG_TYPE:
+            return expression_type, _by_tags(subscription.code_set)
+        compiled = self._filters.get(request.topic, request.consumer_group)
+        if compiled is None:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST, "no filter is known here; is the expression valid?"
+            )
+        if compiled.version < request.sub_version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST, "the filter known here is older than the consumer's"
+            )
+        return expression_type, _by_properties(compiled.filter)
+
+    def _check_is_member(self, request: PullMessage, caller: Caller) -> None:
+        members = self._consumers.group(request.consumer_group)
+        if members is None or (
+            members.consume_type is ConsumeType.CONSUME_ACTIVELY and caller.connection not in members.members
+        ):
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"no heartbeat came from this consumer of {request.consumer_group}: such pulls are refused",
+            )
+
+    # Reading and answering
+
+    def _read(self, request: PullMessage, wanted: Wanted, offset: int) -> ReadResult:
+        return self._store.read(
+            request.topic,
+            request.queue_id,
+            offset,
+            request.max_msg_nums,
+            request.max_msg_bytes or 1 << 30,
+            tag_codes=wanted.tag_codes,
+            matches=wanted.matches,
+        )
+
+    def _answer(
+        self, request: PullMessage, group: SubscriptionGroupConfig, result: ReadResult, code: int
+    ) -> RawAnswer:
+        if code == ResponseCode.SUCCESS:
+            self._delivered(
+                request.consumer_group,
+                request.topic,
+                request.queue_id,
+                result.message_count,
+                result.size_bytes,
+            )
+            self._offsets.pulled(request.consumer_group, request.topic, request.queue_id, result.next_offset)
+        suggested = 0
+        if self._live.now.slave_read_enable:
+            suggested = group.which_broker_when_consume_slowly if result.suggest_replica else group.broker_id
+        return RawAnswer(
+            b"".join(result.views),
+            {
+                "suggestWhichBrokerId": str(suggested),
+                "nextBeginOffset": str(result.next_offset),
+                "minOffset": str(result.min_offset),
+                "maxOffset": str(result.max_offset),
+            },
+            code,
+            result.status.value,
+        )
+
+    def _reset_answer(self, request: PullMessage, group: SubscriptionGroupConfig, offset: int) -> RawAnswer:
+        result = ReadResult(
+            ReadStatus.OFFSET_TOO_SMALL,
+            offset,
+            self._store.min_offset(request.topic, request.queue_id),
+            self._store.max_offset(request.topic, request.queue_id),
+        )
+        answer = self._answer(request, group, result, ResponseCode.PULL_OFFSET_MOVED)
+        answer.remark = "OFFSET_RESET"
+        return answer
+
+    def _hold(
+        self, request: PullMessage, group: SubscriptionGroupConfig, wanted: Wanted, caller: Caller
+    ) -> "asyncio.Future[RawAnswer]":
+        """Wait until something arrives that the pull wants, or until its time is over."""
+        settings = self._live.now
+        timeout_ms = request.suspend_timeout_millis
+        if not settings.long_polling_enable:
+            timeout_ms = settings.short_polling_ms
+        answered: asyncio.Future[RawAnswer] = self._loop.create_future()
+        # Messages that were looked at and not wanted are not looked at again.
+        offset = request.queue_offset
+
+        def attempt(is_last: bool) -> bool:
+            nonlocal offset
+            if answered.done():
+                return True
+            result = self._read(request, wanted, offset)
+            code = _code_of(result, offset)
+            is_unwanted = code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            if is_unwanted:
+                offset = result.next_offset
+            if not is_last and (is_unwanted or code == ResponseCode.PULL_NOT_FOUND):
+                return False
+            answered.set_result(self._answer(request, group, result, code))
+            return True
+
+        stop = self._arrivals.hold(request.topic, request.queue_id, attempt, max(timeout_ms, 0) / 1000)
+        caller.connection.on_close(lambda _: stop())
+        return answered
+
+
+def _code_of(result: ReadResult, offset: int) -> int:
+    if result.status in (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE):
+        # java: a queue that has never had a message is only wrong for those who think it had
+        return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+    return _CODES[result.status]
+
+
+def _by_tags(codes: Collection[int]) -> Wanted:
+    return Wanted(tag_codes=codes) if codes else _ALL
+
+
+def _by_properties(compiled: SqlFilter) -> Wanted:
+    def matches(record: memoryview) -> bool:
+        outline = scan_record(record)
+        if outline is None:
+            return False
+        raw = bytes(record[outline.properties_start : outline.properties_end])
+        return compiled.matches(decode_properties(raw))
+
+    return Wanted(matches=matches)
