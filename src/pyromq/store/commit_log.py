@@ -6,10 +6,10 @@ the next file. Behind the end of the log there are only zeros. Store times never
 
 import threading
 from collections.abc import Iterator
+from mmap import mmap
 from pathlib import Path
-from typing import Final
 
-from pyromq.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.record import (
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -18,7 +18,6 @@ from pyromq.protocol.record import (
     MIN_RECORD_SIZE,
     RecordOutline,
     pack_blank_into,
-    pack_record_into,
     peek_log_offset,
     peek_size_and_magic,
     peek_store_timestamp,
@@ -28,9 +27,6 @@ from pyromq.store.filenames import offset_name
 from pyromq.store.filesystem import Files
 from pyromq.store.segment import Segment
 from pyromq.store.segments import Segments
-
-MAX_FIXED_BYTES: Final = 116
-"""What a record has besides body, topic and properties, at most: version 2 and two IPv6 hosts."""
 
 
 class CommitLog:
@@ -45,6 +41,10 @@ class CommitLog:
         self.segments = Segments(files, directory, segment_bytes)
         self.end_offset = 0
         """Where the next record goes."""
+        self.buffer: mmap | bytearray = bytearray()
+        """The file that is written, which begins at `buffer_start`; records may go up to `room_end` there."""
+        self.buffer_start = 0
+        self.room_end = 0
         self.last_store_timestamp = 0
         self.wanted_segment: int | None = None
         """Start of the file that shall be made ahead of its use."""
@@ -63,7 +63,7 @@ class CommitLog:
     # Writing
 
     def make_room(self, size_bytes: int) -> int:
-        """The log offset where the next `size_bytes` go, all of them in one file.
+        """The log offset where the next `size_bytes` go, all of them into `buffer`.
 
         Raises OSError if a file is needed and cannot be made, StoreError if no file is large enough; then
         nothing has changed.
@@ -82,61 +82,11 @@ class CommitLog:
             offset = self.end_offset = following.start
         return offset
 
-    def write(
-        self,
-        offset: int,
-        body: bytes,
-        topic: bytes,
-        properties: bytes,
-        queue_id: int,
-        flag: int,
-        queue_offset: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        store_timestamp: int,
-        store_host: bytes,
-        reconsume_times: int,
-        prepared_offset: int,
-    ) -> int:
-        """Put a record where `make_room` said; its size. It becomes part of the log with `advance`."""
-        segment = self._current
-        assert segment is not None
-        position = offset - segment.start
-        try:
-            return pack_record_into(
-                segment.mapped.buffer,
-                position,
-                body,
-                topic,
-                properties,
-                queue_id,
-                flag,
-                queue_offset,
-                offset,
-                sys_flag,
-                born_timestamp,
-                born_host,
-                store_timestamp,
-                store_host,
-                reconsume_times,
-                prepared_offset,
-            )
-        except LocalProtocolError:
-            self.wipe(offset, len(body) + len(topic) + len(properties) + MAX_FIXED_BYTES)
-            raise
-
-    def advance(self, end_offset: int, store_timestamp: int) -> None:
-        self.end_offset = end_offset
-        self.last_store_timestamp = store_timestamp
-
     def wipe(self, offset: int, size_bytes: int) -> None:
-        """Forget what was written at the end but not advanced over."""
-        segment = self._current
-        assert segment is not None
-        position = offset - segment.start
-        end = min(position + size_bytes, segment.size_bytes)
-        segment.mapped.buffer[position:end] = bytes(end - position)
+        """Forget what was written behind the end."""
+        position = offset - self.buffer_start
+        end = min(position + size_bytes, len(self.buffer))
+        self.buffer[position:end] = bytes(end - position)
 
     def _enter(self, start: int) -> Segment:
         with self._creating:
@@ -144,7 +94,9 @@ class CommitLog:
             if segment is None:
                 self._create(start)
                 segment = self.segments.adopt(start)
-        segment.mapped  # noqa: B018 - mapping may fail, and then nothing has changed
+        self.buffer = segment.mapped.buffer
+        self.buffer_start = segment.start
+        self.room_end = segment.end - BLANK_SIZE
         self._current = segment
         self.wanted_segment = segment.end
         return segment
@@ -263,9 +215,13 @@ class CommitLog:
                 self._files.zero_after(segment.path, position, segment_bytes if self._preallocate else 0)
                 self._files.sync(segment.path)
         self.end_offset = end_offset
-        self._current = segment
-        self.wanted_segment = segment.end if segment is not None else None
+        self._leave()
         return len(removed), wiped
+
+    def _leave(self) -> None:
+        self._current = None
+        self.buffer = bytearray()
+        self.buffer_start = self.room_end = 0
 
     def sync(self, start: int, end: int) -> None:
         """Make [start, end) safe: every file it touches and the names of new files."""
@@ -278,5 +234,5 @@ class CommitLog:
         self._files.sync_directory(self.segments.directory)
 
     def close(self) -> None:
-        self._current = None
+        self._leave()
         self.segments.close()

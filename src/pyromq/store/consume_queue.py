@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.protocol.record import record_size
 from pyromq.store.filenames import offset_name
+from pyromq.store.property_probe import PropertyProbe
 
 if TYPE_CHECKING:
     from pyromq.store.queue_files import QueueFiles
@@ -47,6 +48,7 @@ class ConsumeQueue:
         "is_dirty",
         "is_schedule",
         "next_offset",
+        "probe",
         "queue_id",
         "topic",
         "topic_bytes",
@@ -75,6 +77,7 @@ class ConsumeQueue:
         self.next_offset = 0
         """The offset of the next message to be appended; ahead of `end_offset` by what waits for dispatch."""
         self.is_dirty = False
+        self.probe = PropertyProbe()
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}/{self.queue_id} ..{self.end_offset}, next {self.next_offset}>"

@@ -5,10 +5,11 @@ log. The two ways give the same files.
 """
 
 from collections import deque
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol.java_hash import tag_code
+from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.properties import get_property_bytes
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.commit_log import CommitLog
@@ -20,6 +21,7 @@ from pyromq.store.queues import Queues
 from pyromq.store.segment import Segment
 
 _UNKNOWN_DELAY_MS: Final = 1000
+_MOST_TAGS: Final = 4096
 
 Pending = tuple[ConsumeQueue, int, int, int, int, int, bytes]
 """Queue, log offset, size, queue offset, system flag, store time, properties."""
@@ -46,10 +48,14 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._delays_ms = delays_ms
-        self._max_pending = max_pending
-        self._is_following = True
-        self._unhashed: list[tuple[bytes, int, int]] = []
+        self.max_pending = max_pending
+        self.is_following = True
+        """Whether `pending` has everything between `offset` and the end of the log."""
+        self._keys: list[bytes] = []
+        self._key_places: list[int] = []
+        self._key_times: list[int] = []
         self._entries: list[Entry] = []
+        self._tag_codes: dict[bytes, int] = {}
         self._touched: dict[ConsumeQueue, None] = {}
         self.pending: deque[Pending] = deque()
         self.offset = 0
@@ -70,15 +76,18 @@ class Dispatcher:
         """Everything before this log offset is in the queues and in the index."""
         if self._entries:
             return self._entries[0][1]
-        return self._unhashed[0][1] if self._unhashed else self.offset
+        return self._key_places[0] if self._key_places else self.offset
 
     def remember(self, pending: Pending) -> None:
         """Hear of an append. Beyond the limit it is forgotten again and will be read from the log."""
-        if self._is_following:
+        if self.is_following:
             self.pending.append(pending)
-            if len(self.pending) > self._max_pending:
-                self._is_following = False
-                self.pending.clear()
+            if len(self.pending) > self.max_pending:
+                self.stop_following()
+
+    def stop_following(self) -> None:
+        self.is_following = False
+        self.pending.clear()
 
     def forget_topic(self, topic: str) -> None:
         """Messages of a deleted topic that still wait have nowhere to go."""
@@ -87,7 +96,7 @@ class Dispatcher:
     def start_at(self, offset: int) -> None:
         self.offset = offset
         self.pending.clear()
-        self._is_following = offset >= self._log.end_offset
+        self.is_following = offset >= self._log.end_offset
 
     def step(self, limit: int, max_messages: int) -> list[Arrival]:
         """Dispatch up to `max_messages` that end at or before the log offset `limit`.
@@ -96,7 +105,7 @@ class Dispatcher:
         """
         try:
             self.write_index()
-            if self._is_following:
+            if self.is_following:
                 self._step_in_memory(limit, max_messages)
             else:
                 self._step_in_log(limit, max_messages)
@@ -107,36 +116,42 @@ class Dispatcher:
 
     def _step_in_memory(self, limit: int, max_messages: int) -> None:
         pending = self.pending
-        for _ in range(min(max_messages, len(pending))):
-            message = pending[0]
-            end = message[1] + message[2]
-            if end > limit:
-                return
-            self._dispatch(*message)
-            pending.popleft()
-            self.offset = end
+        done = 0
+        try:
+            for message in islice(pending, max_messages):
+                end = message[1] + message[2]
+                if end > limit:
+                    break
+                self._dispatch(message)
+                done += 1
+                self.offset = end
+        finally:
+            if done == len(pending):
+                pending.clear()
+            else:
+                for _ in range(done):
+                    pending.popleft()
         if not pending and limit >= self._log.end_offset:
             self.offset = self._log.end_offset
 
     def _step_in_log(self, limit: int, max_messages: int) -> None:
+        log = self._log
         for _ in range(max_messages):
-            if self.offset >= self._log.end_offset:
-                self._is_following = True
+            if self.offset >= log.end_offset:
+                self.is_following = True
                 return
-            if self.offset >= limit:
-                return
-            self.offset = max(self.offset, self._log.start_offset)
+            self.offset = max(self.offset, log.start_offset)
             try:
-                found = self._log.outline(self.offset)
+                found = log.outline(self.offset)
             except RemoteProtocolError:
                 # java: the rest of a file that cannot be read is passed over
                 found = None
-            segment = found[0] if found else self._log.segments.find(self.offset)
+            segment = found[0] if found else log.segments.find(self.offset)
+            outline = found[1] if found else None
             if segment is None:
                 return
-            outline = found[1] if found else None
             if outline is None:
-                self.offset = segment.end
+                self.offset = min(segment.end, log.end_offset)
             elif self.offset + outline.size > limit:
                 return
             else:
@@ -145,13 +160,15 @@ class Dispatcher:
     def dispatch_record(self, segment: Segment, outline: RecordOutline) -> None:
         """Dispatch a record of the log and move behind it."""
         self._dispatch(
-            self._queues.get(outline.topic, outline.queue_id),
-            outline.log_offset,
-            outline.size,
-            outline.queue_offset,
-            outline.sys_flag,
-            outline.store_timestamp,
-            segment.mapped.buffer[outline.properties_start : outline.properties_end],
+            (
+                self._queues.get(outline.topic, outline.queue_id),
+                outline.log_offset,
+                outline.size,
+                outline.queue_offset,
+                outline.sys_flag,
+                outline.store_timestamp,
+                segment.mapped.buffer[outline.properties_start : outline.properties_end],
+            )
         )
         self.offset = outline.log_offset + outline.size
 
@@ -161,44 +178,52 @@ class Dispatcher:
             return
         properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
         queue = self._queues.get(outline.topic, outline.queue_id)
-        tags_code = self._tags_code(queue, outline.store_timestamp, properties)
+        tags, _, _ = queue.probe.read(properties)
+        tags_code = self._tags_code(queue, outline.store_timestamp, properties, tags)
         queue.put(outline.queue_offset, outline.log_offset, outline.size, tags_code)
 
-    def _dispatch(
-        self,
-        queue: ConsumeQueue,
-        log_offset: int,
-        size: int,
-        queue_offset: int,
-        sys_flag: int,
-        store_timestamp: int,
-        properties: bytes,
-    ) -> None:
-        transaction = sys_flag & 0xC
+    def _dispatch(self, message: Pending) -> None:
+        queue, log_offset, size, queue_offset, sys_flag, store_timestamp, properties = message
+        tags = unique = keys = b""
+        tags_code = 0
+        if properties:
+            tags, unique, keys = queue.probe.read(properties)
+            if tags or queue.is_schedule:
+                found = None if queue.is_schedule else self._tag_codes.get(tags)
+                tags_code = (
+                    self._tags_code(queue, store_timestamp, properties, tags) if found is None else found
+                )
         # java: prepared (0x4) and rolled-back (0xC) records have no place in a queue
-        if not transaction & 0x4:
-            tags_code = self._tags_code(queue, store_timestamp, properties) if properties else 0
+        if not sys_flag & 0x4:
             queue.put(queue_offset, log_offset, size, tags_code)
             self._touched[queue] = None
         self.last_timestamp = store_timestamp
-        if properties and self._index is not None and transaction != 0xC and log_offset >= self.index_from:
-            prefix = queue.index_prefix
-            unique = get_property_bytes(properties, "UNIQ_KEY")
-            if unique:
-                self._unhashed.append((prefix + unique, log_offset, store_timestamp))
-            keys = get_property_bytes(properties, "KEYS")
-            if keys:
-                for key in keys.split(b" "):
-                    if key:
-                        self._unhashed.append((prefix + key, log_offset, store_timestamp))
+        # java: and rolled-back ones none in the index
+        if self._index is None or sys_flag & 0xC == 0xC or log_offset < self.index_from:
+            return
+        if unique:
+            self._keys.append(queue.index_prefix + unique)
+            self._key_places.append(log_offset)
+            self._key_times.append(store_timestamp)
+        if keys:
+            for key in keys.split(b" ") if b" " in keys else (keys,):
+                if key:
+                    self._keys.append(queue.index_prefix + key)
+                    self._key_places.append(log_offset)
+                    self._key_times.append(store_timestamp)
 
-    def _tags_code(self, queue: ConsumeQueue, store_timestamp: int, properties: bytes) -> int:
+    def _tags_code(self, queue: ConsumeQueue, store_timestamp: int, properties: bytes, tags: bytes) -> int:
         if queue.is_schedule:
             level = get_property_bytes(properties, "DELAY")
             if level and level.isdigit() and int(level) > 0:
                 return store_timestamp + self._delay_ms(int(level))
-        tags = get_property_bytes(properties, "TAGS")
-        return tag_code(tags.decode("utf-8", "replace")) if tags else 0
+        if not tags:
+            return 0
+        code = java_string_hash(tags.decode("utf-8", "replace"))
+        if len(self._tag_codes) >= _MOST_TAGS:
+            self._tag_codes.clear()
+        self._tag_codes[tags] = code
+        return code
 
     def _delay_ms(self, level: int) -> int:
         # java: a level above the highest counts as the highest
@@ -206,11 +231,14 @@ class Dispatcher:
         return delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_DELAY_MS
 
     def write_index(self) -> None:
+        """Index the keys gathered so far; many at a time is much cheaper than one by one."""
         if self._index is None:
             return
-        if self._unhashed:
-            keys, log_offsets, timestamps = zip(*self._unhashed, strict=True)
-            self._entries.extend(zip(index_key_hashes(keys), log_offsets, timestamps, strict=True))
-            self._unhashed.clear()
+        if self._keys:
+            hashes = index_key_hashes(self._keys)
+            self._entries.extend(zip(hashes, self._key_places, self._key_times, strict=True))
+            self._keys.clear()
+            self._key_places.clear()
+            self._key_times.clear()
         if self._entries:
             self._index.put(self._entries)

@@ -21,7 +21,7 @@ them.
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +44,13 @@ Entry = tuple[int, int, int]
 
 def index_file_bytes(slots: int, units: int) -> int:
     return HEADER.size + slots * _SLOT_BYTES + units * _UNIT_BYTES
+
+
+def _swapped(numbers: "array[int]") -> "array[int]":
+    """Between the machine's byte order and the file's, in place."""
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 class IndexFile:
@@ -111,40 +118,49 @@ class IndexFile:
 
     def put(self, entries: list[Entry]) -> int:
         """Add entries until the file is full; how many were added."""
-        first = number = self.next_unit
+        number = self.next_unit
         entries = entries[: self._units - number]
         if not entries:
             return 0
         if number + len(entries) > self._reserved_units:
             self._reserve(number + len(entries))
-        buffer = self.mapped.buffer
-        slots = self._slots
+        hashes, log_offsets, timestamps = zip(*entries, strict=True)
         begin = self.begin_timestamp
-        units_start = self._units_start
-        read_slot, write_slot, write_unit = SLOT.unpack_from, SLOT.pack_into, UNIT.pack_into
-        used = 0
         if number <= 1:
-            # java: the first unit's seconds count from what the header said before it
-            _, self.begin_log_offset, self.begin_timestamp = entries[0]
-        for key_hash, log_offset, store_timestamp in entries:
-            slot_position = 40 + key_hash % slots * 4
-            (previous,) = read_slot(buffer, slot_position)
-            if not 0 < previous <= number:
-                previous = 0
-                used += 1
-            seconds = (store_timestamp - begin) // 1000 if begin > 0 else 0
-            if not 0 <= seconds <= _MAX_SECONDS:
-                seconds = 0 if seconds < 0 else _MAX_SECONDS
-            write_unit(buffer, units_start + number * 20, key_hash, log_offset, seconds, previous)
-            write_slot(buffer, slot_position, number)
-            if number <= 1:
-                begin = self.begin_timestamp
-            number += 1
-        self.used_slots += used
-        self.next_unit = number
-        self.end_log_offset, self.end_timestamp = entries[-1][1:]
+            self.begin_log_offset, self.begin_timestamp = log_offsets[0], timestamps[0]
+        # Slots are big-endian on disk and seen here as the machine's own numbers: swapped in bulk.
+        numbers = _swapped(array("I", range(number, number + len(entries))))
+        slots = self._slot_numbers
+        previous = array("I")
+        for slot, new in zip([each % self._slots for each in hashes], numbers, strict=True):
+            previous.append(slots[slot])
+            slots[slot] = new
+        units = b"".join(
+            map(UNIT.pack, hashes, log_offsets, self._seconds(timestamps, begin), _swapped(previous))
+        )
+        start = self._units_start + number * _UNIT_BYTES
+        self.mapped.buffer[start : start + len(units)] = units
+        self.used_slots += previous.count(0)
+        self.next_unit = number + len(entries)
+        self.end_log_offset, self.end_timestamp = log_offsets[-1], timestamps[-1]
         self._write_header()
-        return number - first
+        return len(entries)
+
+    @property
+    def _slot_numbers(self) -> memoryview:
+        return self.mapped.view[HEADER.size : self._units_start].cast("I")
+
+    def _seconds(self, timestamps: Sequence[int], begin: int) -> list[int]:
+        """java: since the first store time; the first unit's count from what the header said before."""
+        first = self.begin_timestamp
+        low, high = (timestamps[0] - first) // 1000, (timestamps[-1] - first) // 1000
+        if 0 <= low == high <= _MAX_SECONDS:
+            seconds = [low] * len(timestamps)  # store times never decrease
+        else:
+            seconds = [min(max((each - first) // 1000, 0), _MAX_SECONDS) for each in timestamps]
+        if self.next_unit <= 1:
+            seconds[0] = min(max((timestamps[0] - begin) // 1000, 0), _MAX_SECONDS) if begin > 0 else 0
+        return seconds
 
     def _reserve(self, units: int) -> None:
         position = self._units_start + self._reserved_units * _UNIT_BYTES
@@ -195,7 +211,7 @@ class IndexFile:
 
         The new file is made beside the old one and takes its name when it is safe.
         """
-        slots = array("i", bytes(self._slots * _SLOT_BYTES))
+        slots = array("I", bytes(self._slots * _SLOT_BYTES))
         kept, last_log_offset, last_seconds = bytearray(_UNIT_BYTES), 0, 0
         for unit in self._stored_units():
             key_hash, log_offset, seconds, _ = UNIT.unpack(unit)
@@ -208,9 +224,7 @@ class IndexFile:
         self.next_unit = len(kept) // _UNIT_BYTES
         self.end_log_offset = last_log_offset
         self.end_timestamp = min(self.end_timestamp, self.begin_timestamp + last_seconds * 1000 + 999)
-        if sys.byteorder == "little":
-            slots.byteswap()
-        self._replace(slots.tobytes(), kept)
+        self._replace(_swapped(slots).tobytes(), kept)
         return self.entry_count
 
     def _stored_units(self) -> Iterator[bytes]:

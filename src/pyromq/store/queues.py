@@ -15,51 +15,51 @@ class Queues:
     def __init__(self, files: Files, paths: StorePaths, queue_files: QueueFiles) -> None:
         self._files = files
         self._paths = paths
-        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.queue_files = queue_files
         self.count = 0
 
     def __repr__(self) -> str:
-        return f"<Queues {self.count} in {len(self._by_topic)} topics>"
+        return f"<Queues {self.count} in {len(self.by_topic)} topics>"
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        for topic in list(self._by_topic.values()):
+        for topic in list(self.by_topic.values()):
             yield from list(topic.values())
 
     @property
     def topics(self) -> list[str]:
-        return sorted(self._by_topic)
+        return sorted(self.by_topic)
 
     def of_topic(self, topic: str) -> dict[int, ConsumeQueue]:
-        return dict(self._by_topic.get(topic, {}))
+        return dict(self.by_topic.get(topic, {}))
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        queues = self._by_topic.get(topic)
+        queues = self.by_topic.get(topic)
         return queues.get(queue_id) if queues else None
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made now if there is none; its files come with its first message."""
-        queues = self._by_topic.get(topic)
+        queues = self.by_topic.get(topic)
         queue = queues.get(queue_id) if queues else None
         return queue if queue is not None else self._add(topic, queue_id)
 
     def _add(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = ConsumeQueue(self.queue_files, self._paths.queue(topic, queue_id), topic, queue_id)
-        self._by_topic.setdefault(topic, {})[queue_id] = queue
+        self.by_topic.setdefault(topic, {})[queue_id] = queue
         self.count += 1
         return queue
 
     def discard(self, queue: ConsumeQueue) -> None:
         """Forget a queue that has no files."""
-        del self._by_topic[queue.topic][queue.queue_id]
-        if not self._by_topic[queue.topic]:
-            del self._by_topic[queue.topic]
+        del self.by_topic[queue.topic][queue.queue_id]
+        if not self.by_topic[queue.topic]:
+            del self.by_topic[queue.topic]
         self.count -= 1
 
     def totals(self) -> tuple[int, int]:
         """How many queues have files, and how many units there are up to their ends."""
         queues = units = 0
-        for topic in self._by_topic.values():
+        for topic in self.by_topic.values():
             for queue in topic.values():
                 if queue.end_offset:
                     queues += 1
@@ -154,7 +154,7 @@ class Queues:
         return removed
 
     def remove_topic(self, topic: str) -> int:
-        queues = self._by_topic.pop(topic, {})
+        queues = self.by_topic.pop(topic, {})
         for queue in queues.values():
             self.queue_files.forget(queue)
         if queues:
@@ -164,7 +164,7 @@ class Queues:
 
     def close(self) -> None:
         self.queue_files.close()
-        self._by_topic.clear()
+        self.by_topic.clear()
 
 
 def _count_units(reader: Reader, before: int) -> int:
