@@ -100,6 +100,22 @@ def _group_of_three(w: World) -> None:
             changed="",
         ),
         case(
+            "a farewell under a name it never had does not take a broker out of sight",
+            lambda w: w.register("a", 0, "t", address="x:1", connection="k"),
+            lambda w: w.unregister("b", 0, address="x:1"),
+            brokers={"a": {0: "x:1"}},
+            live=1,
+        ),
+        case(
+            "a broker that went by two names stays alive under the other one",
+            lambda w: w.register("a", 0, "t", address="x:1", connection="k"),
+            lambda w: w.register("b", 0, "u", address="x:1", connection="k"),
+            lambda w: w.unregister("a", 0, address="x:1"),
+            brokers={"b": {0: "x:1"}},
+            topics={"u": "b:6"},
+            live=1,
+        ),
+        case(
             "filter servers leave with their broker",
             lambda w: w.register("a", 0, "t", filter_servers=["f:1"]),
             lambda w: w.register("a", 1, filter_servers=["g:1"]),
@@ -114,6 +130,14 @@ def _group_of_three(w: World) -> None:
             clusters={"d": ["b"]},
             live=1,
             topics={"t": "b:6"},
+        ),
+        case(
+            "a name that was seen in two clusters leaves both",
+            lambda w: w.register("a", 0, "t", address="x:1", cluster="d"),
+            lambda w: w.register("a", 0, "t", address="x:1", cluster="c"),
+            lambda w: w.register("b", 0, "t", cluster="d"),
+            lambda w: w.unregister("a", 0, address="x:1", cluster="c"),
+            clusters={"d": ["b"]},
         ),
         case(
             "those who stay are told of the new smallest id",

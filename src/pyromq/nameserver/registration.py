@@ -104,7 +104,7 @@ def register(
 
     # 4. The id may be in use at another address; if that broker is alive and ahead of us, it stays.
     if _is_outdated(tables, group, who, inventory):
-        tables.remove_live(who.key)
+        tables.release(who.key, who.name)
         if group.looks() != before:
             tables.note_look(who.name, changes)
         return Registered(changes)

@@ -123,12 +123,22 @@ class Tables:
         if connection is not None:
             self.by_connection.setdefault(connection, {})[live.key] = None
 
-    def remove_live(self, key: BrokerKey) -> LiveBroker | None:
-        live = self.live.pop(key, None)
-        if live is not None:
-            self._unbind(live)
-            self.deadlines.forget(key)
-        return live
+    def release(self, key: BrokerKey, name: str) -> bool:
+        """The process no longer goes by this name; whether it has no name left, and is gone.
+
+        java: takes it for dead even under a name that it never had, or while it has another one; it then stays
+        in routes for ever, because nobody waits for its heartbeats any more
+        """
+        live = self.live.get(key)
+        if live is None:
+            return True
+        live.names.pop(name, None)
+        if live.names:
+            return False
+        del self.live[key]
+        self._unbind(live)
+        self.deadlines.forget(key)
+        return True
 
     def keep_alive(self, live: LiveBroker, now_ms: float) -> None:
         self.deadlines.set(live.key, now_ms + live.timeout_ms)

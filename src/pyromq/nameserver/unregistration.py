@@ -39,8 +39,8 @@ def unregister(tables: Tables, farewells: Iterable[Farewell]) -> Changes:
     for farewell in farewells:
         name = farewell.name
         # 1. The process is not alive and filters nothing.
-        tables.remove_live(farewell.key)
-        had_filter_servers = tables.filter_servers.pop(farewell.key, None) is not None
+        if tables.release(farewell.key, name):
+            tables.filter_servers.pop(farewell.key, None)
         group = tables.groups.get(name)
         if group is None:
             continue
@@ -49,16 +49,16 @@ def unregister(tables: Tables, farewells: Iterable[Farewell]) -> Changes:
         leaving = [id_ for id_, address in group.addresses.items() if address == farewell.address]
         for id_ in leaving:
             del group.addresses[id_]
-        # 3. Without any address left the name is gone, from the cluster too.
+        # 3. Without any address left the name is gone, from its cluster too.
         if not group.addresses:
             del tables.groups[name]
-            _remove_from_cluster(tables, farewell.cluster, name)
+            _remove_from_clusters(tables, name)
             removed[name] = None
             continue
         reduced[name] = None
         if was_smallest:
             offline[name] = farewell.address
-        if leaving or had_filter_servers:
+        if leaving:
             tables.note_look(name, changes)
 
     # 4. Topics lose the queues of names that are gone.
@@ -79,9 +79,10 @@ def unregister(tables: Tables, farewells: Iterable[Farewell]) -> Changes:
     return changes
 
 
-def _remove_from_cluster(tables: Tables, cluster: str, name: str) -> None:
-    names = tables.clusters.get(cluster)
-    if names is not None:
+def _remove_from_clusters(tables: Tables, name: str) -> None:
+    # java: 5.x removes the name from the cluster of the farewell only. A broker that had moved to another
+    # cluster stays behind in the old one, as a name without addresses that makes its own tools fail.
+    for cluster, names in list(tables.clusters.items()):
         names.pop(name, None)
         if not names:
             del tables.clusters[cluster]
