@@ -307,6 +307,10 @@ def encode_request(
 def decode_request(declaration: Declaration, frame: Frame) -> Request[Any]:
     """The request in a frame, or `Refused` with an answer that names what is wrong with it."""
     part = declaration.request_part
+    if frame.request is not None:
+        if part.has_body:
+            frame.request.body = frame.body
+        return cast(Request[Any], frame.request)
     try:
         return cast(Request[Any], part.build(part.read_ext(frame.ext), frame))
     except (msgspec.ValidationError, RemoteProtocolError) as problem:

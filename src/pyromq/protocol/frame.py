@@ -4,6 +4,7 @@ A frame is a value: who may send it, and what its fields mean, is the catalogue'
 """
 
 from enum import IntEnum
+from typing import Any
 
 import msgspec
 
@@ -30,6 +31,8 @@ class Frame(msgspec.Struct):
     ext: dict[str, str] = {}
     body: bytes = b""
     form: int = HeaderForm.JSON
+    request: Any = None
+    """The request itself, where the header was read straight into it; `ext` is empty then."""
 
     @property
     def is_response(self) -> bool:

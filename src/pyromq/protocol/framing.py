@@ -9,6 +9,7 @@ from struct import Struct
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol.binary_header import decode_binary_header, encode_binary_header
+from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.json_header import decode_json_header, encode_json_header
 
@@ -27,7 +28,10 @@ class FrameReader:
     `damage` says why, and feeding it again raises.
     """
 
-    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES, direct: DirectHeaders | None = None
+    ) -> None:
+        self._direct = direct
         self.damage: RemoteProtocolError | None = None
         self._max_frame_bytes = max_frame_bytes
         self._rest = bytearray()
@@ -77,7 +81,7 @@ class FrameReader:
             body_at = position + 8 + header_length
             header = buffer[position + 8 : body_at]
             if form == HeaderForm.JSON:
-                frame = decode_json_header(header)
+                frame = self._decode_json(header)
             elif form == HeaderForm.BINARY:
                 frame = decode_binary_header(header)
             else:
@@ -90,6 +94,10 @@ class FrameReader:
             if available - position >= 4:
                 self._check_length(_LENGTH.unpack_from(buffer, position)[0])
         return position
+
+    def _decode_json(self, header: bytes | bytearray) -> Frame:
+        frame = self._direct.decode(header) if self._direct is not None else None
+        return decode_json_header(header) if frame is None else frame
 
     def _check_length(self, length: int) -> None:
         if length < 4 or length + 4 > self._max_frame_bytes:

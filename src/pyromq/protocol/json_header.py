@@ -53,13 +53,17 @@ def decode_json_header(data: bytes | bytearray) -> Frame:
         header.code,
         header.opaque,
         header.flag,
-        _LANGUAGE_CODES.get(header.language or "", Language.OTHER),
+        language_code(header.language),
         header.version,
         header.remark,
         header.ext or {},
         b"",
         HeaderForm.JSON,
     )
+
+
+def language_code(name: str | None) -> int:
+    return _LANGUAGE_CODES.get(name or "", Language.OTHER)
 
 
 def _decode_leniently(data: bytes | bytearray) -> _ReadHeader:

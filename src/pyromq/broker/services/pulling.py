@@ -113,7 +113,7 @@ class Pulling:
                 request.consumer_group, request.topic, request.queue_id, request.commit_offset
             )
         reset = self._offsets.take_reset(request.consumer_group, request.topic, request.queue_id)
-        if reset is not None and self._live.now.use_server_side_reset_offset:
+        if reset is not None and self._live.now.server_side_reset:
             return self._reset_answer(request, group, reset)
         result = self._read(request, wanted, request.queue_offset)
         code = _code_of(result, request.queue_offset)
@@ -123,7 +123,7 @@ class Pulling:
 
     @handles(LitePullMessage, may_wait=True)
     def lite_pull(self, request: LitePullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
-        if not self._live.now.lite_pull_message_enable:
+        if not self._live.now.lite_pull:
             return _NotAllowed(Forbidden.BROKER, "this broker does not serve lite pull consumers").answer
         return self.pull(request, caller)
 
@@ -167,12 +167,12 @@ class Pulling:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
         else:
             expression_type, wanted = self._subscribed(request, group)
-        if expression_type != _TAG_TYPE and not self._live.now.enable_property_filter:
+        if expression_type != _TAG_TYPE and not self._live.now.sql_filters:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
             )
-        if self._live.now.reject_pull_consumer_enable:
+        if self._live.now.reject_pull_consumers:
             self._check_is_member(request, caller)
         return wanted
 
@@ -252,7 +252,7 @@ class Pulling:
             )
             self._offsets.pulled(request.consumer_group, request.topic, request.queue_id, result.next_offset)
         suggested = 0
-        if self._live.now.slave_read_enable:
+        if self._live.now.slave_read:
             suggested = group.which_broker_when_consume_slowly if result.suggest_replica else group.broker_id
         return RawAnswer(
             b"".join(result.views),
@@ -283,7 +283,7 @@ class Pulling:
         """Wait until something arrives that the pull wants, or until its time is over."""
         settings = self._live.now
         timeout_ms = request.suspend_timeout_millis
-        if not settings.long_polling_enable:
+        if not settings.long_polling:
             timeout_ms = settings.short_polling_ms
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
         # Messages that were looked at and not wanted are not looked at again.

@@ -1,0 +1,48 @@
+"""Single messages: by key, by unique id, by their place in the log."""
+
+from pyromq.errors import Refused
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.pulling import (
+    QueryMessage,
+    QueryMessageAnswer,
+    ViewMessage,
+    ViewMessageAnswer,
+)
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+
+_MAX_BY_UNIQUE_KEY = 32
+
+
+class Queries:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    @handles(QueryMessage)
+    def query(self, request: QueryMessage, caller: Caller) -> QueryMessageAnswer:
+        # java: whoever asks by unique id gets as many as there may be, whatever number was asked for
+        limit = _MAX_BY_UNIQUE_KEY if request.is_unique_key else request.max_num
+        records = self._store.query(
+            request.topic, request.key, limit, request.begin_timestamp, request.end_timestamp
+        )
+        statistics = self._store.statistics()
+        if not records:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                "no message found, perhaps because the index is behind the log by"
+                f" {statistics.dispatch_behind_bytes} bytes",
+            )
+        return QueryMessageAnswer(
+            index_last_update_timestamp=statistics.last_store_timestamp,
+            index_last_update_phyoffset=statistics.dispatched_offset,
+            body=b"".join(records),
+        )
+
+    @handles(ViewMessage)
+    def view(self, request: ViewMessage, caller: Caller) -> ViewMessageAnswer:
+        record = self._store.record_at(request.offset)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no message begins at offset {request.offset} of the log"
+            )
+        return ViewMessageAnswer(body=bytes(record))
