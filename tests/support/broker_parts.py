@@ -1,0 +1,159 @@
+"""The parts of a broker for tests of one service: a real store with small files, real tables, fake peers."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+from tests.support.small_stores import STORE_HOST, read_queue, small_settings
+
+from pyromq.broker.flow.appending import Appending
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.topics import TopicTable, system_topics
+from pyromq.clock import ManualClock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.catalogue import Answer, RawAnswer, Request
+from pyromq.protocol.codes import CURRENT_VERSION
+from pyromq.protocol.frame import Frame
+from pyromq.protocol.record import StoredMessage
+from pyromq.remoting.connection import Connection
+from pyromq.remoting.routing import Caller
+from pyromq.store.message_store import MessageStore
+
+CLUSTER = "TestCluster"
+BROKER_NAME = "broker-a"
+PEER = "10.1.2.3:40001"
+
+
+class FakeConnection:
+    """As much of a connection as services look at; `answers` is what the peer does with our calls."""
+
+    def __init__(self, address: str = PEER) -> None:
+        self.peer_address = address
+        self.is_open = True
+        self.calls: list[Request[Any]] = []
+        self.oneways: list[Request[Any]] = []
+        self.answers: Callable[[Request[Any]], Answer] = lambda _: Answer()
+        self._close_callbacks: list[Callable[[Connection], None]] = []
+
+    async def call(self, request: Request[Any], timeout_s: float) -> Answer:
+        self.calls.append(request)
+        return self.answers(request)
+
+    def send_oneway(self, request: Request[Any]) -> None:
+        self.oneways.append(request)
+
+    def on_close(self, callback: Callable[[Connection], None]) -> None:
+        self._close_callbacks.append(callback)
+
+    def close(self) -> None:
+        self.is_open = False
+        for callback in self._close_callbacks:
+            callback(cast(Connection, self))
+
+
+def as_connection(fake: FakeConnection) -> Connection:
+    return cast(Connection, fake)
+
+
+def caller_on(fake: FakeConnection | None = None, *, code: int = 0, version: int = CURRENT_VERSION) -> Caller:
+    return Caller(as_connection(fake or FakeConnection()), Frame(code, version=version))
+
+
+@dataclass
+class BrokerParts:
+    """What services are made of; `appending` needs a running loop, the rest does not."""
+
+    clock: ManualClock
+    live: LiveSettings[BrokerSettings]
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    locks: QueueLocks
+    consumers: ConsumerTable = field(default_factory=ConsumerTable)
+    producers: ProducerTable = field(default_factory=ProducerTable)
+
+    @cached_property
+    def appending(self) -> Appending:
+        return Appending(self.store, STORE_HOST)
+
+    def add_topic(self, name: str, queues: int = 4, **changes: Any) -> TopicConfig:
+        config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, **changes)
+        self.topics.update(config)
+        return config
+
+    def messages(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+        """Every message of a queue, those just appended included."""
+        while self.store.dispatch():
+            pass
+        return read_queue(self.store, topic, queue_id)
+
+    def change(self, **keys: str) -> None:
+        """Change settings by their names in broker.conf."""
+        self.live.update(keys)
+
+
+@contextmanager
+def broker_parts(
+    root: Path,
+    *,
+    clock: ManualClock | None = None,
+    broker: dict[str, Any] | None = None,
+    store: dict[str, Any] | None = None,
+) -> Iterator[BrokerParts]:
+    """`broker` and `store` are settings by their names in Python. The same root again is a restart."""
+    clock = clock or ManualClock()
+    settings = BrokerSettings(
+        **{"broker_name": BROKER_NAME, "broker_cluster_name": CLUSTER, "broker_ip1": "10.9.8.7"}
+        | (broker or {})
+    )
+    store_settings = small_settings(
+        root,
+        **{"log_segment_bytes": 262_144, "queue_file_bytes": 2000, "disk_warning_percent": 100}
+        | (store or {}),
+    )
+    live = LiveSettings(settings)
+    with MessageStore.open(store_settings, clock=clock) as opened:
+        system = system_topics(
+            broker_name=settings.broker_name,
+            cluster=settings.broker_cluster_name,
+            auto_create=settings.auto_create_topics,
+            default_queues=settings.default_topic_queues,
+            trace_topic=settings.trace_topic if settings.trace_topic_enabled else None,
+        )
+        yield BrokerParts(
+            clock=clock,
+            live=live,
+            store=opened,
+            topics=TopicTable(opened.table("topics.json"), clock, system),
+            groups=GroupTable(
+                opened.table("subscriptionGroup.json"), clock, lambda: live.now.auto_create_groups
+            ),
+            offsets=OffsetTable(opened.table("consumerOffset.json"), clock),
+            locks=QueueLocks(settings.queue_lock_expiry_ms),
+        )
+
+
+def refusal(call: Callable[[], object]) -> Refused:
+    """How a handler says no."""
+    try:
+        answer = call()
+    except Refused as refused:
+        return refused
+    raise AssertionError(f"expected a refusal, got {answer!r}")
+
+
+def at_once(answer: "RawAnswer | asyncio.Future[RawAnswer]") -> RawAnswer:
+    """The answer of a handler that did not have to wait."""
+    assert isinstance(answer, RawAnswer), answer
+    return answer
