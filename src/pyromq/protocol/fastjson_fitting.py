@@ -160,9 +160,7 @@ def _fit_int(value: Any) -> Any:
 
 
 def _fit_float(value: Any) -> Any:
-    if isinstance(value, str):
-        return None if value in ("", "null", "NaN", "Infinity", "-Infinity") else value
-    return value
+    return None if value in ("", "null") else value
 
 
 def _fit_bool(value: Any) -> Any:

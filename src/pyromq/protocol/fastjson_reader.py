@@ -52,29 +52,36 @@ def _read_plain(data: bytes) -> Any:
     return _Parser(data.decode()).document()
 
 
-# A string that never ends is matched up to the end of the text, so that no search starts twice in it.
-_STRING = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+\\?+(?:"|\Z))', re.DOTALL)
-_NUMERIC_KEY = re.compile(rb"([{,]\s*+)(-?\d++)(?=\s*+:)")
-_QUOTE_TO_BE = b"\0"
+_NUMERIC_KEY = re.compile(rb"(?<![-\d])(-?\d++)(?=\s*+:)")
+# Control characters, which no standard JSON has, stand in for what would be taken for the end of a string.
+_NEW_QUOTE, _ESCAPED_BACKSLASH, _ESCAPED_QUOTE = b"\0", b"\1", b"\2"
 
 
 def quote_numeric_keys(data: bytes) -> bytes | None:
     """The same document with its numeric keys in quotes, or None if it has none or is odder than that."""
-    if _QUOTE_TO_BE in data:
+    if _NEW_QUOTE in data or _ESCAPED_BACKSLASH in data or _ESCAPED_QUOTE in data:
         return None
-    parts = _STRING.split(data)
-    between = b'"'.join(parts[::2])
-    quoted, count = _NUMERIC_KEY.subn(rb"\1\0\2\0", between)
-    if not count:
+    has_escapes = b"\\" in data
+    if has_escapes:
+        data = data.replace(rb"\\", _ESCAPED_BACKSLASH).replace(rb"\"", _ESCAPED_QUOTE)
+    parts = data.split(b'"')
+    between_strings = b'"'.join(parts[::2])
+    if not _NUMERIC_KEY.search(between_strings):
         return None
+    # Splitting at the keys keeps them, so that joining again puts a quote on either side of each.
+    quoted = _NEW_QUOTE.join(_NUMERIC_KEY.split(between_strings))
     parts[::2] = quoted.split(b'"')
-    return b"".join(parts).replace(_QUOTE_TO_BE, b'"')
+    data = b'"'.join(parts).replace(_NEW_QUOTE, b'"')
+    if has_escapes:
+        data = data.replace(_ESCAPED_QUOTE, rb"\"").replace(_ESCAPED_BACKSLASH, rb"\\")
+    return data
 
 
 _BLANK = r"(?:[\s\ufeff]++|//[^\n]*+|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)*+"
 _BLANKS = re.compile(_BLANK)
 _COMMAS = re.compile(rf"(?:{_BLANK},)++{_BLANK}")
 _COLON = re.compile(rf"{_BLANK}:{_BLANK}")
+_USUAL_KEY = re.compile(r'"([^"\\]*+)":')
 _TOKEN = re.compile(
     r"""
       "([^"\\]*+)"                                                  # 1 a string without escapes
@@ -131,17 +138,21 @@ class _Parser:
             return _WORDS[word]
         if kind in (4, 5):
             return _number(match[4], match[5])
-        return _unescape(match[2] if kind == 2 else match[3])
+        return _unescape(match[kind or 0])
 
     def _object(self, depth: int) -> dict[str | ObjectKey, Any]:
         members: dict[str | ObjectKey, Any] = {}
         self._skip_to_first()
         while not self._closes("}"):
-            key = self._key(depth)
-            colon = _COLON.match(self._text, self._at)
-            if colon is None:
-                raise self._unexpected("a colon")
-            self._at = colon.end()
+            usual = _USUAL_KEY.match(self._text, self._at)
+            if usual is not None:
+                key: str | ObjectKey = usual[1]
+                self._at = usual.end()
+                self._skip(_BLANKS)
+            else:
+                key = self._key(depth)
+                if not self._skip(_COLON):
+                    raise self._unexpected("a colon")
             members[key] = self._value(depth)
             self._skip_to_next("}")
         return members
@@ -159,18 +170,13 @@ class _Parser:
         if match is None:
             raise self._unexpected("a key")
         kind = match.lastindex
-        if kind == 1:
-            self._at = match.end()
-            return match[1]
         if kind == 7:
             key = self._value(depth)
             if isinstance(key, dict):
                 return ObjectKey(key)
             raise RemoteProtocolError("JSON has a list as a key")
         self._at = match.end()
-        if kind in (4, 5, 6):
-            return match[0]
-        return _unescape(match[2] if kind == 2 else match[3])
+        return match[0] if kind in (4, 5, 6) else _unescape(match[kind or 0])
 
     def _closes(self, bracket: str) -> bool:
         if self._text.startswith(bracket, self._at):
@@ -189,10 +195,11 @@ class _Parser:
             self._skip(_BLANKS)
 
     def _skip_to_next(self, bracket: str) -> None:
-        if not self._skip(_COMMAS):
-            self._skip(_BLANKS)
-            if not self._text.startswith(bracket, self._at):
-                raise self._unexpected(f"a comma or {bracket}")
+        if self._text.startswith(bracket, self._at) or self._skip(_COMMAS):
+            return
+        self._skip(_BLANKS)
+        if not self._text.startswith(bracket, self._at):
+            raise self._unexpected(f"a comma or {bracket}")
 
     def _unexpected(self, expected: str) -> RemoteProtocolError:
         found = self._text[self._at : self._at + 20] or "the end"
@@ -243,6 +250,8 @@ class _References:
         self._sizes: dict[int, int] = {}
 
     def resolve(self) -> Any:
+        if not isinstance(self._root, dict | list):
+            return self._root
         if _path_of(self._root) is not None:
             return None
         self._replace_in(self._root, [])
@@ -259,20 +268,26 @@ class _References:
         for place, value in list(places):
             if isinstance(place, ObjectKey):
                 path = _path_of(place.members)
-                if path is not None:
-                    found = self._find(path, around)
-                    place.members = found if isinstance(found, dict) else {}
-                else:
+                if path is None:
                     self._replace_in(place.members, around)
+                elif isinstance(key := self._find(path, around), dict):
+                    place.members = key
+                else:
+                    # java: a key that stood in full before cannot be told from the other keys of its map
+                    del holder[place]
+                    continue
             if isinstance(value, dict | list):
                 path = _path_of(value)
-                if path is not None:
-                    holder[place] = self._find(path, around)
-                else:
+                if path is None:
                     self._replace_in(value, around)
+                else:
+                    holder[place] = self._find(path, around)
         around.pop()
 
     def _find(self, path: str, around: list[int]) -> Any:
+        if not path.startswith("$"):
+            # java: `..` and `@` are what the reference stands in
+            return None
         value = self._root
         at = 1
         while at < len(path):

@@ -9,7 +9,7 @@ quotes; objects as keys; fractions as `Double.toString` has them, NaN as null; n
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal
 from enum import Flag, auto
 from functools import cache
@@ -56,25 +56,20 @@ def _struct_writer(type_: type[msgspec.Struct], strict: bool) -> Write:
     write_all = plan.writer(inspect.type_info(type_))
     if not plan.nullable:
         return write_all
-    names = sorted(plan.nullable)
+    # A quote within a string is escaped: one that follows `,` or `{` and precedes a letter opens a name.
+    name = b"|".join(re.escape(name) for name in sorted(plan.nullable))
+    later_null = re.compile(b',"(?:' + name + b')":null')
+    first_null = re.compile(rb'(?<=\{)"(?:' + name + b')":null,?+')
 
     def write_without_nulls(value: Any) -> bytes:
         written = write_all(value)
-        return _without_nulls(written, names) if b":null" in written else written
+        if b":null" in written:
+            written = later_null.sub(b"", written)
+            if b":null" in written:
+                written = first_null.sub(b"", written)
+        return written
 
     return write_without_nulls
-
-
-def _without_nulls(written: bytes, names: Iterable[bytes]) -> bytes:
-    """Drop null members.
-
-    A quote within a string is escaped, so that a quote after `,` or `{` and before a letter opens a name.
-    """
-    for name in names:
-        written = written.replace(b',"' + name + b'":null', b"")
-    for name in names:
-        written = written.replace(b'{"' + name + b'":null,', b"{").replace(b'{"' + name + b'":null}', b"{}")
-    return written
 
 
 class _Trait(Flag):

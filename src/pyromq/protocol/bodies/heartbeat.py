@@ -36,7 +36,7 @@ class SubscriptionData(Body):
 
     class_filter_mode: bool = False
     code_set: set[Int32] = set()
-    expression_type: str | None = "TAG"
+    expression_type: str = "TAG"
     sub_string: str | None = None
     sub_version: Int64 = 0
     tags_set: set[str] = set()

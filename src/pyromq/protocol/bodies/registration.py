@@ -1,0 +1,206 @@
+"""How a broker registers its topics with a name server: as JSON, or packed in a form of its own.
+
+The packed form is one zlib stream of
+
+    int32 length   data version, JSON
+    int32 count    topics, each: int32 length   text
+    int32 length   filter servers, JSON
+    int32 count    static topics, each: int32 length   mapping, JSON     senders from 5.0 on
+
+The text of a topic is `name readQueues writeQueues perm filterType attributes`, separated by single spaces;
+the attributes are JSON and only there from 5.0 on. The flags and the order of a topic are lost in it.
+"""
+
+# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
+
+import re
+import zlib
+from copy import copy
+from struct import Struct
+from typing import Final
+
+from msgspec import field
+
+from pyromq.errors import LocalProtocolError, RemoteProtocolError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.body import Body
+from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.bodies.topic_tables import (
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+)
+from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType
+from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.codes import V3_0_11, V5_0_0
+from pyromq.protocol.compression import Compression, decompress
+
+ZLIB_FIRST_BYTE: Final = 0x78
+BEST_COMPRESSION: Final = 9
+CRC_MASK: Final = 0x7FFFFFFF
+
+_INT32 = Struct(">i")
+_TOPIC_TAIL = re.compile(
+    rb"(-?\d{1,10}) (-?\d{1,10}) (-?\d{1,10}) (SINGLE_TAG|MULTI_TAG)(?: (.*))?", re.DOTALL
+)
+
+
+class RegisterBrokerBody(Body):
+    """The topics a broker offers."""
+
+    filter_server_list: list[str] = []
+    topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
+        default_factory=TopicConfigAndMappingSerializeWrapper
+    )
+
+
+def body_crc32(data: bytes) -> int:
+    """The checksum of a registration's body, as it travels in its header; 0 there means unchecked."""
+    return zlib.crc32(data) & CRC_MASK
+
+
+def encode_plain(body: RegisterBrokerBody, version: int) -> bytes:
+    # java: releases before 3.0.11 sent nothing but the topics
+    return json_body.encode(body if version >= V3_0_11 else body.topic_config_serialize_wrapper)
+
+
+def encode_compressed(body: RegisterBrokerBody, version: int) -> bytes:
+    topics = body.topic_config_serialize_wrapper
+    chunks = [_sized(json_body.encode(topics.data_version)), _INT32.pack(len(topics.topic_config_table))]
+    chunks += [_sized(encode_topic(config, version)) for config in topics.topic_config_table.values()]
+    chunks.append(_sized(json_body.encode(body.filter_server_list)))
+    if version >= V5_0_0:
+        mappings = topics.topic_queue_mapping_info_map
+        chunks.append(_INT32.pack(len(mappings)))
+        chunks += [_sized(json_body.encode(mapping)) for mapping in mappings.values()]
+    return zlib.compress(b"".join(chunks), BEST_COMPRESSION)
+
+
+def _sized(chunk: bytes) -> bytes:
+    return _INT32.pack(len(chunk)) + chunk
+
+
+def decode(data: bytes, *, compressed: bool, version: int, max_bytes: int) -> RegisterBrokerBody:
+    """Read a registration of a sender of `version`; a packed one may unpack to at most `max_bytes`."""
+    if not data:
+        return RegisterBrokerBody()
+    # java: brokers of 5.0 to 5.3 pack the body and say in the header that they did not
+    if data[0] == ZLIB_FIRST_BYTE or (compressed and not data.startswith(b"{")):
+        return _decode_packed(decompress(data, Compression.ZLIB, max_bytes), version)
+    if version >= V3_0_11:
+        return json_body.decode(data, RegisterBrokerBody)
+    bare = json_body.decode(data, TopicConfigSerializeWrapper)
+    return RegisterBrokerBody(
+        topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
+            data_version=bare.data_version, topic_config_table=bare.topic_config_table
+        )
+    )
+
+
+class _Chunks:
+    """The int32 values and sized chunks of a packed body, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def count(self) -> int:
+        """How many chunks follow; each takes four bytes at least."""
+        number = self._int32()
+        if not 0 <= number <= (len(self.data) - self.at) // _INT32.size:
+            raise RemoteProtocolError(f"registration announces {number} entries with too few bytes for them")
+        return number
+
+    def chunk(self) -> bytes:
+        length = self._int32()
+        end = self.at + length
+        if length < 0 or end > len(self.data):
+            raise RemoteProtocolError(f"registration announces {length} bytes at {self.at} and ends before")
+        chunk = self.data[self.at : end]
+        self.at = end
+        return chunk
+
+    def _int32(self) -> int:
+        if self.at + _INT32.size > len(self.data):
+            raise RemoteProtocolError("registration ends within a number")
+        number: int = _INT32.unpack_from(self.data, self.at)[0]
+        self.at += _INT32.size
+        return number
+
+
+def _decode_packed(data: bytes, version: int) -> RegisterBrokerBody:
+    chunks = _Chunks(data)
+    data_version = json_body.decode(chunks.chunk(), DataVersion)
+    topics: dict[str, TopicConfig] = {}
+    decode_text = _TopicDecoder().decode
+    for _ in range(chunks.count()):
+        config = decode_text(chunks.chunk())
+        topics[config.topic_name] = config
+    filter_servers = chunks.chunk()
+    mappings: dict[str, TopicQueueMappingInfo] = {}
+    if version >= V5_0_0 and chunks.at < len(data):
+        for _ in range(chunks.count()):
+            mapping = json_body.decode(chunks.chunk(), TopicQueueMappingInfo)
+            mappings[mapping.topic or ""] = mapping
+    return RegisterBrokerBody(
+        filter_server_list=[] if filter_servers == b"null" else json_body.decode(filter_servers, list[str]),
+        topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
+            data_version=data_version,
+            topic_config_table=topics,
+            topic_queue_mapping_info_map=mappings,
+        ),
+    )
+
+
+def encode_topic(config: TopicConfig, version: int) -> bytes:
+    """The text of a topic."""
+    if " " in config.topic_name:
+        raise LocalProtocolError(f"the name of topic {config.topic_name!r} has a space")
+    text = (
+        f"{config.topic_name} {config.read_queue_nums} {config.write_queue_nums} {config.perm} "
+        f"{config.topic_filter_type}"
+    ).encode()
+    if version < V5_0_0:
+        return text
+    return text + b" " + (json_body.encode(config.attributes) if config.attributes else b"{}")
+
+
+class _TopicDecoder:
+    """Reads the texts of topics. Most topics differ in nothing but their names, so the rest is read once."""
+
+    def __init__(self) -> None:
+        self._nameless: dict[bytes, TopicConfig] = {}
+
+    def decode(self, text: bytes) -> TopicConfig:
+        name, _, tail = text.partition(b" ")
+        nameless = self._nameless.get(tail)
+        if nameless is None:
+            nameless = self._nameless[tail] = _decode_tail(tail)
+        config = copy(nameless)
+        config.attributes = nameless.attributes.copy()
+        try:
+            config.topic_name = name.decode()
+        except UnicodeDecodeError as problem:
+            raise RemoteProtocolError(f"the name of a topic is not UTF-8: {problem}") from None
+        return config
+
+
+def _decode_tail(tail: bytes) -> TopicConfig:
+    match = _TOPIC_TAIL.fullmatch(tail)
+    if match is None:
+        raise RemoteProtocolError(f"no configuration of a topic: {tail[:80]!r}")
+    read_queues, write_queues, perm = (int(number) for number in match.group(1, 2, 3))
+    if not all(-(2**31) <= number < 2**31 for number in (read_queues, write_queues, perm)):
+        raise RemoteProtocolError(f"the configuration of a topic has numbers beyond int32: {tail[:80]!r}")
+    try:
+        attributes = json_body.decode(match[5] or b"{}", dict[str, str])
+    except RemoteProtocolError:
+        # java: attributes that cannot be read are passed over
+        attributes = {}
+    return TopicConfig(
+        attributes=attributes,
+        perm=perm,
+        read_queue_nums=read_queues,
+        topic_filter_type=TopicFilterType(match[4].decode()),
+        topic_name="",
+        write_queue_nums=write_queues,
+    )
