@@ -126,8 +126,8 @@ class Tables:
     def release(self, key: BrokerKey, name: str) -> bool:
         """The process no longer goes by this name; whether it has no name left, and is gone.
 
-        java: takes it for dead even under a name that it never had, or while it has another one; it then stays
-        in routes for ever, because nobody waits for its heartbeats any more
+        java: takes it for dead even under a name that it never had, or while it has another one; it then
+        stays in routes for ever, because nobody waits for its heartbeats any more
         """
         live = self.live.get(key)
         if live is None:
