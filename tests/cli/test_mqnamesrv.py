@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,39 @@ def test_without_a_log_directory_only_the_console_is_written(tmp_path: Path) -> 
         assert server.stop() == 0
     assert not (tmp_path / "logs").exists()
     assert "boot success" in (tmp_path / "stderr").read_text()
+
+
+def test_metrics_readiness_and_health_are_pages(tmp_path: Path) -> None:
+    with running(tmp_path, "--port", "0", "-o", "metricsPort=0", "-o", "needWaitForService=true") as server:
+        found = re.search(r"metrics and health are served address=(\S+)", (tmp_path / "stderr").read_text())
+        assert found
+        pages = {path: _get(found[1], path) for path in ("/metrics", "/ready", "/health", "/nothing")}
+        assert server.stop() == 0
+    assert {path: status for path, (status, _) in pages.items()} == {
+        "/metrics": 200,
+        "/ready": 503,  # it waits for brokers first
+        "/health": 200,
+        "/nothing": 404,
+    }
+    assert "pyromq_namesrv_ready 0.0" in pages["/metrics"][1]
+
+
+def _get(address: str, path: str) -> tuple[int, str]:
+    connection = HTTPConnection(address, timeout=30)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_it_starts_from_a_file_and_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.conf"
+    file.write_text("bindAddress=127.0.0.1\nlistenPort=0\nlogDir=\n")
+    with running(tmp_path, "-c", str(file), ROCKETMQ_SERIALIZE_TYPE="ROCKETMQ") as server:
+        assert (server.serialize_type, server.host) == ("ROCKETMQ", "127.0.0.1")
+        assert server.stop() == 0
 
 
 def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ def run(loaded: Loaded[NameServerSettings]) -> None:
     server = NameServer(settings, clock=SystemClock())
 
     def announce() -> None:
+        if settings.metrics_port is not None:
+            log.info("metrics and health are served address=%s:%d", *server.metrics_address)
         host, port = server.address
         # java: operators' scripts wait for this very line.
         line = f"The Name Server boot success. serializeType={settings.serialize_type}, address {host}:{port}"
