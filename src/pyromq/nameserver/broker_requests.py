@@ -151,11 +151,14 @@ def _inventory(body: bytes, *, compressed: bool, version: int) -> Inventory:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"RegisterBroker: {problem}") from None
     content = read.topic_config_serialize_wrapper
     # Thousands of topics, few different shapes: one object each.
-    known: dict[QueueShape, QueueShape] = {}
+    known: dict[tuple[int, int, int, int], QueueShape] = {}
     shapes: dict[str, QueueShape] = {}
     for topic in content.topic_config_table.values():
-        shape = QueueShape(topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
-        shapes[topic.topic_name] = known.setdefault(shape, shape)
+        numbers = (topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
+        shape = known.get(numbers)
+        if shape is None:
+            shape = known[numbers] = QueueShape(*numbers)
+        shapes[topic.topic_name] = shape
     return Inventory(
         content.data_version,
         shapes,

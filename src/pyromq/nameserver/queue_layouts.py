@@ -118,34 +118,47 @@ class QueueLayouts:
     ) -> Topics:
         """Give topics queues on a broker; `only_missing` leaves alone what the broker already has."""
         changed: dict[str, None] = {}
-        targets: dict[tuple[Layout | None, QueueShape], Layout] = {}
-        left: dict[Layout, None] = {}
-        of_topic = self._of_topic
+        moves: dict[tuple[Layout | None, QueueShape], Layout | None] = {}
         appeared = 0
-        for topic, shape in shapes:
-            source = of_topic.get(topic)
-            if source is not None:
-                existing = source.shapes.get(broker)
-                if existing is None:
-                    appeared += 1
-                elif only_missing or existing == shape:
-                    continue
+        of_topic = self._of_topic
+        # Neighbours mostly move alike; what was found for one holds for the next.
+        source: Layout | None = None
+        shape: QueueShape | None = None
+        target: Layout | None = None
+        for topic, wanted in shapes:
+            found = of_topic.get(topic)
+            if found is not source or wanted is not shape:
+                source, shape = found, wanted
+                if (source, shape) not in moves:
+                    moves[source, shape] = self._target(source, broker, shape, only_missing)
+                target = moves[source, shape]
+            if target is None:
+                continue
+            if source is None:
+                appeared += 1
+            else:
                 # The same topic comes as a new string with each registration: keep the first one.
                 topic = source.topics.pop(topic)
-                left[source] = None
-            else:
-                appeared += 1
-            target = targets.get((source, shape))
-            if target is None:
-                before = source.shapes if source is not None else {}
-                target = targets[source, shape] = self._layout({**before, broker: shape})
+                if broker not in source.shapes:
+                    appeared += 1
             target.topics[topic] = topic
             of_topic[topic] = target
             changed[topic] = None
-        self._drop_empty(left)
+        self._drop_empty(source for source, _ in moves if source is not None)
         if appeared:
             self._note(broker, appeared)
         return changed
+
+    def _target(
+        self, source: Layout | None, broker: str, shape: QueueShape, only_missing: bool
+    ) -> Layout | None:
+        """Where a topic of this layout goes when it gets these queues; None if it stays."""
+        if source is None:
+            return self._layout({broker: shape})
+        existing = source.shapes.get(broker)
+        if existing is not None and (only_missing or existing == shape):
+            return None
+        return self._layout({**source.shapes, broker: shape})
 
     def remove(self, broker: str, topics: Iterable[str]) -> Topics:
         """Take a broker's queues away from some topics; a topic without any queues is gone."""
