@@ -109,7 +109,9 @@ def test_apaches_defaults_are_ours() -> None:
 
 def test_every_key_of_apaches_is_known_and_those_without_effect_are_listed_once(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
-    path.write_text("".join(f"{key}={value}\n" for key, value in (INERT_KEYS | APACHE_DEFAULTS).items()))
+    path.write_text(
+        "".join(f"{key}={value}\n" for key, value in (dict(INERT_KEYS) | APACHE_DEFAULTS).items())
+    )
     configuration = load_broker([file_layer(path)])
     assert configuration.broker.unrecognised == {}
     (notice,) = configuration.notices

@@ -18,6 +18,7 @@ class QueueLocks:
     def __init__(self, max_live_ms: int = 60_000) -> None:
         self._max_live_ms = max_live_ms
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._swept_ms = 0
 
     def __repr__(self) -> str:
         return f"<QueueLocks groups={len(self._groups)} locks={sum(map(len, self._groups.values()))}>"
@@ -26,6 +27,8 @@ class QueueLocks:
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
         """Lock what is free, renew what is held; the queues this client holds now."""
+        if now_ms - self._swept_ms > self._max_live_ms:
+            self.remove_expired(now_ms)
         locks = self._groups.setdefault(group, {})
         held = []
         for queue in queues:
@@ -49,6 +52,8 @@ class QueueLocks:
         return any(not self._is_expired(lock, now_ms) for lock in self._groups.get(group, {}).values())
 
     def remove_expired(self, now_ms: int) -> None:
+        """Forget what nobody renews; done now and then by `acquire`."""
+        self._swept_ms = now_ms
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, lock in locks.items() if self._is_expired(lock, now_ms)]:
                 del locks[queue]

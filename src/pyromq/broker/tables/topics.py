@@ -108,7 +108,7 @@ class TopicTable:
         return created
 
     def create_if_absent(
-        self, topic: str, queues: int, perm: int = names.READ_WRITE, sys_flag: int = 0
+        self, topic: str, queues: int, perm: int = names.READ_WRITE, sys_flag: int = 0, *, order: bool = False
     ) -> TopicConfig:
         """A topic the broker itself needs: retries, dead letters, replies."""
         if (existing := self._topics.get(topic)) is not None:
@@ -119,6 +119,7 @@ class TopicTable:
             write_queue_nums=queues,
             perm=perm,
             topic_sys_flag=sys_flag,
+            order=order,
         )
         self.update(created)
         return created
