@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from pyromq.broker.flow.stamping import closed, delay_level, pair, with_property
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry
+from pyromq.protocol.properties import get_property_bytes, without_property
 from pyromq.store.dispatch import Arrival
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
@@ -21,6 +23,7 @@ _COMMIT_BIT = 0x8
 _DISPATCH_STEP = 4096
 
 _DELAY = f"{props.DELAY}\x01".encode()
+_WAIT = f"{props.WAIT}\x01".encode()
 
 
 class Draft(msgspec.Struct):
@@ -42,6 +45,7 @@ class Appending:
     def __init__(self, store: MessageStore, store_host: bytes) -> None:
         self._store = store
         self._store_host = store_host
+        self._id_prefix = store_host.hex().upper()
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[Arrival], None]] = []
         self._is_dispatch_due = False
@@ -57,9 +61,14 @@ class Appending:
         self._listeners.append(listener)
 
     def append(self, draft: Draft) -> AppendResult:
-        """Store a message; the result says whether, not yet how safely."""
+        """Store a message; the result says whether, not yet how safely. A delayed message is parked, and its
+        draft says afterwards where."""
         if _DELAY in draft.properties and draft.sys_flag & _TRANSACTION_BITS in (0, _COMMIT_BIT):
-            draft = self._park_if_delayed(draft)
+            self._park_if_delayed(draft)
+        return self.append_as_it_is(draft)
+
+    def append_as_it_is(self, draft: Draft) -> AppendResult:
+        """Store a message where it says, whatever delay it asks for."""
         result = self._store.append(
             draft.topic,
             draft.queue_id,
@@ -73,11 +82,12 @@ class Appending:
             reconsume_times=draft.reconsume_times,
             prepared_offset=draft.prepared_offset,
         )
-        self.dispatch_soon()
+        if not self._is_dispatch_due:
+            self.dispatch_soon()
         return result
 
     def append_batch(self, draft: Draft, entries: Sequence[BatchEntry]) -> AppendResult:
-        """Store several messages of one queue, all or none."""
+        """Store several messages of one queue, all or none; the draft's own body and properties are not."""
         result = self._store.append_batch(
             draft.topic,
             draft.queue_id,
@@ -91,34 +101,47 @@ class Appending:
         self.dispatch_soon()
         return result
 
-    def safe(self, result: AppendResult) -> "asyncio.Future[AppendStatus] | None":
-        """When the append is as safe as the flush mode promises; None if it is already."""
+    def message_ids(self, result: AppendResult) -> str:
+        """The id of what was stored; java: of a batch all ids, joined with commas."""
+        if not result.record_offsets:
+            return f"{self._id_prefix}{result.log_offset:016X}"
+        return ",".join([f"{self._id_prefix}{offset:016X}" for offset in result.record_offsets])
+
+    # How safe it is
+
+    def is_safe_enough(self, result: AppendResult, properties: bytes) -> bool:
+        """Whether there is nothing to wait for before the sender of a message is told about it."""
         if not self._is_sync_flush or not result.is_ok:
-            return None
-        future: asyncio.Future[AppendStatus] = self._loop.create_future()
+            return True
+        # java: without the property it waits, and whatever is not `true` is false
+        wait = get_property_bytes(properties, props.WAIT) if _WAIT in properties else None
+        return wait is not None and wait.lower() != b"true"
 
-        def settle(status: AppendStatus) -> None:
-            if not future.done():
-                future.set_result(status)
-
+    def when_safe(self, result: AppendResult, settle: Callable[[AppendStatus], None]) -> None:
+        """Call back once an append is on disk (PUT_OK), or will not be in time."""
         self._store.when_flushed(result, settle)
-        return future
 
-    def _park_if_delayed(self, draft: Draft) -> Draft:
-        level_text = props.get_property(draft.properties, props.DELAY)
-        level = int(level_text) if level_text is not None and level_text.isdecimal() else 0
+    # Parking
+
+    def _park_if_delayed(self, draft: Draft) -> None:
+        level = delay_level(draft.properties)
         if level <= 0 or not self._delay_levels:
-            return draft
+            return
         raw = draft.properties
-        if raw and not raw.endswith(b"\x02"):
-            raw += b"\x02"
-        origin = f"{props.REAL_TOPIC}\x01{draft.topic}\x02{props.REAL_QUEUE_ID}\x01{draft.queue_id}\x02"
-        return msgspec.structs.replace(
-            draft,
-            topic=names.SCHEDULE_TOPIC,
-            queue_id=min(level, self._delay_levels) - 1,
-            properties=raw + origin.encode(),
-        )
+        if level > self._delay_levels:
+            # java: a level that does not exist is the highest that does
+            level = self._delay_levels
+            raw = with_property(raw, props.DELAY, str(level))
+        # java: a level goes before any other way to say when
+        for name in (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS):
+            raw = without_property(raw, name)
+        # A message that was parked before, and comes back, still says where it went then.
+        for name in (props.REAL_TOPIC, props.REAL_QUEUE_ID):
+            raw = without_property(raw, name)
+        origin = pair(props.REAL_TOPIC, draft.topic) + pair(props.REAL_QUEUE_ID, str(draft.queue_id))
+        draft.properties = closed(raw) + origin.encode()
+        draft.topic = names.SCHEDULE_TOPIC
+        draft.queue_id = level - 1
 
     # What comes after an append
 

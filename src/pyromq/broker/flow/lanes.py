@@ -1,0 +1,159 @@
+"""Which topics and queues messages may enter.
+
+A lane is a queue for which everything has been checked that does not depend on the single message. It is good
+until its topic or the settings change.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from random import randrange
+
+import msgspec
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused
+from pyromq.protocol import names
+from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.sending import SendMessage, SendMessageV2
+
+_UNIT_TOPIC, _UNIT_RETRY_TOPIC = 1, 2
+"""Bits of a topic's system flag."""
+_DLQ_QUEUES = 1
+_CLEANUP_POLICY = "cleanup.policy"
+
+Sent = SendMessage | SendMessageV2
+"""A message with what its producer says about it; both forms have the same attributes."""
+
+
+class Lane(msgspec.Struct, frozen=True, gc=False):
+    """One queue that is open for messages."""
+
+    topic: str
+    queue_id: int
+    sys_flag: int = 0
+    """Bits that every message of this lane gets."""
+    needs_keys: bool = False
+    retry_group: str | None = None
+    """The consumer group whose retries enter here."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a message may enter whatever its properties and its reconsume times are."""
+        return not self.needs_keys and self.retry_group is None
+
+
+class Lanes:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        topics: TopicTable,
+        clock: Clock,
+        random_below: Callable[[int], int] = randrange,
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._clock = clock
+        self._random_below = random_below
+        self._open: dict[str, dict[int, Lane]] = {}
+        topics.on_change(self._topics_changed)
+        live.follow(lambda _: self._open.clear())
+
+    def __repr__(self) -> str:
+        return f"<Lanes topics={len(self._open)}>"
+
+    def find(self, topic: str, queue_id: int) -> Lane | None:
+        """The lane if it is open already; if not, `open` says why."""
+        lanes = self._open.get(topic)
+        return None if lanes is None else lanes.get(queue_id)
+
+    def open(self, request: Sent, producer: str) -> Lane:
+        """The lane a message may enter; raises Refused.
+
+        java: the checks stand in Apache's order, because clients tell errors apart by the first one.
+        """
+        settings = self._live.now
+        if self._clock.now_ms() < settings.start_accept_send_ms:
+            until = datetime.fromtimestamp(settings.start_accept_send_ms / 1000).isoformat(sep=" ")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes no messages until {until}")
+        config = self._topics.get(request.topic)
+        # java: other topics go on as long as producers still have the old route
+        if not settings.broker_permission & names.WRITE and config is not None and config.order:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {settings.broker_ip1} takes no messages at the moment",
+            )
+        if (problem := names.topic_problem(request.topic)) is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, problem)
+        if request.topic in names.UNSENDABLE_TOPICS:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"only brokers themselves send to the topic {request.topic}"
+            )
+        if config is None:
+            config = self._create(request, settings)
+        if request.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"{request.topic} has no queue {request.queue_id}, but {config.write_queue_nums} for writing"
+                f" and {config.read_queue_nums} for reading; producer {producer}",
+            )
+        queue_id = request.queue_id if request.queue_id >= 0 else self._any_queue(config)
+        return self.find(request.topic, queue_id) or self._keep(_lane(config, queue_id))
+
+    def dead_letters(self, group: str) -> Lane:
+        """Where messages go that a group could not consume."""
+        config = self._topics.create_if_absent(names.dlq_topic(group), _DLQ_QUEUES)
+        return self.find(config.topic_name, 0) or self._keep(_lane(config, 0))
+
+    def _create(self, request: Sent, settings: BrokerSettings) -> TopicConfig:
+        is_retry = names.is_retry_topic(request.topic)
+        sys_flag = 0
+        if request.unit_mode:
+            sys_flag = _UNIT_RETRY_TOPIC if is_retry else _UNIT_TOPIC
+        created = self._topics.create_for_send(
+            request.topic,
+            request.default_topic,
+            request.default_topic_queue_nums,
+            sys_flag,
+            auto_create=settings.auto_create_topics,
+        )
+        if created is None and is_retry:
+            created = self._topics.create_if_absent(request.topic, 1, sys_flag=sys_flag)
+        if created is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"the topic {request.topic} does not exist here and is not created by sending to it",
+            )
+        return created
+
+    def _any_queue(self, config: TopicConfig) -> int:
+        if config.write_queue_nums <= 0:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the topic {config.topic_name} has no queue to write to"
+            )
+        return self._random_below(config.write_queue_nums)
+
+    def _keep(self, lane: Lane) -> Lane:
+        self._open.setdefault(lane.topic, {})[lane.queue_id] = lane
+        return lane
+
+    def _topics_changed(self, configs: list[TopicConfig]) -> None:
+        if not configs:  # some topic was deleted
+            self._open.clear()
+        for config in configs:
+            self._open.pop(config.topic_name, None)
+
+
+def _lane(config: TopicConfig, queue_id: int) -> Lane:
+    topic = config.topic_name
+    return Lane(
+        topic,
+        queue_id,
+        sys_flag=SysFlag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0,
+        needs_keys=config.attributes.get(_CLEANUP_POLICY) == "COMPACTION",
+        retry_group=topic.removeprefix(names.RETRY_PREFIX) if names.is_retry_topic(topic) else None,
+    )

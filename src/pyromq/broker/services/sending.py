@@ -1,0 +1,241 @@
+"""Sending: a message enters its queue, or its producer is told why not."""
+
+import asyncio
+
+from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.lanes import Lane, Lanes, Sent
+from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.stamping import Stamp, delay_level, is_true, pair, raw_properties, with_property
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.protocol import properties as props
+from pyromq.protocol.batch import BatchEntry, decode_batch
+from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message_id import UniqueKeys
+from pyromq.protocol.properties import get_property, get_property_bytes, without_property
+from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, SysFlag
+from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.results import AppendResult, AppendStatus
+
+_V3_4_9 = 121
+"""From this version on clients say themselves how often they try."""
+
+_CODES = {
+    AppendStatus.PUT_OK: ResponseCode.SUCCESS,
+    AppendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    AppendStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    AppendStatus.CREATE_MAPPED_FILE_FAILED: ResponseCode.SYSTEM_ERROR,
+    AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    AppendStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+}
+
+_UNIQ_KEY = f"{props.UNIQ_KEY}\x01".encode()
+_POP_CK = f"{props.POP_CK}\x01".encode()
+_TRANSACTION = f"{props.TRANSACTION_PREPARED}\x01".encode()
+_INNER_NUM = f"{props.INNER_NUM}\x01".encode()
+_TIMER = b"TIMER_DEL"
+"""Begins the names of all three properties that ask for delivery at a certain time."""
+_TIMERS = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
+
+Reply = RawAnswer | asyncio.Future[RawAnswer]
+
+
+class Sending:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        lanes: Lanes,
+        pressure: Pressure,
+        appending: Appending,
+        stamp: Stamp,
+        born_hosts: BornHosts,
+        groups: GroupTable,
+        locks: QueueLocks,
+        unique_keys: UniqueKeys,
+        statistics: Statistics,
+        clock: Clock,
+    ) -> None:
+        self._live = live
+        self._lanes = lanes
+        self._pressure = pressure
+        self._appending = appending
+        self._stamp = stamp
+        self._born_hosts = born_hosts
+        self._groups = groups
+        self._locks = locks
+        self._unique_keys = unique_keys
+        self._statistics = statistics
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+
+    @handles(SendMessage, may_wait=True)
+    def send(self, request: SendMessage, caller: Caller) -> Reply:
+        return self._send(request, caller, bool(request.batch))
+
+    @handles(SendMessageV2, may_wait=True)
+    def send_v2(self, request: SendMessageV2, caller: Caller) -> Reply:
+        return self._send(request, caller, bool(request.batch))
+
+    @handles(SendMessageBatch, may_wait=True)
+    def send_batch(self, request: SendMessageBatch, caller: Caller) -> Reply:
+        return self._send(request, caller, True)
+
+    def _send(self, request: Sent, caller: Caller, is_batch: bool) -> Reply:
+        self._pressure.admit()
+        lane = self._lanes.find(request.topic, request.queue_id)
+        if lane is None:
+            lane = self._lanes.open(request, caller.address)
+        return self._send_many(request, lane, caller) if is_batch else self._send_one(request, lane, caller)
+
+    def _send_one(self, request: Sent, lane: Lane, caller: Caller) -> Reply:
+        raw = raw_properties(request.properties)
+        if _POP_CK in raw:
+            raw = without_property(raw, props.POP_CK)
+        target = lane
+        if lane.retry_group is not None:
+            target, raw = self._retry_or_give_up(request, lane, lane.retry_group, raw, caller)
+        unique_key = get_property_bytes(raw, props.UNIQ_KEY) if _UNIQ_KEY in raw else None
+        if unique_key is None:
+            unique_key = self._unique_keys.next(self._clock.now_ms()).encode()
+            raw += pair(props.UNIQ_KEY, unique_key.decode()).encode()
+        if lane.needs_keys and not (get_property(raw, props.KEYS) or "").strip():
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"messages of the compacted topic {lane.topic} need a key"
+            )
+        if _TRANSACTION in raw:
+            self._refuse_transaction(request, raw)
+        if not request.body:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
+        if _INNER_NUM in raw or request.sys_flag & SysFlag.INNER_BATCH:
+            self._refuse_inner_batch()
+        if _TIMER in raw:
+            _refuse_timer(raw)
+        draft = self._draft(request, target, raw + self._stamp.suffix, caller)
+        result = self._appending.append(draft)
+        return self._answer(result, draft, lane.queue_id, unique_key.decode("utf-8", "replace"))
+
+    def _send_many(self, request: Sent, lane: Lane, caller: Caller) -> Reply:
+        if len(request.topic) > MAX_V1_TOPIC_BYTES:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batches go to topics of at most {MAX_V1_TOPIC_BYTES} characters, not {len(request.topic)}",
+            )
+        if lane.retry_group is not None:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot go to the retry topic {request.topic}"
+            )
+        raw = raw_properties(request.properties)
+        if delay_level(raw) > 0:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
+        draft = self._draft(request, lane, raw, caller)
+        result = self._appending.append_batch(draft, _entries(request.body))
+        return self._answer(result, draft, lane.queue_id, get_property(raw, props.UNIQ_KEY))
+
+    def _draft(self, request: Sent, lane: Lane, properties: bytes, caller: Caller) -> Draft:
+        return Draft(
+            lane.topic,
+            lane.queue_id,
+            request.body,
+            properties,
+            request.born_timestamp,
+            self._born_hosts.of(caller.connection),
+            request.flag,
+            # A transaction's bits on a message outside any transaction would hide it from consumers.
+            request.sys_flag & ~SysFlag.TRANSACTION_MASK | lane.sys_flag,
+            request.reconsume_times or 0,
+        )
+
+    # Single messages that are not like others
+
+    def _retry_or_give_up(
+        self, request: Sent, lane: Lane, group_name: str, raw: bytes, caller: Caller
+    ) -> tuple[Lane, bytes]:
+        """Where a consumer's own retry goes: to the retry topic, or to the dead letters."""
+        group = self._groups.find(group_name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the consumer group {group_name} does not exist"
+            )
+        max_times = group.retry_max_times
+        if caller.version >= _V3_4_9 and request.max_reconsume_times is not None:
+            max_times = request.max_reconsume_times
+        # java: only orderly consumers that have given up send here while their group holds locks
+        is_ordered = self._locks.holds_any(group_name, self._clock.now_ms())
+        if (request.reconsume_times or 0) <= max_times and not is_ordered:
+            return lane, raw
+        return self._lanes.dead_letters(group_name), with_property(raw, props.DELAY, "-1")
+
+    def _refuse_transaction(self, request: Sent, raw: bytes) -> None:
+        if not is_true(raw, props.TRANSACTION_PREPARED):
+            return
+        # java: consumers before 4.6.1 leave the property on messages that they retry
+        if (request.reconsume_times or 0) > 0 and delay_level(raw) > 0:
+            return
+        settings = self._live.now
+        why = "by its settings" if settings.reject_transaction_messages else "because it has no transactions"
+        # Without transactions it is the same to a producer as with transactions forbidden: no message of its
+        # transaction is taken here, and NO_PERMISSION is the code that makes it try another broker.
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"the broker {settings.broker_ip1} takes no messages of transactions, {why}",
+        )
+
+    def _refuse_inner_batch(self) -> None:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, "messages that hold messages are not stored: send them as a batch"
+        )
+
+    # Answering
+
+    def _answer(self, result: AppendResult, draft: Draft, queue_id: int, unique_key: str | None) -> Reply:
+        if not result.is_ok:
+            self._statistics.put_failures += 1
+            raise Refused(_CODES[result.status], result.reason)
+        self._statistics.put(draft.topic, draft.queue_id, result.message_count, result.size_bytes)
+        # java: a delayed message is answered with its offset among the delayed ones, and its own queue id
+        ext = {
+            "msgId": self._appending.message_ids(result),
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+            **self._stamp.answer_fields,
+        }
+        if unique_key is not None:
+            ext["transactionId"] = unique_key
+        answer = RawAnswer(ext=ext)
+        if self._appending.is_safe_enough(result, draft.properties):
+            return answer
+        answered: asyncio.Future[RawAnswer] = self._loop.create_future()
+
+        def settle(status: AppendStatus) -> None:
+            if not answered.done():
+                answer.code = _CODES[status]
+                answered.set_result(answer)
+
+        self._appending.when_safe(result, settle)
+        return answered
+
+
+def _refuse_timer(raw: bytes) -> None:
+    if delay_level(raw) > 0 or get_property_bytes(raw, props.TIMER_OUT_MS) is not None:
+        return
+    for name in _TIMERS:
+        if get_property_bytes(raw, name) is not None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker does not deliver at a given time ({name}): use a delay level ({props.DELAY})",
+            )
+
+
+def _entries(body: bytes) -> list[BatchEntry]:
+    try:
+        return decode_batch(body)
+    except RemoteProtocolError as problem:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(problem)) from None
