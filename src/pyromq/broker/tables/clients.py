@@ -94,9 +94,15 @@ class ConsumerTable:
     def groups_of_topic(self, topic: str) -> list[str]:
         return [group.name for group in self._groups.values() if topic in group.subscriptions]
 
-    def register(self, client: Client, data: ConsumerData, *, keep_subscriptions: bool = False) -> bool:
-        """Take a heartbeat; says whether members or topics of the group changed."""
+    def register(
+        self, client: Client, data: ConsumerData, *, keep_subscriptions: bool = False, fingerprint: int = 0
+    ) -> bool:
+        """Take a heartbeat; says whether members or topics of the group changed.
+
+        The fingerprint names what the client said of its subscriptions, now or when it last did.
+        """
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
+        group.fingerprint = fingerprint
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -148,6 +154,9 @@ class ProducerTable:
 
     def members(self, group: str) -> list[Client]:
         return list(self._groups.get(group, {}).values())
+
+    def knows(self, group: str, connection: Connection) -> bool:
+        return connection in self._groups.get(group, ())
 
     def find(self, client_id: str) -> Client | None:
         return self._by_id.get(client_id)

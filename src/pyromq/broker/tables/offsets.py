@@ -3,6 +3,8 @@
 Commits are kept in memory and written out now and then: what a crash loses is read again, never skipped.
 """
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 
 from pyromq.clock import Clock
@@ -33,6 +35,8 @@ class OffsetTable:
         self._resets: dict[tuple[str, str], Queues] = {}
         self._commits = 0
         self._is_dirty = False
+        self._saving = threading.Lock()
+        self._turn = self._saved_turn = 0
         self.data_version = loaded.data_version or DataVersion()
 
     def __repr__(self) -> str:
@@ -160,6 +164,30 @@ class OffsetTable:
         )
 
     def persist(self) -> None:
+        """Write what has changed; on return it is safe."""
         if self._is_dirty:
-            self._file.save(self.wrapper())
             self._is_dirty = False
+            self._save(self.wrapper(), self._next_turn())
+
+    async def persist_in_thread(self) -> None:
+        """Write a copy of what has changed, so that the loop does not wait for the disk."""
+        if self._is_dirty:
+            self._is_dirty = False
+            wrapper = self.wrapper()
+            wrapper.offset_table = {key: dict(queues) for key, queues in wrapper.offset_table.items()}
+            await asyncio.to_thread(self._save, wrapper, self._next_turn())
+
+    def _next_turn(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _save(self, wrapper: ConsumerOffsetSerializeWrapper, turn: int) -> None:
+        """Turns keep a thread that was slow to start from writing over something newer."""
+        try:
+            with self._saving:
+                if turn > self._saved_turn:
+                    self._file.save(wrapper)
+                    self._saved_turn = turn
+        except BaseException:
+            self._is_dirty = True
+            raise

@@ -84,6 +84,10 @@ class TopicTable:
             or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
         )
 
+    def is_ordered(self, topic: str) -> bool:
+        config = self._topics.get(topic)
+        return config is not None and config.order
+
     def create_for_send(
         self, topic: str, default_topic: str, client_queues: int, sys_flag: int, *, auto_create: bool
     ) -> TopicConfig | None:

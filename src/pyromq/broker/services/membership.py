@@ -1,0 +1,289 @@
+"""Who is there: clients say so by heartbeats, and members of a group are told when others come or go."""
+
+import asyncio
+import logging
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import Client, ConsumerGroup, ConsumerTable, ProducerTable
+from pyromq.broker.tables.filters import SQL92, FilterTable, is_tag_type
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import BadExpression, Refused, StoreError
+from pyromq.filtering.sql_parser import compile_sql
+from pyromq.protocol import names
+from pyromq.protocol.bodies import clients as client_bodies
+from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
+from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.membership import (
+    CheckClientConfig,
+    GetAllProducers,
+    GetAllProducersAnswer,
+    GetConsumerConnections,
+    GetConsumerConnectionsAnswer,
+    GetConsumerIds,
+    GetConsumerIdsAnswer,
+    GetProducerConnections,
+    GetProducerConnectionsAnswer,
+    SendHeartbeat,
+    SendHeartbeatAnswer,
+    UnregisterClient,
+)
+from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
+from pyromq.remoting.connection import Connection
+from pyromq.remoting.routing import Caller, handles
+
+_log = logging.getLogger(__name__)
+
+SCAN_INTERVAL_S = 10.0
+LATE_NOTICE_S = 15.0
+_UNIT_SUBSCRIPTION_FLAG = 2
+_LANGUAGES = list(client_bodies.ClientLanguage)
+
+
+class Membership:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+        producers: ProducerTable,
+        filters: FilterTable,
+        clock: Clock,
+    ) -> None:
+        self._live = live
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._filters = filters
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._to_be_told: dict[str, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Membership {self._consumers!r} {self._producers!r} untold={len(self._to_be_told)}>"
+
+    # Coming
+
+    @handles(SendHeartbeat)
+    def heartbeat(self, request: SendHeartbeat, caller: Caller) -> SendHeartbeatAnswer:
+        beat = request.body
+        client = Client(
+            caller.connection, beat.client_id, caller.language, caller.version, self._clock.now_ms()
+        )
+        # java: whoever sends no fingerprint is always told to send all it has again
+        is_changed = beat.heartbeat_fingerprint == 0
+        for data in beat.consumer_data_set:
+            is_changed |= self._take_consumer(client, data, beat)
+        for producer in beat.producer_data_set:
+            self._take_producer(client, producer.group_name)
+        return SendHeartbeatAnswer(supports_heartbeat_v2=True, is_subscription_changed=is_changed)
+
+    def _take_consumer(self, client: Client, data: ConsumerData, beat: HeartbeatData) -> bool:
+        """Says whether the client should send its subscriptions with the next heartbeat."""
+        if self._live.now.reject_pull_consumers and data.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            return False
+        config = self._groups.find(data.group_name)
+        if config is None:
+            return False
+        subscribed = [each.topic for each in data.subscription_data_set]
+        self._topics.create_if_absent(
+            names.retry_topic(data.group_name),
+            config.retry_queue_nums,
+            sys_flag=_UNIT_SUBSCRIPTION_FLAG if data.unit_mode else 0,
+            order=any(map(self._topics.is_ordered, subscribed)),
+        )
+        before = self._consumers.group(data.group_name)
+        before_fingerprint = None if before is None else before.fingerprint
+        fingerprint = beat.heartbeat_fingerprint
+        is_light = fingerprint != 0 and beat.without_sub
+        if self._consumers.register(client, data, keep_subscriptions=is_light, fingerprint=fingerprint):
+            _log.info(
+                "consumer group changed group=%s client=%s address=%s topics=%s",
+                data.group_name,
+                client.client_id,
+                client.address,
+                ",".join(subscribed),
+            )
+            if config.notify_consumer_ids_changed_enable:
+                self._tell_soon(data.group_name)
+        if not is_light:
+            for topic in self._filters.register(data.group_name, data.subscription_data_set):
+                _log.warning("filter cannot be compiled group=%s topic=%s", data.group_name, topic)
+        if before_fingerprint is None:
+            # A broker that has just started knows nothing of what a light heartbeat refers to.
+            return is_light
+        return before_fingerprint != fingerprint
+
+    def _take_producer(self, client: Client, group: str) -> None:
+        settings = self._live.now
+        # java: nobody but a transaction's check needs to know producers
+        is_wanted = settings.register_producers or not settings.reject_transaction_messages
+        if is_wanted or self._producers.knows(group, client.connection):
+            self._producers.register(group, client)
+
+    @handles(CheckClientConfig)
+    def check_config(self, request: CheckClientConfig, caller: Caller) -> None:
+        subscription = request.body.subscription_data
+        if subscription is None or is_tag_type(subscription.expression_type):
+            return
+        if not self._live.now.sql_filters:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker does not filter by {subscription.expression_type}; see enablePropertyFilter",
+            )
+        if subscription.expression_type != SQL92:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"nothing is known here of expressions of type {subscription.expression_type}",
+            )
+        try:
+            compile_sql(subscription.sub_string or "")
+        except BadExpression as problem:
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
+
+    # Going
+
+    @handles(UnregisterClient)
+    def unregister(self, request: UnregisterClient, caller: Caller) -> None:
+        if request.producer_group is not None:
+            self._producers.unregister(request.producer_group, caller.connection)
+        if request.consumer_group is not None:
+            left = self._consumers.unregister(request.consumer_group, caller.connection)
+            if left is not None:
+                self._has_left(left, f"client={request.client_id} unregistered")
+
+    def connection_lost(self, connection: Connection) -> None:
+        """A client's connection has ended; its groups are told at once."""
+        self._producers.lost(connection)
+        for group in self._consumers.lost(connection):
+            self._has_left(group, f"address={connection.peer_address} connection lost")
+
+    def expire(self) -> None:
+        """Drop and hang up on clients that have been silent for too long."""
+        before_ms = self._clock.now_ms() - self._live.now.client_expiry_ms
+        silent = [*self._consumers.silent_since(before_ms), *self._producers.silent_since(before_ms)]
+        for connection in dict.fromkeys(client.connection for client in silent):
+            _log.warning("client expired address=%s", connection.peer_address)
+            connection.close()
+            self.connection_lost(connection)
+
+    def _has_left(self, group: ConsumerGroup, how: str) -> None:
+        _log.info("consumer left group=%s members=%d %s", group.name, len(group.members), how)
+        if not group.members:
+            self._filters.bury(group.name)
+            return
+        config = self._groups.get(group.name)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            self._tell_soon(group.name)
+
+    async def run(self) -> None:
+        """Look for silent clients, and keep the filters on disk, until cancelled."""
+        while True:
+            await asyncio.sleep(SCAN_INTERVAL_S)
+            self.expire()
+            try:
+                self._filters.persist()
+            except (StoreError, OSError) as problem:
+                _log.error("filters not written, tried again next time: %s", problem)
+
+    # Telling
+
+    def _tell_soon(self, group_name: str) -> None:
+        """Tell a group once, however many changes there are until then."""
+        group = self._consumers.group(group_name)
+        settings = self._live.now
+        if group is None or group.is_broadcasting or not settings.notify_members:
+            return
+        if not self._to_be_told:
+            self._loop.call_later(0 if settings.notify_members_at_once else LATE_NOTICE_S, self._tell)
+        self._to_be_told[group_name] = None
+
+    def _tell(self) -> None:
+        told, self._to_be_told = self._to_be_told, {}
+        for name in told:
+            group = self._consumers.group(name)
+            if group is not None:
+                for connection in group.members:
+                    if connection.is_open:
+                        connection.send_oneway(NotifyConsumerIdsChanged(consumer_group=name))
+
+    # Asking who is there
+
+    @handles(GetConsumerIds)
+    def consumer_ids(self, request: GetConsumerIds, caller: Caller) -> GetConsumerIdsAnswer:
+        group = self._consumers.group(request.consumer_group)
+        if group is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {request.consumer_group} is here")
+        return GetConsumerIdsAnswer(
+            body=GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
+        )
+
+    @handles(GetConsumerConnections)
+    def consumer_connections(
+        self, request: GetConsumerConnections, caller: Caller
+    ) -> GetConsumerConnectionsAnswer:
+        group = self._consumers.group(request.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {request.consumer_group} is online"
+            )
+        return GetConsumerConnectionsAnswer(
+            body=client_bodies.ConsumerConnection(
+                connection_set=[_described(client) for client in group.members.values()],
+                consume_from_where=group.consume_from_where,
+                consume_type=group.consume_type,
+                message_model=group.message_model,
+                subscription_table=dict(group.subscriptions),
+            )
+        )
+
+    @handles(GetProducerConnections)
+    def producer_connections(
+        self, request: GetProducerConnections, caller: Caller
+    ) -> GetProducerConnectionsAnswer:
+        members = self._producers.members(request.producer_group)
+        if not members:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no producer of group {request.producer_group} is here")
+        return GetProducerConnectionsAnswer(
+            body=client_bodies.ProducerConnection(connection_set=[_described(client) for client in members])
+        )
+
+    @handles(GetAllProducers)
+    def all_producers(self, request: GetAllProducers, caller: Caller) -> GetAllProducersAnswer:
+        return GetAllProducersAnswer(
+            body=client_bodies.ProducerTableInfo(
+                data={
+                    group: [_as_producer(client) for client in members.values()]
+                    for group, members in self._producers.groups().items()
+                }
+            )
+        )
+
+
+def _language(client: Client) -> client_bodies.ClientLanguage:
+    is_known = 0 <= client.language < len(_LANGUAGES)
+    return _LANGUAGES[client.language] if is_known else client_bodies.ClientLanguage.OTHER
+
+
+def _described(client: Client) -> client_bodies.Connection:
+    return client_bodies.Connection(
+        client_addr=client.address,
+        client_id=client.client_id,
+        language=_language(client),
+        version=client.version,
+    )
+
+
+def _as_producer(client: Client) -> client_bodies.ProducerInfo:
+    return client_bodies.ProducerInfo(
+        client_id=client.client_id,
+        language=_language(client),
+        last_update_timestamp=client.last_seen_ms,
+        remote_ip=f"/{client.address}",  # java: the text of a socket address without a host name
+        version=client.version,
+    )

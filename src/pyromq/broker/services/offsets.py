@@ -1,0 +1,390 @@
+"""Positions in queues: where groups stand, where queues begin and end, and how groups are sent elsewhere."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import Client, ConsumerTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.config.live import LiveSettings
+from pyromq.errors import PyroError, Refused, StoreError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.offsets import (
+    DelayOffsetSerializeWrapper,
+    GetConsumerStatusBody,
+    QueryCorrectionOffsetBody,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from pyromq.protocol.bodies.queues import MessageQueue, MessageQueueForC
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import Language, ResponseCode, version_name
+from pyromq.protocol.requests.inspection import ConsumerStatusAnswer, GetConsumerStatus
+from pyromq.protocol.requests.offsets import (
+    CloneGroupOffset,
+    GetAllConsumerOffsets,
+    GetAllConsumerOffsetsAnswer,
+    GetAllDelayOffsets,
+    GetAllDelayOffsetsAnswer,
+    GetEarliestStoreTime,
+    GetEarliestStoreTimeAnswer,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetAnswer,
+    QueryConsumerOffset,
+    QueryCorrectionOffsets,
+    QueryCorrectionOffsetsAnswer,
+    ResetOffset,
+    ResetOffsetAnswer,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+from pyromq.protocol.requests.pushes import GetConsumerStatusFromClient, ResetConsumerOffset
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+from pyromq.store.results import Boundary
+
+_log = logging.getLogger(__name__)
+
+CLEAN_EVERY_ROUNDS = 120
+"""Dead offsets are looked for at every so many-th persisting."""
+
+CLIENT_TIMEOUT_S = 5.0
+_FIRST_RESETTABLE_VERSION = 28  # java: V3_0_7_SNAPSHOT; older clients know neither reset nor status
+_MAX_INT64 = 2**63 - 1
+
+
+class Offsets:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        *,
+        delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
+        on_reset: Callable[[str], None],
+    ) -> None:
+        """`on_reset` hears of topics in which a group was sent elsewhere: those who wait there should look."""
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._delay_offsets = delay_offsets
+        self._on_reset = on_reset
+
+    def __repr__(self) -> str:
+        return f"<Offsets {self._offsets!r}>"
+
+    # Where groups stand
+
+    @handles(QueryConsumerOffset)
+    def query(self, request: QueryConsumerOffset, caller: Caller) -> OffsetAnswer:
+        topic, queue_id = request.topic, request.queue_id
+        offset = self._offsets.query(request.consumer_group, topic, queue_id)
+        if offset >= 0:
+            return OffsetAnswer(offset=offset)
+        # java: a group that reads a queue for the first time, and the queue has all its messages still at
+        # hand, reads them all; otherwise it decides by itself where to begin
+        is_complete = self._store.min_offset(topic, queue_id) <= 0 and self._is_first_in_memory(
+            topic, queue_id
+        )
+        if request.set_zero_if_not_found is not False and is_complete:
+            return OffsetAnswer(offset=0)
+        raise Refused(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"group {request.consumer_group} has not read {topic}:{queue_id} yet",
+        )
+
+    def _is_first_in_memory(self, topic: str, queue_id: int) -> bool:
+        return not self._store.read(topic, queue_id, 0, 1).suggest_replica
+
+    @handles(UpdateConsumerOffset)
+    def update(self, request: UpdateConsumerOffset, caller: Caller) -> Answer | None:
+        group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
+        if self._groups.get(group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group}")
+        config = self._topic(topic)
+        if request.commit_offset < 0 or not self._is_queue(config, queue_id):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"offset {request.commit_offset} of queue {queue_id} cannot be committed for topic {topic}",
+            )
+        if (
+            self._live.now.server_side_reset
+            and self._offsets.pending_reset(group, topic, queue_id) is not None
+        ):
+            return Answer(remark="the group was sent elsewhere and has not seen it yet")
+        known = self._consumers.group(group)
+        if known is not None and known.is_broadcasting:
+            return Answer(remark="the members of a broadcasting group keep their offsets themselves")
+        if self._offsets.commit(group, topic, queue_id, request.commit_offset):
+            _log.debug(
+                "group went back group=%s topic=%s queue=%d offset=%d address=%s",
+                group,
+                topic,
+                queue_id,
+                request.commit_offset,
+                caller.address,
+            )
+        return None
+
+    def _topic(self, topic: str) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}")
+        return config
+
+    def _is_queue(self, config: TopicConfig, queue_id: int) -> bool:
+        if 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
+            return True
+        # A topic that has fewer queues now is still read to the end where it had more.
+        return self._store.find_queue(config.topic_name, queue_id) is not None
+
+    @handles(GetAllConsumerOffsets)
+    def all_consumers(self, request: GetAllConsumerOffsets, caller: Caller) -> GetAllConsumerOffsetsAnswer:
+        return GetAllConsumerOffsetsAnswer(body=self._offsets.wrapper())
+
+    @handles(GetAllDelayOffsets)
+    def all_delays(self, request: GetAllDelayOffsets, caller: Caller) -> GetAllDelayOffsetsAnswer:
+        return GetAllDelayOffsetsAnswer(body=self._delay_offsets())
+
+    @handles(CloneGroupOffset)
+    def clone(self, request: CloneGroupOffset, caller: Caller) -> None:
+        source = self._consumers.group(request.src_group)
+        is_one = request.topic is not None and request.topic.strip()
+        for topic in [request.topic or ""] if is_one else self._offsets.topics_of(request.src_group):
+            is_unsubscribed = (
+                source is not None and source.subscriptions and topic not in source.subscriptions
+            )
+            if self._topics.get(topic) is None or (is_unsubscribed and not request.offline):
+                _log.warning("offsets not cloned group=%s topic=%s", request.src_group, topic)
+            else:
+                self._offsets.clone(request.src_group, request.dest_group, topic)
+
+    @handles(QueryCorrectionOffsets)
+    def correction(self, request: QueryCorrectionOffsets, caller: Caller) -> QueryCorrectionOffsetsAnswer:
+        topic = request.topic
+        without = frozenset(filter(None, (request.filter_groups or "").split(",")))
+        least = self._offsets.least_of_groups(
+            topic, without, lambda queue_id: self._store.min_offset(topic, queue_id)
+        )
+        for queue_id, offset in self._offsets.queues(request.compare_group, topic).items():
+            # java: the largest number says that the compared group is behind everyone
+            if least.get(queue_id, _MAX_INT64) > offset:
+                least[queue_id] = _MAX_INT64
+        return QueryCorrectionOffsetsAnswer(body=QueryCorrectionOffsetBody(correction_offsets=least))
+
+    # Where queues begin and end
+
+    @handles(GetMaxOffset)
+    def max_offset(self, request: GetMaxOffset, caller: Caller) -> OffsetAnswer:
+        return OffsetAnswer(offset=self._store.max_offset(request.topic, request.queue_id))
+
+    @handles(GetMinOffset)
+    def min_offset(self, request: GetMinOffset, caller: Caller) -> OffsetAnswer:
+        return OffsetAnswer(offset=self._store.min_offset(request.topic, request.queue_id))
+
+    @handles(SearchOffset)
+    def search(self, request: SearchOffset, caller: Caller) -> OffsetAnswer:
+        is_upper = (request.boundary_type or "").upper() == Boundary.UPPER.value
+        boundary = Boundary.UPPER if is_upper else Boundary.LOWER
+        return OffsetAnswer(
+            offset=self._store.offset_by_time(request.topic, request.queue_id, request.timestamp, boundary)
+        )
+
+    @handles(GetEarliestStoreTime)
+    def earliest_time(self, request: GetEarliestStoreTime, caller: Caller) -> GetEarliestStoreTimeAnswer:
+        return GetEarliestStoreTimeAnswer(
+            timestamp=self._store.earliest_time(request.topic, request.queue_id)
+        )
+
+    # Sending groups elsewhere
+
+    @handles(ResetOffset)
+    def reset(self, request: ResetOffset, caller: Caller) -> ResetOffsetAnswer:
+        config = self._topic(request.topic)
+        _log.info(
+            "offsets are reset group=%s topic=%s queue=%d timestamp=%d address=%s",
+            request.group,
+            request.topic,
+            request.queue_id,
+            request.timestamp,
+            caller.address,
+        )
+        if self._live.now.server_side_reset:
+            return self._reset_here(request, config)
+        return self._reset_clients(request, config)
+
+    def _reset_here(self, request: ResetOffset, config: TopicConfig) -> ResetOffsetAnswer:
+        """The broker answers the group's next pulls with where to go on."""
+        if self._groups.get(request.group) is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {request.group}")
+        if request.queue_id >= 0:
+            targets = {request.queue_id: self._target(request, request.queue_id)}
+        else:
+            targets = {
+                queue_id: self._offset_at(request.topic, queue_id, request.timestamp)
+                for queue_id in range(config.read_queue_nums)
+            }
+        if not targets:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {request.topic} has no queues to read")
+        for queue_id, offset in targets.items():
+            self._offsets.assign_reset(request.group, request.topic, queue_id, offset)
+        self._on_reset(request.topic)
+        return self._reset_answer(request.topic, targets)
+
+    def _target(self, request: ResetOffset, queue_id: int) -> int:
+        if request.offset is None or request.offset == -1:
+            return self._offset_at(request.topic, queue_id, request.timestamp)
+        least, most = (
+            self._store.min_offset(request.topic, queue_id),
+            self._store.max_offset(request.topic, queue_id),
+        )
+        if not least <= request.offset <= most + 1:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"offset {request.offset} is not within {least} to {most}"
+            )
+        return request.offset
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        if timestamp_ms < 0:
+            return self._store.max_offset(topic, queue_id)
+        return max(0, self._store.offset_by_time(topic, queue_id, timestamp_ms))
+
+    def _reset_clients(self, request: ResetOffset, config: TopicConfig) -> ResetOffsetAnswer:
+        """java: the way of old: every member is told where to go on, and tells the broker by committing."""
+        targets = {}
+        for queue_id in range(config.write_queue_nums):
+            stands_at = self._offsets.query(request.group, request.topic, queue_id)
+            if stands_at == -1:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"group {request.group} has not read {request.topic}:{queue_id}",
+                )
+            wanted = self._offset_at(request.topic, queue_id, request.timestamp)
+            targets[queue_id] = wanted if request.is_force or wanted < stands_at else stands_at
+        answer = self._reset_answer(request.topic, targets)
+        group = self._consumers.group(request.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"no member of group {request.group} is online to be reset"
+            )
+        for client in group.members.values():
+            _require_able(client)
+        for client in group.members.values():
+            if client.connection.is_open:
+                client.connection.send_oneway(self._reset_of(client, request, targets))
+        return answer
+
+    def _reset_of(self, client: Client, request: ResetOffset, targets: dict[int, int]) -> ResetConsumerOffset:
+        return ResetConsumerOffset(
+            group=request.group,
+            topic=request.topic,
+            timestamp=request.timestamp,
+            is_force=request.is_force,
+            body=json_body.encode(
+                self._reset_body_for_c(request.topic, targets)
+                if client.language == Language.CPP
+                else self._reset_body(request.topic, targets)
+            ),
+        )
+
+    def _reset_answer(self, topic: str, targets: dict[int, int]) -> ResetOffsetAnswer:
+        return ResetOffsetAnswer(body=self._reset_body(topic, targets))
+
+    def _reset_body(self, topic: str, targets: dict[int, int]) -> ResetOffsetBody:
+        broker = self._live.now.broker_name
+        return ResetOffsetBody(
+            offset_table={
+                MessageQueue(topic, broker, queue_id): offset for queue_id, offset in targets.items()
+            }
+        )
+
+    def _reset_body_for_c(self, topic: str, targets: dict[int, int]) -> ResetOffsetBodyForC:
+        broker = self._live.now.broker_name
+        return ResetOffsetBodyForC(
+            offset_table=[
+                MessageQueueForC(topic=topic, broker_name=broker, queue_id=queue_id, offset=offset)
+                for queue_id, offset in targets.items()
+            ]
+        )
+
+    @handles(GetConsumerStatus)
+    async def status(self, request: GetConsumerStatus, caller: Caller) -> ConsumerStatusAnswer:
+        """Ask the members of a group, or one of them, where they stand."""
+        group = self._consumers.group(request.group)
+        if group is None:
+            _refuse_offline(request.group)
+        wanted_id = (request.client_addr or "").strip()
+        asked = [
+            client for client in group.members.values() if not wanted_id or client.client_id == wanted_id
+        ]
+        for client in asked:
+            _require_able(client)
+        answers = await asyncio.gather(*(self._status_of(client, request) for client in asked))
+        by_client = {
+            client.client_id: body.message_queue_table
+            for client, body in zip(asked, answers, strict=True)
+            if body is not None
+        }
+        return ConsumerStatusAnswer(body=GetConsumerStatusBody(consumer_table=by_client))
+
+    async def _status_of(self, client: Client, request: GetConsumerStatus) -> GetConsumerStatusBody | None:
+        question = GetConsumerStatusFromClient(topic=request.topic, group=request.group)
+        try:
+            return (await client.connection.call(question, CLIENT_TIMEOUT_S)).body
+        except PyroError as problem:
+            # java: those who do not answer are left out
+            _log.warning("no status group=%s client=%s: %s", request.group, client.client_id, problem)
+            return None
+
+    # On disk
+
+    def remove_dead(self) -> None:
+        """Forget offsets of groups or topics that are gone, once no message is left that they point to."""
+
+        def is_alive(group: str, topic: str) -> bool:
+            is_known = self._groups.get(group) is not None and self._topics.get(topic) is not None
+            return is_known or self._consumers.subscription(group, topic) is not None
+
+        for topic, group in self._offsets.remove_dead(is_alive, self._store.min_offset):
+            _log.info("offsets removed group=%s topic=%s", group, topic)
+
+    def persist(self) -> None:
+        """Write the offsets now; on return they are safe."""
+        self._offsets.persist()
+
+    async def run(self) -> None:
+        """Write the offsets now and then, until cancelled. The last time is the caller's, with `persist`."""
+        rounds = 0
+        while True:
+            await asyncio.sleep(self._live.now.flush_offsets_ms / 1000)
+            rounds += 1
+            if rounds % CLEAN_EVERY_ROUNDS == 0:
+                self.remove_dead()
+            try:
+                await self._offsets.persist_in_thread()
+            except (StoreError, OSError) as problem:
+                _log.error("offsets not written, tried again next time: %s", problem)
+
+
+def _refuse_offline(group: str) -> NoReturn:
+    raise Refused(ResponseCode.SYSTEM_ERROR, f"no member of group {group} is online")
+
+
+def _require_able(client: Client) -> None:
+    if client.version < _FIRST_RESETTABLE_VERSION:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"client {client.client_id} of version {version_name(client.version)} cannot do this",
+        )
