@@ -33,13 +33,12 @@ class Arrivals:
     def held_count(self) -> int:
         return self._count
 
-    def hold(self, topic: str, queue_id: int, attempt: Attempt, timeout_s: float) -> Callable[[], None]:
-        """Try again on each arrival in a queue, and once more after the time-out; returns a way to stop."""
+    def hold(self, topic: str, queue_id: int, attempt: Attempt, timeout_s: float) -> None:
+        """Try again on each arrival in a queue, and once more after the time-out."""
         held = _Held(attempt, (topic, queue_id))
         held.timer = self._loop.call_later(timeout_s, self._expire, held)
         self._waiting.setdefault(held.key, {})[held] = None
         self._count += 1
-        return lambda: self._forget(held)
 
     def arrived(self, arrival: Arrival) -> None:
         waiting = self._waiting.get((arrival.topic, arrival.queue_id))

@@ -9,7 +9,7 @@ import msgspec
 from pyromq.broker.flow.arrivals import Arrivals
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ConsumerTable
-from pyromq.broker.tables.filters import FilterTable
+from pyromq.broker.tables.filters import FilterTable, is_tag_type
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.topics import TopicTable
@@ -32,8 +32,6 @@ from pyromq.store.results import ReadResult, ReadStatus
 
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 """Bits of a pull's system flag."""
-
-_TAG_TYPE = "TAG"
 
 Delivered = Callable[[str, str, int, int, int], None]
 """Hears what was handed out: group, topic, queue, messages, bytes."""
@@ -157,9 +155,9 @@ class Pulling:
 
     def _wanted(self, request: PullMessage, group: SubscriptionGroupConfig, caller: Caller) -> Wanted:
         if request.sys_flag & SUBSCRIPTION_FLAG:
-            expression_type = request.expression_type or _TAG_TYPE
+            expression_type = request.expression_type
             try:
-                if expression_type == _TAG_TYPE:
+                if is_tag_type(expression_type):
                     wanted = _by_tags(parse_tags(request.subscription).codes)
                 else:
                     wanted = _by_properties(compile_sql(request.subscription or ""))
@@ -167,7 +165,7 @@ class Pulling:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
         else:
             expression_type, wanted = self._subscribed(request, group)
-        if expression_type != _TAG_TYPE and not self._live.now.sql_filters:
+        if not is_tag_type(expression_type) and not self._live.now.sql_filters:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
@@ -176,7 +174,7 @@ class Pulling:
             self._check_is_member(request, caller)
         return wanted
 
-    def _subscribed(self, request: PullMessage, group: SubscriptionGroupConfig) -> tuple[str, Wanted]:
+    def _subscribed(self, request: PullMessage, group: SubscriptionGroupConfig) -> tuple[str | None, Wanted]:
         """What the group said in its heartbeats that it wants."""
         members = self._consumers.group(request.consumer_group)
         if members is None:
@@ -202,8 +200,8 @@ class Pulling:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
                 "the subscription known here is older than the consumer's",
             )
-        expression_type = subscription.expression_type or _TAG_TYPE
-        if expression_type == _TAG_TYPE:
+        expression_type = subscription.expression_type
+        if is_tag_type(expression_type):
             return expression_type, _by_tags(subscription.code_set)
         compiled = self._filters.get(request.topic, request.consumer_group)
         if compiled is None:
@@ -291,7 +289,8 @@ class Pulling:
 
         def attempt(is_last: bool) -> bool:
             nonlocal offset
-            if answered.done():
+            if not caller.connection.is_open:
+                answered.cancel()
                 return True
             result = self._read(request, wanted, offset)
             code = _code_of(result, offset)
@@ -303,8 +302,7 @@ class Pulling:
             answered.set_result(self._answer(request, group, result, code))
             return True
 
-        stop = self._arrivals.hold(request.topic, request.queue_id, attempt, max(timeout_ms, 0) / 1000)
-        caller.connection.on_close(lambda _: stop())
+        self._arrivals.hold(request.topic, request.queue_id, attempt, max(timeout_ms, 0) / 1000)
         return answered
 
 

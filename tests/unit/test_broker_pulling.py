@@ -1,0 +1,388 @@
+"""Pulling: who may, what is found, what waits and what wakes it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.support.broker_parts import BrokerParts, FakeConnection, at_once, broker_parts, caller_on, refusal
+
+from pyromq.broker.flow.appending import Draft
+from pyromq.broker.flow.arrivals import Arrivals
+from pyromq.broker.services.pulling import Pulling
+from pyromq.broker.tables.clients import Client
+from pyromq.broker.tables.filters import FilterTable
+from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.java_hash import tag_code
+from pyromq.protocol.record import Host, decode_records
+from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
+from pyromq.store.dispatch import Arrival
+
+BORN = Host.of("10.1.1.1", 4000).pack()
+GROUP, TOPIC = "billing", "Orders"
+
+
+class Pulls:
+    """A pulling service with everything around it."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self.parts = parts
+        self.arrivals = Arrivals()
+        self.delivered: list[tuple[str, str, int, int, int]] = []
+        self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
+        self.connection = FakeConnection()
+        self.service = Pulling(
+            parts.live,
+            parts.store,
+            parts.topics,
+            parts.groups,
+            parts.offsets,
+            parts.consumers,
+            self.filters,
+            self.arrivals,
+            lambda *what: self.delivered.append(what),
+        )
+        parts.add_topic(TOPIC)
+
+    def put(self, body: str, queue_id: int = 0, **properties: str) -> None:
+        draft = Draft(TOPIC, queue_id, body.encode(), props.encode_properties(properties).encode(), 1, BORN)
+        assert self.parts.appending.append(draft).is_ok
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        while arrivals := self.parts.store.dispatch():
+            for arrival in arrivals:
+                self.arrivals.arrived(arrival)
+
+    def subscribe(
+        self, expression: str = "*", *, version: int = 1, kind: str = "TAG", model: str = "CLUSTERING"
+    ) -> None:
+        wanted = SubscriptionData(
+            topic=TOPIC, sub_string=expression, sub_version=version, expression_type=kind
+        )
+        if kind == "TAG" and expression != "*":
+            tags = {tag.strip() for tag in expression.split("||")}
+            wanted.tags_set, wanted.code_set = tags, {tag_code(tag) for tag in tags}
+        data = ConsumerData(
+            group_name=GROUP,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=MessageModel(model),
+            subscription_data_set=[wanted],
+        )
+        client = Client(caller_on(self.connection).connection, "c-1", 0, 401, 0)
+        self.parts.consumers.register(client, data)
+        self.filters.register(GROUP, [wanted])
+
+    def pull(self, offset: int = 0, **changes: Any) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        return self.service.pull(request(offset, **changes), caller_on(self.connection))
+
+
+def request(offset: int = 0, **changes: Any) -> PullMessage:
+    plain = PullMessage(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        queue_id=0,
+        queue_offset=offset,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=15_000,
+        sub_version=1,
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def bodies(answer: RawAnswer) -> list[str]:
+    return [message.body.decode() for message in decode_records(answer.body)]
+
+
+@pytest.fixture
+async def pulls(tmp_path: Path) -> AsyncIterator[Pulls]:
+    with broker_parts(tmp_path) as parts:
+        yield Pulls(parts)
+
+
+async def test_a_pull_finds_messages_and_says_where_to_go_on(pulls: Pulls) -> None:
+    pulls.subscribe()
+    for number in range(5):
+        pulls.put(f"m{number}")
+    answer = at_once(pulls.pull(1, max_msg_nums=3))
+    assert bodies(answer) == ["m1", "m2", "m3"]
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.remark == "FOUND"
+    assert answer.ext == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "4",
+        "minOffset": "0",
+        "maxOffset": "5",
+    }
+    assert [what[:4] for what in pulls.delivered] == [(GROUP, TOPIC, 0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "offset", "code", "next_offset"),
+    [
+        (0, 0, ResponseCode.PULL_NOT_FOUND, 0),
+        (0, 7, ResponseCode.PULL_OFFSET_MOVED, 0),
+        (3, 3, ResponseCode.PULL_NOT_FOUND, 3),
+        (3, 9, ResponseCode.PULL_OFFSET_MOVED, 3),
+        (3, -1, ResponseCode.PULL_OFFSET_MOVED, 0),
+    ],
+    ids=["an empty queue", "an empty queue thought full", "the end", "beyond the end", "before the start"],
+)
+async def test_a_pull_that_does_not_wait_at(
+    pulls: Pulls, messages: int, offset: int, code: int, next_offset: int
+) -> None:
+    pulls.subscribe()
+    for number in range(messages):
+        pulls.put(f"m{number}")
+    answer = at_once(pulls.pull(offset))
+    assert (answer.code, answer.ext["nextBeginOffset"], answer.body) == (code, str(next_offset), b"")
+
+
+def broker_unreadable(pulls: Pulls) -> None:
+    pulls.parts.change(brokerPermission="2")
+
+
+def group_unknown(pulls: Pulls) -> None:
+    pulls.parts.change(autoCreateSubscriptionGroup="false")
+
+
+def group_may_not_consume(pulls: Pulls) -> None:
+    pulls.parts.groups.update(SubscriptionGroupConfig(group_name=GROUP, consume_enable=False))
+
+
+def topic_unknown(pulls: Pulls) -> None:
+    pulls.parts.topics.delete(TOPIC)
+
+
+def topic_unreadable(pulls: Pulls) -> None:
+    pulls.parts.add_topic(TOPIC, perm=2)
+
+
+def nobody_subscribed(pulls: Pulls) -> None:
+    pulls.parts.consumers.lost(caller_on(pulls.connection).connection)
+
+
+def broadcasting_forbidden(pulls: Pulls) -> None:
+    pulls.parts.groups.update(SubscriptionGroupConfig(group_name=GROUP, consume_broadcast_enable=False))
+    pulls.subscribe(model="BROADCASTING")
+
+
+def topic_forbidden(pulls: Pulls) -> None:
+    pulls.parts.groups.let_read(GROUP, TOPIC, allowed=False)
+
+
+def older_subscription(pulls: Pulls) -> None:
+    pulls.subscribe(version=0)
+
+
+def nothing(pulls: Pulls) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("spoil", "changes", "code"),
+    [
+        (group_unknown, {}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        (topic_unknown, {}, ResponseCode.TOPIC_NOT_EXIST),
+        (nothing, {"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
+        (nothing, {"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
+        (nobody_subscribed, {}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+        (nothing, {"sub_version": 2}, ResponseCode.SUBSCRIPTION_NOT_LATEST),
+        (
+            nothing,
+            {"sys_flag": 4, "subscription": "a >", "expression_type": "SQL92"},
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        ),
+        (
+            nothing,
+            {"sys_flag": 4, "subscription": "a > 1", "expression_type": "SQL92"},
+            ResponseCode.SYSTEM_ERROR,
+        ),
+    ],
+)
+async def test_a_pull_is_refused_because(
+    pulls: Pulls, spoil: Callable[[Pulls], None], changes: dict[str, Any], code: int
+) -> None:
+    pulls.subscribe()
+    spoil(pulls)
+    assert refusal(lambda: pulls.pull(**changes)).code == code
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (broker_unreadable, "1"),
+        (group_may_not_consume, "2"),
+        (topic_unreadable, "3"),
+        (broadcasting_forbidden, "4"),
+        (topic_forbidden, "5"),
+    ],
+)
+async def test_a_pull_is_not_permitted_because(
+    pulls: Pulls, spoil: Callable[[Pulls], None], kind: str
+) -> None:
+    pulls.subscribe()
+    spoil(pulls)
+    answer = at_once(pulls.pull())
+    assert (answer.code, answer.ext) == (ResponseCode.NO_PERMISSION, {"forbiddenType": kind})
+
+
+async def test_a_pull_waits_until_a_message_arrives(pulls: Pulls) -> None:
+    pulls.subscribe()
+    waiting = pulls.pull(sys_flag=2)
+    assert isinstance(waiting, asyncio.Future)
+    assert pulls.arrivals.held_count == 1
+    pulls.put("elsewhere", queue_id=1)
+    assert not waiting.done()
+    pulls.put("here")
+    assert bodies(waiting.result()) == ["here"]
+    assert pulls.arrivals.held_count == 0
+
+
+async def test_a_waiting_pull_is_not_woken_by_what_it_does_not_want(pulls: Pulls) -> None:
+    pulls.subscribe("Paid")
+    waiting = pulls.pull(sys_flag=2)
+    assert isinstance(waiting, asyncio.Future)
+    pulls.put("created", TAGS="Created")
+    assert not waiting.done()
+    pulls.put("paid", TAGS="Paid")
+    answer = waiting.result()
+    assert bodies(answer) == ["paid"]
+    assert answer.ext["nextBeginOffset"] == "2"
+
+
+async def test_a_pull_whose_time_is_over_is_told_so(pulls: Pulls) -> None:
+    pulls.subscribe()
+    waiting = pulls.pull(sys_flag=2, suspend_timeout_millis=1)
+    assert isinstance(waiting, asyncio.Future)
+    answer = await waiting
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_what_was_looked_at_while_waiting_is_skipped_at_the_end(pulls: Pulls) -> None:
+    pulls.subscribe("Paid")
+    waiting = pulls.pull(sys_flag=2, suspend_timeout_millis=60_000)
+    assert isinstance(waiting, asyncio.Future)
+    pulls.put("created", TAGS="Created")
+    pulls.arrivals.release(TOPIC)
+    answer = waiting.result()
+    assert answer.ext["nextBeginOffset"] == "1"
+    assert answer.body == b""
+
+
+async def test_a_pull_of_a_closed_connection_is_forgotten(pulls: Pulls) -> None:
+    pulls.subscribe()
+    waiting = pulls.pull(sys_flag=2)
+    assert isinstance(waiting, asyncio.Future)
+    pulls.connection.close()
+    pulls.put("m")
+    assert waiting.cancelled()
+    assert pulls.arrivals.held_count == 0
+    assert pulls.delivered == []
+
+
+async def test_without_long_polling_a_pull_waits_a_moment_only(pulls: Pulls) -> None:
+    pulls.subscribe()
+    pulls.parts.change(longPollingEnable="false", shortPollingTimeMills="1")
+    waiting = pulls.pull(sys_flag=2, suspend_timeout_millis=3_600_000)
+    assert isinstance(waiting, asyncio.Future)
+    assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_ten_thousand_waiting_pulls_are_woken_by_their_own_queue_alone(pulls: Pulls) -> None:
+    pulls.parts.add_topic(TOPIC, queues=10_000)
+    pulls.subscribe()
+    waiting = [pulls.pull(sys_flag=2, queue_id=queue_id) for queue_id in range(10_000)]
+    pulls.put("m", queue_id=4321)
+    done = [number for number, each in enumerate(waiting) if isinstance(each, asyncio.Future) and each.done()]
+    assert done == [4321]
+    assert pulls.arrivals.held_count == 9_999
+    pulls.arrivals.release_all()
+    assert pulls.arrivals.held_count == 0
+
+
+async def test_a_pull_commits_the_offset_it_carries(pulls: Pulls) -> None:
+    pulls.subscribe()
+    pulls.pull(sys_flag=1, commit_offset=17)
+    assert pulls.parts.offsets.query(GROUP, TOPIC, 0) == 17
+    pulls.pull(sys_flag=0, commit_offset=99)
+    assert pulls.parts.offsets.query(GROUP, TOPIC, 0) == 17
+
+
+async def test_a_reset_on_the_server_moves_the_next_pull_once(pulls: Pulls) -> None:
+    pulls.subscribe()
+    for number in range(5):
+        pulls.put(f"m{number}")
+    pulls.parts.offsets.assign_reset(GROUP, TOPIC, 0, 2)
+    moved = at_once(pulls.pull(5))
+    assert (moved.code, moved.ext["nextBeginOffset"], moved.remark) == (
+        ResponseCode.PULL_OFFSET_MOVED,
+        "2",
+        "OFFSET_RESET",
+    )
+    assert bodies(at_once(pulls.pull(2))) == ["m2", "m3", "m4"]
+
+
+async def test_tags_in_the_request_need_no_heartbeat(pulls: Pulls) -> None:
+    for tag in ("A", "B", "A"):
+        pulls.put(f"tag {tag}", TAGS=tag)
+    answer = at_once(pulls.pull(sys_flag=4, subscription="A"))
+    assert bodies(answer) == ["tag A", "tag A"]
+    assert answer.ext["nextBeginOffset"] == "3"
+
+
+async def test_nothing_wanted_among_many_says_to_go_on_at_once(pulls: Pulls) -> None:
+    pulls.put("a", TAGS="A")
+    answer = at_once(pulls.pull(sys_flag=6, subscription="B"))
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
+
+
+async def test_an_expression_filters_by_properties(pulls: Pulls) -> None:
+    pulls.parts.change(enablePropertyFilter="true")
+    pulls.subscribe("amount > 10 AND region = 'eu'", kind="SQL92")
+    for amount, region in [("5", "eu"), ("50", "eu"), ("50", "us"), ("11", "eu")]:
+        pulls.put(f"{amount} {region}", amount=amount, region=region)
+    assert bodies(at_once(pulls.pull())) == ["50 eu", "11 eu"]
+
+
+async def test_an_expression_that_was_never_compiled_is_missed(pulls: Pulls) -> None:
+    pulls.parts.change(enablePropertyFilter="true")
+    pulls.subscribe("amount >", kind="SQL92")
+    assert refusal(pulls.pull).code == ResponseCode.FILTER_DATA_NOT_EXIST
+
+
+async def test_lite_pulls_can_be_switched_off(pulls: Pulls) -> None:
+    pulls.put("m")
+    lite = LitePullMessage(**msgspec.structs.asdict(request(sys_flag=20, subscription="*")))
+    assert bodies(at_once(pulls.service.lite_pull(lite, caller_on(pulls.connection)))) == ["m"]
+    pulls.parts.change(litePullMessageEnable="false")
+    refused = at_once(pulls.service.lite_pull(lite, caller_on(pulls.connection)))
+    assert refused.code == ResponseCode.NO_PERMISSION
+
+
+async def test_consumers_that_never_said_hello_can_be_refused(pulls: Pulls) -> None:
+    pulls.parts.change(rejectPullConsumerEnable="true")
+    assert (
+        refusal(lambda: pulls.pull(sys_flag=4, subscription="*")).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    )
+
+
+async def test_far_behind_consumers_are_sent_to_a_replica_only_if_replicas_may_be_read(pulls: Pulls) -> None:
+    pulls.subscribe()
+    pulls.put("m")
+    pulls.parts.change(slaveReadEnable="true")
+    pulls.parts.groups.update(SubscriptionGroupConfig(group_name=GROUP, broker_id=3))
+    assert at_once(pulls.pull()).ext["suggestWhichBrokerId"] == "3"
+
+
+async def test_an_arrival_nobody_waits_for_is_nothing(pulls: Pulls) -> None:
+    pulls.arrivals.arrived(Arrival("Nothing", 0, 1))
+    assert pulls.arrivals.held_count == 0
