@@ -66,15 +66,8 @@ def peers(
     ):
         client = client_of(release, form)
         for server in (ours.address, apaches.address):
-            _wait_for_broker(client, server, broker.name)
+            client.wait_for_broker(server, broker.name)
         yield Peers(ours, apaches, broker, client)
-
-
-def _wait_for_broker(client: ApacheClient, name_server: str, broker: str, present: bool = True) -> None:
-    wait_until(
-        lambda: (broker in client.mqadmin("clusterList", "-n", name_server).split()) is present,
-        f"{broker} {'registered' if present else 'gone'} at {name_server}",
-    )
 
 
 # ------------------------------------------------------------------------------------------- administration
@@ -245,7 +238,7 @@ def test_a_broker_that_leaves_is_gone_from_every_route(
     client = client_of(release, "JSON")
     with OwnNameServer() as ours:
         with ApacheBroker(release, ours.address, tmp_path / "store") as broker:
-            _wait_for_broker(client, ours.address, "broker-a")
+            client.wait_for_broker(ours.address, "broker-a")
             leave(broker)
             # Long before the two minutes of silence after which a broker is given up.
             wait_until(lambda: not client.mqadmin("topicList", "-n", ours.address).split(), "empty", 20)
@@ -260,7 +253,7 @@ def test_a_compressed_registration_is_understood(
         OwnNameServer() as ours,
         ApacheBroker(release, ours.address, tmp_path / "store", settings={"compressedRegister": "true"}),
     ):
-        _wait_for_broker(client, ours.address, "broker-a")
+        client.wait_for_broker(ours.address, "broker-a")
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX"} <= set(
             client.mqadmin("topicList", "-n", ours.address).split()
         )
@@ -275,8 +268,11 @@ def test_a_master_and_its_replica_are_one_broker(
         ApacheBroker(release, ours.address, tmp_path / "master") as master,
         ApacheBroker(release, ours.address, tmp_path / "replica", broker_id=1) as replica,
     ):
-        for broker in (master, replica):
-            _wait_for_broker(client, ours.address, broker.address)
+        client.wait_for_broker(ours.address, "broker-a")
+        wait_until(
+            lambda: replica.address in client.mqadmin("clusterList", "-n", ours.address),
+            "a registered replica",
+        )
         client.create_topic(ours.address, master.address, "Replicated")
         route = client.mqadmin("topicRoute", "-t", "Replicated", "-n", ours.address)
         assert master.address in route
@@ -292,7 +288,7 @@ def test_brokers_and_clients_survive_the_loss_of_one_of_two_name_servers(
         both = f"{first.address};{second.address}"
         with ApacheBroker(release, both, tmp_path / "store") as broker:
             for server in (first, second):
-                _wait_for_broker(client, server.address, "broker-a")
+                client.wait_for_broker(server.address, "broker-a")
             client.create_topic(both, broker.address, "Survivor")
             client.send(both, [{"topic": "Survivor", "body": b"before"}])
             assert first.terminate() == 0

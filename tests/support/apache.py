@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -302,16 +303,17 @@ def _write_logging_files(directory: Path) -> None:
 
 
 def free_ports(count: int = 1) -> int:
-    """The first of `count` neighbouring loopback ports that are free now."""
+    """The first of `count` neighbouring ports that are free now, below those the system hands out itself:
+    between our look and the peer's bind nobody else is given them."""
     for _ in range(100):
+        first = random.randrange(10_000, 30_000)
         with contextlib.ExitStack() as held:
-            first = held.enter_context(_listening(0)).getsockname()[1]
             try:
-                for port in range(first + 1, first + count):
+                for port in range(first, first + count):
                     held.enter_context(_listening(port))
             except OSError:
                 continue
-            return int(first)
+            return first
     raise PeerUnavailable(f"no {count} neighbouring ports are free")
 
 
@@ -487,6 +489,13 @@ class ApacheClient(JavaProcess):
         self.mqadmin("updateTopic", "-n", name_server, "-b", broker, "-t", topic, "-r", count, "-w", count)
         wait_until(
             lambda: topic in self.mqadmin("topicList", "-n", name_server).split(), f"the route of {topic}"
+        )
+
+    def wait_for_broker(self, name_server: str, broker: str, *, present: bool = True) -> None:
+        """Wait until a broker is registered, or gone: each has a topic of its own name."""
+        wait_until(
+            lambda: (broker in self.mqadmin("topicList", "-n", name_server).split()) is present,
+            f"{broker} {'registered' if present else 'gone'} at {name_server}",
         )
 
     def key_values(self, name_server: str, namespace: str, key: str) -> tuple[str, dict[str, str]]:

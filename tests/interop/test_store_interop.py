@@ -1,0 +1,176 @@
+"""One store directory, written by Apache's broker and by our store in turn; each reads the other's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.apache import (
+    RELEASES,
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    Release,
+)
+from tests.support.java_rows import Row, java_row, rows_of
+from tests.support.small_stores import dispatch_all
+from tests.support.varied_messages import varied_messages
+
+from pyromq.protocol.batch import BatchEntry
+from pyromq.protocol.compression import Compression, compress
+from pyromq.protocol.properties import encode_properties
+from pyromq.protocol.record import Host, SysFlag
+from pyromq.store.message_store import MessageStore
+from pyromq.store.settings import StoreSettings
+
+pytestmark = pytest.mark.interop
+
+TOPIC = "Varied"
+BORN_MS = 1_700_000_000_123
+SIZES = {
+    "mappedFileSizeCommitLog": 64 << 10,
+    "mappedFileSizeConsumeQueue": 20 * 25,
+    "maxHashSlotNum": 50,
+    "maxIndexNum": 120,
+}
+STOPS: dict[str, Callable[[ApacheBroker], None]] = {
+    "stopped": ApacheBroker.terminate,
+    "killed": ApacheBroker.kill,
+}
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A store directory and everyone who may open it."""
+
+    root: Path
+    release: Release
+    client: ApacheClient
+    name_server: str
+
+    @contextlib.contextmanager
+    def apaches_broker(self) -> Iterator[ApacheBroker]:
+        sizes = {name: str(size) for name, size in SIZES.items()}
+        broker = ApacheBroker(
+            self.release, self.name_server, self.root, settings={**sizes, "timerWheelEnable": "false"}
+        )
+        with broker:
+            self.client.wait_for_broker(self.name_server, broker.name)
+            self.client.create_topic(self.name_server, broker.address, TOPIC)
+            yield broker
+        self.client.wait_for_broker(self.name_server, broker.name, present=False)
+
+    def our_store(self) -> MessageStore:
+        return MessageStore.open(
+            StoreSettings(
+                root=self.root,
+                log_segment_bytes=SIZES["mappedFileSizeCommitLog"],
+                queue_file_bytes=SIZES["mappedFileSizeConsumeQueue"],
+                index_slots=SIZES["maxHashSlotNum"],
+                index_units=SIZES["maxIndexNum"],
+            )
+        )
+
+    def send(self, seed: int) -> None:
+        # 60 KiB in one record: most of a file, so that it begins the next one.
+        self.client.send(self.name_server, varied_messages(TOPIC, seed, fillers=150, big_bytes=60_000))
+
+    def read_by_java(self) -> list[Row]:
+        return [java_row(row) for row in self.client.read(self.name_server, TOPIC)]
+
+
+@pytest.fixture(params=RELEASES, ids=str)
+def directory(request: pytest.FixtureRequest, tmp_path: Path, client_of: ClientOf) -> Iterator[Directory]:
+    release = request.param
+    with ApacheNameServer(release) as name_server:
+        yield Directory(tmp_path / "store", release, client_of(release, "JSON"), name_server.address)
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_apache_writes_and_we_write_on_and_both_read_it_all(directory: Directory, stop: str) -> None:
+    with directory.apaches_broker() as broker:
+        directory.send(seed=1)
+        by_java = directory.read_by_java()
+        STOPS[stop](broker)
+    with directory.our_store() as store:
+        dispatch_all(store)
+        assert rows_of(store, TOPIC) == by_java
+        assert store.recovery.was_clean is (stop == "stopped")
+        append_varied(store)
+        dispatch_all(store)
+        by_us = rows_of(store, TOPIC)
+    assert len(by_us) > len(by_java)
+    with directory.apaches_broker():
+        assert directory.read_by_java() == by_us
+        directory.send(seed=2)
+        by_java = directory.read_by_java()
+        assert_found_by_key(directory, by_us)
+    assert len(by_java) > len(by_us)
+    with directory.our_store() as store:
+        dispatch_all(store)
+        assert rows_of(store, TOPIC) == by_java
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["closed", "abandoned"])
+def test_a_store_of_ours_is_opened_by_apaches_broker(directory: Directory, is_clean: bool) -> None:
+    store = directory.our_store()
+    append_varied(store)
+    dispatch_all(store)
+    by_us = rows_of(store, TOPIC)
+    if is_clean:
+        store.close()
+    else:
+        store.flush()
+        store.abandon()
+    with directory.apaches_broker():
+        assert directory.read_by_java() == by_us
+        assert_found_by_key(directory, by_us)
+
+
+def assert_found_by_key(directory: Directory, rows: list[Row]) -> None:
+    """Apache's index finds what we put into it: some keys in its first file, some in its last."""
+    keyed = [row for row in rows if "KEYS" in row["properties"]]
+    for row in (keyed[0], keyed[len(keyed) // 2], keyed[-1]):
+        key = row["properties"]["KEYS"].split()[0]
+        said = directory.client.mqadmin("queryMsgByKey", "-n", directory.name_server, "-t", TOPIC, "-k", key)
+        assert row["properties"]["UNIQ_KEY"] in said, key
+
+
+def append_varied(store: MessageStore) -> None:
+    """The same kinds of message that the Java producer sends, put in by hand."""
+    born_host, store_host = Host.of("127.0.0.1", 40_001).pack(), Host.of("127.0.0.1", 10_911).pack()
+    batch: list[BatchEntry] = []
+    for message in varied_messages(TOPIC, seed=3, fillers=150, big_bytes=60_000):
+        properties = encode_properties(properties_of(message)).encode()
+        body, sys_flag = message["body"], 0
+        if "batch" in message:
+            batch.append(BatchEntry(body, properties, 0))
+            continue
+        if len(body) > 4096:
+            body, sys_flag = compress(body, Compression.ZLIB), SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB
+        result = store.append(
+            TOPIC,
+            message["queue"],
+            body,
+            properties,
+            flag=message.get("flag", 0),
+            sys_flag=sys_flag,
+            reconsume_times=message["queue"],
+            born_timestamp=BORN_MS,
+            born_host=born_host,
+            store_host=store_host,
+        )
+        assert result.is_ok, result
+    assert store.append_batch(
+        TOPIC, 3, batch, born_timestamp=BORN_MS, born_host=born_host, store_host=store_host
+    ).is_ok
+
+
+def properties_of(message: dict[str, Any]) -> dict[str, str]:
+    named = {"TAGS": "tags", "KEYS": "keys"}
+    return {**message["properties"], **{name: message[key] for name, key in named.items() if key in message}}
