@@ -212,6 +212,9 @@ class Sending:
         answer = RawAnswer(ext=ext)
         if self._appending.is_safe_enough(result, draft.properties):
             return answer
+        return self._when_safe(result, answer)
+
+    def _when_safe(self, result: AppendResult, answer: RawAnswer) -> "asyncio.Future[RawAnswer]":
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
 
         def settle(status: AppendStatus) -> None:

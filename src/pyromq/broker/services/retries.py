@@ -1,0 +1,155 @@
+"""Retries: a consumer gives a message back, to have it again later or, when it failed too often, never."""
+
+from collections.abc import Callable
+from random import randrange
+
+from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.flow.lanes import Lanes
+from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.stamping import with_property
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_BACK, SENT_TO_DEAD_LETTERS, Statistics
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message_id import encode_offset_message_id
+from pyromq.protocol.record import StoredMessage, decode_record
+from pyromq.protocol.requests.sending import SendMessageBack
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+
+_V3_4_9 = 121
+"""From this version on clients say themselves how often they try."""
+_FIRST_LEVEL = 3
+_UNIT_RETRY_TOPIC = 2
+
+
+class Retries:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        lanes: Lanes,
+        pressure: Pressure,
+        appending: Appending,
+        statistics: Statistics,
+        random_below: Callable[[int], int] = randrange,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._lanes = lanes
+        self._pressure = pressure
+        self._appending = appending
+        self._statistics = statistics
+        self._random_below = random_below
+
+    @handles(SendMessageBack)
+    def send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
+        """java: the checks stand in Apache's order."""
+        self._pressure.admit()
+        group = self._groups.find(request.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"the consumer group {request.group} does not exist",
+            )
+        settings = self._live.now
+        if not settings.broker_permission & names.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {settings.broker_ip1} takes no messages at the moment",
+            )
+        if group.retry_queue_nums <= 0:
+            # java: such a group has no retries, and its consumers need not know
+            return Answer()
+        config = self._topics.create_if_absent(
+            names.retry_topic(request.group),
+            group.retry_queue_nums,
+            sys_flag=_UNIT_RETRY_TOPIC if request.unit_mode else 0,
+        )
+        if not config.perm & names.WRITE:
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic {config.topic_name} may not be written to")
+        message = self._look_up(request.offset)
+        return self._put(request, message, self._is_dead(request, group, message, caller), group)
+
+    def _is_dead(
+        self,
+        request: SendMessageBack,
+        group: SubscriptionGroupConfig,
+        message: StoredMessage,
+        caller: Caller,
+    ) -> bool:
+        max_times = group.retry_max_times
+        if caller.version >= _V3_4_9 and request.max_reconsume_times is not None:
+            max_times = request.max_reconsume_times
+        return message.reconsume_times >= max_times or request.delay_level < 0
+
+    def _put(
+        self, request: SendMessageBack, message: StoredMessage, is_dead: bool, group: SubscriptionGroupConfig
+    ) -> Answer:
+        """Store the message as it will be delivered again, or as a dead letter."""
+        origin_topic = message.get(props.RETRY_TOPIC) or message.topic
+        origin_id = (message.get(props.ORIGIN_MESSAGE_ID) or "").strip() or encode_offset_message_id(
+            message.store_host, message.log_offset
+        )
+        # java: a message given back does not wait for the disk
+        changes = {
+            props.RETRY_TOPIC: origin_topic,
+            props.ORIGIN_MESSAGE_ID: origin_id,
+            props.WAIT: "false",
+        }
+        if is_dead:
+            lane = self._lanes.dead_letters(request.group)
+            topic, queue_id = lane.topic, lane.queue_id
+            changes[props.DELAY] = "0"
+            # Proxies tell their consumers by these where a dead letter comes from.
+            changes[props.DLQ_ORIGIN_TOPIC] = origin_topic
+            changes[props.DLQ_ORIGIN_MESSAGE_ID] = message.get(props.UNIQ_KEY) or origin_id
+        else:
+            topic = names.retry_topic(request.group)
+            queue_id = self._random_below(group.retry_queue_nums)
+            changes[props.DELAY] = str(request.delay_level or _FIRST_LEVEL + message.reconsume_times)
+        properties = message.properties
+        for name, value in changes.items():
+            properties = with_property(properties, name, value)
+        draft = Draft(
+            topic,
+            queue_id,
+            message.body,
+            properties,
+            message.born_timestamp,
+            message.born_host.pack(),
+            message.flag,
+            message.sys_flag,
+            message.reconsume_times + 1,
+        )
+        result = self._appending.append(draft)
+        if not result.is_ok:
+            self._statistics.put_failures += 1
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{result.status.value}: {result.reason}")
+        self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
+        key = f"{origin_topic}@{request.group}"
+        self._statistics.add(SENT_BACK, key)
+        if is_dead:
+            self._statistics.add(DEAD_LETTERS, key)
+            self._statistics.add(SENT_TO_DEAD_LETTERS, key)
+        return Answer()
+
+    def _look_up(self, log_offset: int) -> StoredMessage:
+        record = self._store.record_at(log_offset)
+        if record is not None:
+            try:
+                return decode_record(record)
+            except RemoteProtocolError:
+                pass  # no message begins there: the offset is made up
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at offset {log_offset} any more")
