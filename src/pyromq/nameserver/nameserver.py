@@ -166,8 +166,9 @@ class NameServer:
             await asyncio.wait({stopped, self._background}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
-        if not self._stopped.is_set():
+        if not self._is_stopping:
             self._background.result()
+        await self._stopped.wait()
 
     async def stop(self) -> None:
         """Accept nothing more, finish what is in flight, close."""
