@@ -14,6 +14,7 @@ from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.properties import get_property_bytes, without_property
+from pyromq.protocol.record import MAX_V1_TOPIC_BYTES
 from pyromq.store.dispatch import Arrival
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
@@ -127,6 +128,8 @@ class Appending:
         level = delay_level(draft.properties)
         if level <= 0 or not self._delay_levels:
             return
+        if not names.is_retry_topic(draft.topic) and len(draft.topic.encode()) > MAX_V1_TOPIC_BYTES:
+            return  # the store refuses such a topic, and must do so now and not on delivery
         raw = draft.properties
         if level > self._delay_levels:
             # java: a level that does not exist is the highest that does

@@ -1,0 +1,210 @@
+"""Delays: messages that wait on a level are delivered to their own queues when their time has come.
+
+All messages of a level wait equally long, so those of one queue become due in their order, and only the first
+of each queue has to be watched. A delivered message counts as delivered once it is safe on disk: a crash can
+deliver it twice, and loses none.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from math import inf
+
+from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.tables.delay_offsets import DelayOffsetTable
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.clock import Clock
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
+from pyromq.protocol.record import StoredMessage, decode_record
+from pyromq.store.consume_queue import UNIT, ConsumeQueue
+from pyromq.store.dispatch import Arrival
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_GROUP = "SCHEDULE_CONSUMER"
+"""java: deliveries are counted as if a group of this name had consumed them."""
+_ROUND = 256
+"""Messages of one level delivered before others have their turn."""
+_RETRY_MS = 1000
+_LONGEST_SLEEP_S = 1.0
+"""The wall clock may be set while we sleep; this is how late that is noticed."""
+
+
+class Delays:
+    def __init__(
+        self,
+        store: MessageStore,
+        appending: Appending,
+        offsets: DelayOffsetTable,
+        statistics: Statistics,
+        clock: Clock,
+        *,
+        save_interval_ms: int = 10_000,
+    ) -> None:
+        self._store = store
+        self._appending = appending
+        self._offsets = offsets
+        self._statistics = statistics
+        self._clock = clock
+        self._delays_ms = dict(enumerate(store.settings.delays_ms))
+        self._due_ms: dict[int, float] = {}
+        """When the first message of a queue is due, for queues that were looked at; never, if it is empty."""
+        self._woken = asyncio.Event()
+        self._complaints: dict[int, str] = {}
+        self._delivered_end = 0
+        """The end of the last delivered message in the log."""
+        self._taken: tuple[DelayOffsetSerializeWrapper, int] | None = None
+        """Offsets that may be saved once the log is safe up to there."""
+        self._save_interval_s = save_interval_ms / 1000
+        self._next_save = clock.monotonic() + self._save_interval_s
+        appending.on_arrival(self._arrived)
+
+    def __repr__(self) -> str:
+        waiting = sum(due_ms != inf for due_ms in self._due_ms.values())
+        return f"<Delays queues={len(self._due_ms)} waiting={waiting}>"
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """For each level where its delivery is, and where its queue ends."""
+        return {
+            level: (offset, self._store.max_offset(names.SCHEDULE_TOPIC, level - 1))
+            for level, offset in sorted(self._offsets.all().items())
+        }
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._woken.clear()
+                wait_s = self.deliver_due()
+                self.save_if_due()
+                if wait_s == 0:
+                    await asyncio.sleep(0)
+                    continue
+                if wait_s is None and (self._offsets.is_dirty or self._taken is not None):
+                    wait_s = _LONGEST_SLEEP_S
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._woken.wait()
+        finally:
+            self.save_now()
+
+    def _arrived(self, arrival: Arrival) -> None:
+        # Behind a message that is not due nothing else is.
+        if arrival.topic == names.SCHEDULE_TOPIC and self._due_ms.get(arrival.queue_id, inf) == inf:
+            self._due_ms.pop(arrival.queue_id, None)
+            self._woken.set()
+
+    # Delivering
+
+    def deliver_due(self) -> float | None:
+        """Deliver what is due. How many seconds there is nothing to do; None as long as nothing arrives."""
+        now_ms = self._clock.now_ms()
+        for queue_id in self._store.queue_ids(names.SCHEDULE_TOPIC):
+            due_ms = self._due_ms.get(queue_id)
+            if due_ms is None or due_ms <= now_ms or self._is_too_late(queue_id, due_ms, now_ms):
+                self._due_ms[queue_id] = self._deliver_from(queue_id, now_ms)
+        first_due_ms = min(self._due_ms.values(), default=inf)
+        if first_due_ms == inf:
+            return None
+        return min(max(first_due_ms - self._clock.now_ms(), 0) / 1000, _LONGEST_SLEEP_S)
+
+    def _is_too_late(self, queue_id: int, due_ms: float, now_ms: int) -> bool:
+        """java: nothing waits longer than its level does; if it would, clock or levels were changed."""
+        # Levels that were taken out of the settings have no length; their messages go when they are due.
+        return inf != due_ms > now_ms + self._delays_ms.get(queue_id, inf)
+
+    def _deliver_from(self, queue_id: int, now_ms: int) -> float:
+        """Deliver the due messages of a queue; when the next one is due."""
+        queue = self._store.find_queue(names.SCHEDULE_TOPIC, queue_id)
+        if queue is None:
+            return inf
+        offset = self._corrected_offset(queue)
+        for log_offset, _, due_ms in UNIT.iter_unpack(queue.units(offset, _ROUND)):
+            if due_ms > now_ms and not self._is_too_late(queue_id, due_ms, now_ms):
+                return float(due_ms)
+            if not self._deliver(queue_id, offset, log_offset):
+                return now_ms + _RETRY_MS
+            offset += 1
+            self._offsets.advance(queue_id + 1, offset)
+        return inf if offset >= queue.end_offset else now_ms
+
+    def _corrected_offset(self, queue: ConsumeQueue) -> int:
+        """Where to go on: not before what the log still has, not behind the end."""
+        level = queue.queue_id + 1
+        wanted = self._offsets.get(level)
+        first = self._store.min_offset(queue.topic, queue.queue_id)
+        offset = min(max(wanted, first), queue.end_offset)
+        if offset != wanted:
+            _log.warning(
+                "moved the delivery of delayed messages level=%d from=%d to=%d", level, wanted, offset
+            )
+            self._offsets.advance(level, offset)
+        return offset
+
+    def _deliver(self, queue_id: int, offset: int, log_offset: int) -> bool:
+        """Whether this message is done with: delivered, or gone."""
+        record = self._store.record_at(log_offset)
+        if record is None:
+            return True  # java: cleaned away while it waited
+        try:
+            draft = _delivered(decode_record(record))
+        except (RemoteProtocolError, ValueError) as problem:
+            _log.error("dropped a delayed message level=%d offset=%d: %s", queue_id + 1, offset, problem)
+            return True
+        result = self._appending.append_as_it_is(draft)
+        if not result.is_ok:
+            self._statistics.put_failures += 1
+            self._complain(queue_id, f"{result.status.value}: {result.reason}")
+            return False
+        self._complaints.pop(queue_id, None)
+        self._delivered_end = result.end_offset
+        self._statistics.got(_GROUP, names.SCHEDULE_TOPIC, queue_id, 1, result.size_bytes)
+        self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
+        return True
+
+    def _complain(self, queue_id: int, why: str) -> None:
+        if self._complaints.get(queue_id) != why:
+            self._complaints[queue_id] = why
+            _log.warning("could not deliver delayed messages level=%d: %s", queue_id + 1, why)
+
+    # Saving
+
+    def save_if_due(self) -> None:
+        """Save the offsets now and then, as far as their messages are safe."""
+        now = self._clock.monotonic()
+        if self._taken is None and self._offsets.is_dirty and now >= self._next_save:
+            self._taken = (self._offsets.take(), self._delivered_end)
+            self._next_save = now + self._save_interval_s
+        if self._taken is not None and self._store.flushed_offset >= self._taken[1]:
+            self._offsets.save(self._taken[0])
+            self._taken = None
+
+    def save_now(self) -> None:
+        """Make the deliveries safe, and save the offsets."""
+        if self._store.flush_log() >= self._delivered_end:
+            self._offsets.save(self._offsets.take())
+            self._taken = None
+
+
+def _delivered(message: StoredMessage) -> Draft:
+    """The message as it enters its own queue."""
+    topic, queue_id = message.get(props.REAL_TOPIC), message.get(props.REAL_QUEUE_ID)
+    if topic is None or queue_id is None:
+        raise ValueError("it does not say where it belongs")
+    if topic == names.HALF_TOPIC:
+        raise ValueError("a message of a transaction cannot be delayed")
+    # java: the properties stay as they are, so consumers can see DELAY, REAL_TOPIC and REAL_QID
+    return Draft(
+        topic,
+        int(queue_id),
+        message.body,
+        message.properties,
+        message.born_timestamp,
+        message.born_host.pack(),
+        message.flag,
+        message.sys_flag,
+        message.reconsume_times,
+    )

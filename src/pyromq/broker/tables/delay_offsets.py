@@ -1,0 +1,50 @@
+"""How far the delayed messages of each level have been delivered.
+
+Offsets only count once they are saved; what a crash loses is delivered again, never skipped.
+"""
+
+from pyromq.clock import Clock
+from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
+from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.store.json_table import JsonTable
+
+
+class DelayOffsetTable:
+    def __init__(self, file: JsonTable, clock: Clock, *, deliveries_per_version: int = 200) -> None:
+        self._file = file
+        self._clock = clock
+        self._deliveries_per_version = deliveries_per_version
+        loaded = file.load(DelayOffsetSerializeWrapper) or DelayOffsetSerializeWrapper()
+        self._offsets = loaded.offset_table
+        self._deliveries = 0
+        self.is_dirty = False
+        """Whether there is something that was not taken for saving yet."""
+        self.data_version = loaded.data_version or DataVersion()
+
+    def __repr__(self) -> str:
+        return f"<DelayOffsetTable levels={len(self._offsets)} dirty={self.is_dirty}>"
+
+    def get(self, level: int) -> int:
+        """The offset of the next message to deliver, from 0."""
+        return self._offsets.get(level, 0)
+
+    def all(self) -> dict[int, int]:
+        return self._offsets
+
+    def advance(self, level: int, offset: int) -> None:
+        self._offsets[level] = offset
+        self.is_dirty = True
+        self._deliveries += 1
+        if self._deliveries % self._deliveries_per_version == 0:
+            self.data_version = self.data_version.next(self._clock.now_ms())
+
+    def take(self) -> DelayOffsetSerializeWrapper:
+        """The table as it is now, to be saved when it may be."""
+        self.is_dirty = False
+        return self.wrapper()
+
+    def save(self, taken: DelayOffsetSerializeWrapper) -> None:
+        self._file.save(taken)
+
+    def wrapper(self) -> DelayOffsetSerializeWrapper:
+        return DelayOffsetSerializeWrapper(data_version=self.data_version, offset_table=dict(self._offsets))
