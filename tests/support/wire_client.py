@@ -34,6 +34,16 @@ class WireClient:
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
+    async def drain(self) -> None:
+        await self._writer.drain()
+
+    def end(self) -> None:
+        """Say that nothing more will be said."""
+        self._writer.write_eof()
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
     def send(self, *frames: Frame) -> None:
         """All frames in one write."""
         self._writer.write(b"".join(map(encode_frame, frames)))
