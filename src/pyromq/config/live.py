@@ -23,6 +23,9 @@ class LiveSettings(Generic[S]):
 
     def update(self, changes: Mapping[str, str]) -> None:
         """Take over changed values; a bad one raises ConfigError and changes nothing."""
-        self.now = self.now.updated(changes)
+        self.replace(self.now.updated(changes))
+
+    def replace(self, settings: S) -> None:
+        self.now = settings
         for listener in self._listeners:
-            listener(self.now)
+            listener(settings)

@@ -1,0 +1,154 @@
+"""The broker as a whole: its settings, its figures, and the housekeeping an operator may ask for."""
+
+import logging
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.clock import Clock
+from pyromq.config import properties
+from pyromq.config.live import LiveSettings
+from pyromq.errors import ConfigError, Refused, StoreError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.codes import CURRENT_VERSION, ResponseCode, version_name
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo, GetBrokerRuntimeInfoAnswer
+from pyromq.protocol.requests.settings import GetBrokerConfig, GetBrokerConfigAnswer, UpdateBrokerConfig
+from pyromq.protocol.requests.upkeep import CleanExpiredConsumeQueues, DeleteExpiredCommitLog
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+Figures = Callable[[], dict[str, str]]
+"""A part's contribution to the runtime information."""
+
+_POOLS = ("send", "pull", "litePull", "query", "ack")
+
+
+class Brokers:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        topics: TopicTable,
+        figures: Sequence[Figures],
+        save_settings: Callable[[str], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        """`figures` are what other parts have to tell, `save_settings` makes a text of settings safe."""
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._figures = figures
+        self._save_settings = save_settings
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+
+    # Settings
+
+    @property
+    def _configuration(self) -> BrokerConfiguration:
+        return BrokerConfiguration(self._live.now, self._store.settings)
+
+    @handles(GetBrokerConfig)
+    def get_config(self, request: GetBrokerConfig, caller: Caller) -> GetBrokerConfigAnswer:
+        values = self._configuration.as_java_dict()
+        return GetBrokerConfigAnswer(
+            version=json_body.encode(self._topics.data_version).decode(),
+            # java: tools read plain `key=value` lines, without the escapes of a properties file
+            body="".join(f"{key}={values[key]}\n" for key in sorted(values)),
+        )
+
+    @handles(UpdateBrokerConfig)
+    async def update_config(self, request: UpdateBrokerConfig, caller: Caller) -> None:
+        try:
+            changes = properties.parse(request.body)
+            if changes.keys() & self._live.now.unchangeable_keys:
+                raise Refused(ResponseCode.NO_PERMISSION, "a setting on the black list cannot be changed")
+            updated = self._configuration.updated(changes)
+        except ConfigError as problem:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+        if not changes:
+            return
+        self._store.use(updated.store)
+        self._live.replace(updated.broker)
+        _log.info("settings changed peer=%s keys=%s", caller.address, ",".join(sorted(changes)))
+        for remark in updated.remarks_on(changes):
+            _log.warning("%s", remark)
+        try:
+            await self._save_settings(updated.to_properties_text())
+        except StoreError as problem:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"changed, but only in memory: {problem}") from None
+
+    # Figures
+
+    @handles(GetBrokerRuntimeInfo)
+    def runtime_info(self, request: GetBrokerRuntimeInfo, caller: Caller) -> GetBrokerRuntimeInfoAnswer:
+        table = self._own_figures()
+        for figures in self._figures:
+            table |= figures()
+        return GetBrokerRuntimeInfoAnswer(body=KVTable(table=table))
+
+    def _own_figures(self) -> dict[str, str]:
+        store = self._store.statistics()
+        disk = shutil.disk_usage(self._store.root)
+        table = {
+            "brokerActive": "true",
+            "brokerVersionDesc": version_name(CURRENT_VERSION),
+            "brokerVersion": str(CURRENT_VERSION),
+            "runtime": _duration(self._clock.now_ms() - self._started_ms),
+            "startAcceptSendRequestTimeStamp": str(self._live.now.start_accept_send_ms),
+            "commitLogMinOffset": str(store.log_start_offset),
+            "commitLogMaxOffset": str(store.log_end_offset),
+            "commitLogDiskRatio": f"{store.disk_used_ratio:.4f}",
+            "consumeQueueDiskRatio": f"{store.disk_used_ratio:.4f}",
+            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "dispatchMaxBuffer": "0",
+            "pageCacheLockTimeMills": "0",
+            "earliestMessageTimeStamp": str(self._store.earliest_time()),
+            "remainTransientStoreBufferNumbs": str(2**31 - 1),
+            "remainHowManyDataToFlush": _size(store.flush_behind_bytes),
+            "timerReadBehind": "0",
+            "timerOffsetBehind": "0",
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+            "EndTransactionQueueSize": "0",
+            "EndTransactionThreadPoolQueueCapacity": "0",
+        }
+        # java: tools expect these; there are no thread pools here, so nothing ever waits for one
+        for pool in _POOLS:
+            table[f"{pool}ThreadPoolQueueSize"] = "0"
+            table[f"{pool}ThreadPoolQueueCapacity"] = "0"
+            table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return table
+
+    # Housekeeping
+
+    @handles(DeleteExpiredCommitLog)
+    def delete_expired(self, request: DeleteExpiredCommitLog, caller: Caller) -> None:
+        report = self._store.clean(on_demand=True)
+        _log.info("expired files deleted by=%s segments=%d", caller.address, report.segments_removed)
+
+    @handles(CleanExpiredConsumeQueues)
+    def clean_queues(self, request: CleanExpiredConsumeQueues, caller: Caller) -> None:
+        self._store.clean()
+
+
+def _duration(milliseconds: int) -> str:
+    """java: tools cut this text apart."""
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} PiB"

@@ -1,0 +1,148 @@
+"""Consumer groups, as operators create, change, list and delete them."""
+
+import logging
+from collections.abc import Callable
+
+from pyromq.broker.tables.clients import ConsumerTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.errors import Refused
+from pyromq.protocol import json_body, names
+from pyromq.protocol.bodies.groups import (
+    GroupForbidden,
+    GroupList,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
+from pyromq.protocol.bodies.topics import TopicList
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.groups import (
+    CreateOrUpdateGroup,
+    CreateOrUpdateGroups,
+    DeleteGroup,
+    GetAllGroupConfigs,
+    GetAllGroupConfigsAnswer,
+    GetGroupConfig,
+    GetGroupConfigAnswer,
+    GetGroupsOfTopic,
+    GetGroupsOfTopicAnswer,
+    GetSubscriptionOfGroup,
+    GetSubscriptionOfGroupAnswer,
+    GetTopicsOfGroup,
+    UpdateGroupForbidden,
+    UpdateGroupForbiddenAnswer,
+)
+from pyromq.protocol.requests.routes import TopicListAnswer
+from pyromq.remoting.routing import Caller, handles
+
+_log = logging.getLogger(__name__)
+
+_PAGE_SIZE = 2000
+
+
+class Groups:
+    def __init__(
+        self,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        on_deleted: Callable[[str], None],
+    ) -> None:
+        """`on_deleted` hears of groups that are gone: statistics and filters forget them."""
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._on_deleted = on_deleted
+
+    @handles(CreateOrUpdateGroup)
+    def create_or_update(self, request: CreateOrUpdateGroup, caller: Caller) -> None:
+        self._update([request.body], caller)
+
+    @handles(CreateOrUpdateGroups)
+    def create_or_update_many(self, request: CreateOrUpdateGroups, caller: Caller) -> None:
+        self._update(request.body.group_config_list, caller)
+
+    def _update(self, configs: list[SubscriptionGroupConfig], caller: Caller) -> None:
+        for config in configs:
+            if problem := names.group_problem(config.group_name):
+                raise Refused(ResponseCode.INVALID_PARAMETER, problem)
+        changed = [config for config in configs if self._groups.get(config.group_name) != config]
+        if changed:
+            self._groups.update(*changed)
+            _log.info(
+                "groups updated by=%s groups=%s",
+                caller.address,
+                ",".join(each.group_name for each in changed),
+            )
+
+    @handles(GetAllGroupConfigs)
+    def get_all(self, request: GetAllGroupConfigs, caller: Caller) -> GetAllGroupConfigsAnswer:
+        table = self._groups.wrapper()
+        total = None
+        if request.max_group_num is not None and request.group_seq is not None:
+            groups = table.subscription_group_table
+            total = len(groups)
+            known_version = json_body.encode(table.data_version).decode()
+            # java: a reader whose table changed under it begins anew
+            start = request.group_seq if request.data_version in (None, known_version) else 0
+            page = sorted(groups)[max(start, 0) :][: max(0, min(request.max_group_num, _PAGE_SIZE))]
+            table = SubscriptionGroupWrapper(
+                data_version=table.data_version,
+                forbidden_table={
+                    group: table.forbidden_table[group] for group in page if group in table.forbidden_table
+                },
+                subscription_group_table={group: groups[group] for group in page},
+            )
+        return GetAllGroupConfigsAnswer(total_group_num=total, body=table)
+
+    @handles(GetGroupConfig)
+    def get(self, request: GetGroupConfig, caller: Caller) -> GetGroupConfigAnswer:
+        config = self._groups.get(request.group)
+        if config is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"the consumer group {request.group} does not exist",
+            )
+        return GetGroupConfigAnswer(body=config)
+
+    @handles(DeleteGroup)
+    def delete(self, request: DeleteGroup, caller: Caller) -> None:
+        was_known = self._groups.delete(request.group_name)
+        if request.clean_offset:
+            self._offsets.remove_group(request.group_name)
+        self._on_deleted(request.group_name)
+        if was_known:
+            _log.info("group deleted by=%s group=%s", caller.address, request.group_name)
+
+    @handles(UpdateGroupForbidden)
+    def forbid(self, request: UpdateGroupForbidden, caller: Caller) -> UpdateGroupForbiddenAnswer:
+        if request.readable is not None:
+            self._groups.let_read(request.group, request.topic, allowed=request.readable)
+        readable = self._groups.may_read(request.group, request.topic)
+        return UpdateGroupForbiddenAnswer(
+            body=GroupForbidden(group=request.group, topic=request.topic, readable=readable)
+        )
+
+    # Who reads what
+
+    @handles(GetGroupsOfTopic)
+    def groups_of_topic(self, request: GetGroupsOfTopic, caller: Caller) -> GetGroupsOfTopicAnswer:
+        connected = self._consumers.groups_of_topic(request.topic)
+        committed = self._offsets.groups_of(request.topic)
+        return GetGroupsOfTopicAnswer(body=GroupList(group_list=sorted({*connected, *committed})))
+
+    @handles(GetTopicsOfGroup)
+    def topics_of_group(self, request: GetTopicsOfGroup, caller: Caller) -> TopicListAnswer:
+        return TopicListAnswer(body=TopicList(topic_list=sorted(self._offsets.topics_of(request.group))))
+
+    @handles(GetSubscriptionOfGroup)
+    def subscription(self, request: GetSubscriptionOfGroup, caller: Caller) -> GetSubscriptionOfGroupAnswer:
+        found = None
+        if request.topic is not None:
+            found = self._consumers.subscription(request.group, request.topic)
+        return GetSubscriptionOfGroupAnswer(
+            body=QuerySubscriptionResponseBody(
+                group=request.group, topic=request.topic, subscription_data=found
+            )
+        )

@@ -1,0 +1,186 @@
+"""Topics, as operators create, change, list and delete them."""
+
+import logging
+from collections.abc import Callable
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.topic_attributes import apply_change, parse_change
+from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused
+from pyromq.protocol import json_body, names
+from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
+from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
+from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType, TopicList
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.routes import TopicListAnswer
+from pyromq.protocol.requests.topics import (
+    CreateOrUpdateTopic,
+    CreateOrUpdateTopics,
+    DeleteTopicFromBroker,
+    GetAllTopicConfigs,
+    GetAllTopicConfigsAnswer,
+    GetSystemTopicsFromBroker,
+    GetTopicConfig,
+    GetTopicConfigAnswer,
+)
+from pyromq.protocol.requests.upkeep import CleanUnusedTopics
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_PAGE_SIZE = 2000
+_MAX_QUEUES = 65_536
+_PERMISSIONS = range(8)
+
+
+class Topics:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        on_deleted: Callable[[str], None],
+    ) -> None:
+        """`on_deleted` hears of topics that are gone: filters, statistics and waiting pulls forget them."""
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._on_deleted = on_deleted
+
+    @handles(CreateOrUpdateTopic)
+    def create_or_update(self, request: CreateOrUpdateTopic, caller: Caller) -> None:
+        try:
+            filter_type = TopicFilterType(request.topic_filter_type)
+            change = parse_change(request.attributes)
+        except ValueError as problem:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
+        wanted = TopicConfig(
+            topic_name=request.topic,
+            read_queue_nums=request.read_queue_nums,
+            write_queue_nums=request.write_queue_nums,
+            perm=request.perm,
+            topic_filter_type=filter_type,
+            topic_sys_flag=request.topic_sys_flag or 0,
+            order=request.order,
+        )
+        self._update([(wanted, change)], caller)
+
+    @handles(CreateOrUpdateTopics)
+    def create_or_update_many(self, request: CreateOrUpdateTopics, caller: Caller) -> None:
+        changes: list[tuple[TopicConfig, dict[str, str | None]]] = []
+        for config in request.body.topic_config_list:
+            change = ",".join(
+                f"{key}={value}" if key.startswith("+") else key for key, value in config.attributes.items()
+            )
+            try:
+                changes.append((config, parse_change(change)))
+            except ValueError as problem:
+                raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
+        self._update(changes, caller)
+
+    def _update(self, wanted: list[tuple[TopicConfig, dict[str, str | None]]], caller: Caller) -> None:
+        """All or none."""
+        updated: list[TopicConfig] = []
+        for config, change in wanted:
+            self._check(config)
+            existing = self._topics.get(config.topic_name)
+            try:
+                attributes = apply_change(None if existing is None else existing.attributes, change)
+            except ValueError as problem:
+                raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+            if attributes.get("message.type") == "MIXED" and not self._live.now.mixed_message_types:
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER,
+                    "a topic of mixed message types is not allowed here: enableMixedMessageType is off",
+                )
+            config.attributes = attributes
+            if config != existing:
+                updated.append(config)
+        if updated:
+            self._topics.update(*updated)
+            _log.info(
+                "topics updated by=%s topics=%s",
+                caller.address,
+                ",".join(each.topic_name for each in updated),
+            )
+
+    def _check(self, config: TopicConfig) -> None:
+        problem = names.topic_problem(config.topic_name)
+        if (
+            problem is None
+            and self._live.now.validate_system_topics
+            and self._topics.is_system(config.topic_name)
+        ):
+            problem = f"the topic {config.topic_name} belongs to the system"
+        if problem is None and config.perm not in _PERMISSIONS:
+            problem = f"permission {config.perm}: expected 0 to 7"
+        for count in (config.read_queue_nums, config.write_queue_nums):
+            if problem is None and not 0 <= count <= _MAX_QUEUES:
+                problem = f"{count} queues: expected 0 to {_MAX_QUEUES}"
+        if problem is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, problem)
+
+    @handles(DeleteTopicFromBroker)
+    def delete(self, request: DeleteTopicFromBroker, caller: Caller) -> None:
+        topic = request.topic
+        if not topic.strip():
+            raise Refused(ResponseCode.INVALID_PARAMETER, "the topic is blank")
+        if self._live.now.validate_system_topics and self._topics.is_system(topic):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} belongs to the system")
+        self._topics.delete(topic)
+        self._offsets.remove_topic(topic)
+        queues = self._store.delete_topic(topic)
+        self._on_deleted(topic)
+        _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, topic, queues)
+
+    @handles(CleanUnusedTopics)
+    def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:
+        for topic in self._store.topics():
+            if topic not in self._topics and not self._topics.is_system(topic):
+                queues = self._store.delete_topic(topic)
+                _log.info("queues of an unknown topic deleted topic=%s queues=%d", topic, queues)
+
+    @handles(GetAllTopicConfigs)
+    def get_all(self, request: GetAllTopicConfigs, caller: Caller) -> GetAllTopicConfigsAnswer:
+        topics = self._topics.all()
+        total = None
+        if request.max_topic_num is not None and request.topic_seq is not None:
+            total = len(topics)
+            known_version = json_body.encode(self._topics.data_version).decode()
+            # java: a reader whose table changed under it begins anew
+            start = request.topic_seq if request.data_version in (None, known_version) else 0
+            page = sorted(topics)[max(start, 0) :][: max(0, min(request.max_topic_num, _PAGE_SIZE))]
+            topics = {topic: topics[topic] for topic in page}
+        return GetAllTopicConfigsAnswer(
+            total_topic_num=total,
+            body=TopicConfigAndMappingSerializeWrapper(
+                data_version=self._topics.data_version, topic_config_table=topics
+            ),
+        )
+
+    @handles(GetTopicConfig)
+    def get(self, request: GetTopicConfig, caller: Caller) -> GetTopicConfigAnswer:
+        config = self._topics.get(request.topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {request.topic} does not exist")
+        return GetTopicConfigAnswer(
+            body=TopicConfigAndQueueMapping(
+                attributes=config.attributes,
+                order=config.order,
+                perm=config.perm,
+                read_queue_nums=config.read_queue_nums,
+                topic_filter_type=config.topic_filter_type,
+                topic_name=config.topic_name,
+                topic_sys_flag=config.topic_sys_flag,
+                write_queue_nums=config.write_queue_nums,
+            )
+        )
+
+    @handles(GetSystemTopicsFromBroker)
+    def get_system(self, request: GetSystemTopicsFromBroker, caller: Caller) -> TopicListAnswer:
+        return TopicListAnswer(body=TopicList(topic_list=self._topics.system()))

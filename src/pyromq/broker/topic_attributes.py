@@ -1,0 +1,68 @@
+"""Attributes of topics: which there are, what they may be, and how a change to them is written.
+
+A change is a comma list: `+key=value` sets, `-key` removes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+
+class _Attribute(NamedTuple):
+    is_allowed: Callable[[str], bool]
+    expected: str
+    changeable: bool
+
+
+def _one_of(*values: str) -> tuple[Callable[[str], bool], str]:
+    return frozenset(values).__contains__, "one of " + ", ".join(values)
+
+
+def _is_reserve_time(text: str) -> bool:
+    return text == "-1" or (text.isdecimal() and int(text) < 2**63)
+
+
+_KNOWN = {
+    "message.type": _Attribute(
+        *_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"), changeable=True
+    ),
+    "queue.type": _Attribute(*_one_of("SimpleCQ", "BatchCQ"), changeable=False),
+    "cleanup.policy": _Attribute(*_one_of("DELETE", "COMPACTION"), changeable=False),
+    "reserve.time": _Attribute(_is_reserve_time, "-1 or a number of milliseconds", changeable=True),
+}
+
+
+def parse_change(text: str | None) -> dict[str, str | None]:
+    """What a change sets, and (None) what it removes; ValueError if it is not written like a change."""
+    change: dict[str, str | None] = {}
+    for part in filter(None, (text or "").split(",")):
+        key, has_value, value = part.partition("=")
+        if part.startswith("+") and has_value and key != "+":
+            change[key[1:].strip()] = value.strip()
+        elif part.startswith("-") and not has_value and key != "-":
+            change[key[1:].strip()] = None
+        else:
+            raise ValueError(f"attribute change {part!r}: expected +key=value or -key")
+    return change
+
+
+def apply_change(attributes: Mapping[str, str] | None, change: Mapping[str, str | None]) -> dict[str, str]:
+    """The attributes after a change; `attributes` is None for a topic that is being created.
+
+    ValueError if an attribute is unknown, has a value it cannot have, or cannot be changed any more.
+    """
+    after = dict(attributes or {})
+    for key, value in change.items():
+        known = _KNOWN.get(key)
+        if known is None:
+            raise ValueError(f"attribute {key!r} is unknown; there are {', '.join(_KNOWN)}")
+        if attributes is not None and not known.changeable and attributes.get(key) != value:
+            raise ValueError(f"attribute {key} cannot be changed once a topic exists")
+        if value is None:
+            if attributes is None:
+                raise ValueError(f"attribute {key} cannot be removed from a topic that does not exist")
+            after.pop(key, None)
+        elif not known.is_allowed(value):
+            raise ValueError(f"attribute {key}={value}: expected {known.expected}")
+        else:
+            after[key] = value
+    return after
