@@ -267,6 +267,7 @@ def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:
         ({"enableDLegerCommitLog": "true"}, "replication is not there yet"),
         ({"enableControllerMode": "true"}, "replication is not there yet"),
         ({"aclEnable": "true"}, "access control is not there yet"),
+        ({"namesrvAddr": "a:9876;b"}, "host:port;host:port"),
         ({"brokerRole": "KING"}, "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ({"tls.server.mode": "enforcing"}, r"tls\.server\.certPath and tls\.server\.keyPath"),
         ({"tls.server.certPath": "/c"}, r"tls\.server\.keyPath"),

@@ -16,7 +16,8 @@ from pyromq.config import properties
 from pyromq.config.kinds import Millis, Seconds, SizeBytes, at_least, between
 from pyromq.config.loading import Layer, NoEffect, load
 from pyromq.config.settings import Notice, Settings, UnknownKey, setting, unknown_key
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, ConnectFailed
+from pyromq.remoting.addresses import parse_address
 from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
@@ -141,7 +142,7 @@ class BrokerSettings(Settings):
     client_expiry_ms: Millis = setting(120_000, "A client silent for this long is dropped.", key="channelExpiredTimeout", mutable=True, check=_POSITIVE)
     notify_members: bool = setting(True, "Consumers are told when members of their group come or go.", key="notifyConsumerIdsChangedEnable", mutable=True)
     notify_members_at_once: bool = setting(True, "They are told at once, and not every 15 s.", key="realTimeNotifyConsumerChange", mutable=True)
-    register_producers: bool = setting(True, "Producers are remembered; without it only those of transactions are.", key="enableRegisterProducer", mutable=True)
+    register_producers: bool = setting(True, "Producers are remembered; without it only where messages of transactions are accepted.", key="enableRegisterProducer", mutable=True)
     flush_offsets_ms: Millis = setting(5000, "How often offsets of consumers are written to disk.", key="flushConsumerOffsetInterval", check=_POSITIVE)
     server_side_reset: bool = setting(True, "A reset of offsets takes effect on the broker, at the next pull.", key="useServerSideResetOffset")
     commits_per_version: int = setting(500, "Commits of offsets after which their table counts as changed.", key="consumerOffsetUpdateVersionStep", check=_POSITIVE)
@@ -203,6 +204,7 @@ class BrokerSettings(Settings):
 
     def verify_together(self) -> None:
         self._verify_role()
+        self._verify_name_servers()
         self._verify_tls()
 
     def _verify_role(self) -> None:
@@ -217,6 +219,13 @@ class BrokerSettings(Settings):
         ):
             if is_on:
                 raise ConfigError(key, "true", f"false, because {reason}")
+
+    def _verify_name_servers(self) -> None:
+        for address in self.name_servers:
+            try:
+                parse_address(address)
+            except ConnectFailed:
+                raise ConfigError("namesrvAddr", self.namesrv_addr, "host:port;host:port") from None
 
     def _verify_tls(self) -> None:
         if (self.tls_cert_path is None) != (self.tls_key_path is None):

@@ -72,7 +72,7 @@ class Offsets:
         delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         on_reset: Callable[[str], None],
     ) -> None:
-        """`on_reset` hears of topics in which a group was sent elsewhere: those who wait there should look."""
+        """`on_reset` hears of topics in which a group was sent elsewhere: who waits there should look."""
         self._live = live
         self._store = store
         self._topics = topics

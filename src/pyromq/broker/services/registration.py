@@ -1,0 +1,412 @@
+"""Being known: this broker and its topics are registered with every name server.
+
+Each name server has a task of its own, so that a dead one delays nobody. Whatever goes wrong with one is
+made good by a registration of everything, as soon as it can be reached again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypedDict
+
+import msgspec
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.config.live import LiveSettings
+from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.protocol import names
+from pyromq.protocol.bodies import registration
+from pyromq.protocol.bodies.registration import RegisterBrokerBody
+from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.codes import CURRENT_VERSION
+from pyromq.protocol.requests.brokers import (
+    QueryDataVersion,
+    RegisterBroker,
+    RegisterBrokerAnswer,
+    SendBrokerHeartbeat,
+    UnregisterBroker,
+)
+from pyromq.remoting.connection import Connection
+from pyromq.remoting.dialer import Dialer
+
+_log = logging.getLogger(__name__)
+
+UNREGISTER_TIMEOUT_S = 3.0
+FIRST_RETRY_S = 0.5
+LONGEST_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerState:
+    """How things stand with one name server."""
+
+    address: str
+    is_registered: bool
+    registrations: int
+    failures: int
+    last_problem: str
+
+
+class _NameServer:
+    """What one name server knows of us, and what it should hear next."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.needs_everything = True
+        self.changed: dict[str, TopicConfig] = {}
+        self.connection: Connection | None = None
+        self.is_registered = False
+        self.takes_packed = True
+        self.registrations = 0
+        self.failures = 0
+        self.failures_in_a_row = 0
+        self.last_problem = ""
+        self.wake = asyncio.Event()
+        self.tried = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        return self.needs_everything or bool(self.changed)
+
+    @property
+    def retry_s(self) -> float:
+        return min(FIRST_RETRY_S * 2.0 ** min(self.failures_in_a_row - 1, 10), LONGEST_RETRY_S)
+
+    def tell_everything(self) -> None:
+        self.needs_everything = True
+        self.wake.set()
+
+    def lost(self, connection: Connection) -> None:
+        if self.connection is connection:
+            self.connection = None
+            self.is_registered = False
+            self.tell_everything()
+
+    def state(self) -> NameServerState:
+        return NameServerState(
+            self.address, self.is_registered, self.registrations, self.failures, self.last_problem
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Everything:
+    """Bodies of a registration of all topics, and what they were made from."""
+
+    made_from: tuple[object, ...]
+    bodies: tuple[bytes, ...]
+
+
+class Registration:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        topics: TopicTable,
+        dialer: Dialer,
+        *,
+        broker_address: str,
+        ha_address: str,
+    ) -> None:
+        """The addresses are those that clients and replicas are told."""
+        self._live = live
+        self._topics = topics
+        self._dialer = dialer
+        self._broker_address = broker_address
+        self._ha_address = ha_address
+        self._servers: dict[str, _NameServer] = {}
+        self._list_changed = asyncio.Event()
+        self._everything: dict[bool, _Everything] = {}
+        self._permission = live.now.broker_permission
+        topics.on_change(self._topics_changed)
+        live.follow(self._settings_changed)
+
+    def __repr__(self) -> str:
+        registered = sum(server.is_registered for server in self._servers.values())
+        return (
+            f"<Registration of {self._broker_address} at {registered} of {len(self._servers)} name servers>"
+        )
+
+    def statistics(self) -> list[NameServerState]:
+        return [server.state() for server in self._servers.values()]
+
+    # What happens elsewhere
+
+    def _topics_changed(self, configs: list[TopicConfig]) -> None:
+        """Topics changed in one turn of the loop go out together, in the next."""
+        for server in self._servers.values():
+            if not configs:  # a deletion: only everything else can tell
+                server.tell_everything()
+            server.changed.update((config.topic_name, config) for config in configs)
+            server.wake.set()
+
+    def _settings_changed(self, settings: BrokerSettings) -> None:
+        if settings.broker_permission != self._permission:
+            self._permission = settings.broker_permission
+            # java: name servers look into a registration only if its version is new
+            self._topics.bump_version()
+            for server in self._servers.values():
+                server.tell_everything()
+        known = [address for address, server in self._servers.items() if server.task is not None]
+        if list(settings.name_servers) != known:
+            self._servers = {
+                address: self._servers.get(address) or _NameServer(address)
+                for address in settings.name_servers
+            }
+            self._list_changed.set()
+
+    # The tasks
+
+    async def run(self) -> None:
+        """Register with every name server, and stay registered, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._beat())
+            running: dict[str, _NameServer] = {}
+            while True:
+                self._list_changed.clear()
+                for address, server in list(running.items()):
+                    if self._servers.get(address) is not server:
+                        tasks.create_task(self._leave(running.pop(address)))
+                for address, server in self._servers.items():
+                    if address not in running:
+                        running[address] = server
+                        server.task = tasks.create_task(self._keep_registered(server))
+                await self._list_changed.wait()
+
+    async def wait_tried(self) -> None:
+        """Wait until every name server has been tried once, with whatever outcome."""
+        for server in list(self._servers.values()):
+            await server.tried.wait()
+
+    async def _keep_registered(self, server: _NameServer) -> None:
+        while True:
+            server.wake.clear()
+            pause_s = await self._bring_up_to_date(server)
+            server.tried.set()
+            if server.is_behind and not server.failures_in_a_row:
+                continue
+            try:
+                async with asyncio.timeout(pause_s):
+                    await server.wake.wait()
+                if server.failures_in_a_row:
+                    # Many things may want to be told; that does not make a dead name server live.
+                    await asyncio.sleep(min(pause_s, FIRST_RETRY_S))
+            except TimeoutError:
+                if not server.failures_in_a_row:
+                    await self._look_after(server)
+
+    async def _bring_up_to_date(self, server: _NameServer) -> float:
+        """Tell a name server what it does not know; for how many seconds it will know enough."""
+        try:
+            if server.needs_everything:
+                await self._register_everything(server)
+            elif server.changed:
+                changed, server.changed = server.changed, {}
+                await self._register(server, self._encoded(changed, self._topics.data_version, server))
+        except PyroError as problem:
+            server.needs_everything = True
+            server.is_registered = False
+            server.failures += 1
+            server.failures_in_a_row += 1
+            server.last_problem = str(problem)
+            if server.failures_in_a_row == 1:
+                _log.warning("not registered name_server=%s: %s", server.address, problem)
+            return server.retry_s
+        if server.failures_in_a_row:
+            server.failures_in_a_row = 0
+            _log.info("registered again name_server=%s", server.address)
+        return self._live.now.registration_period_s
+
+    async def _look_after(self, server: _NameServer) -> None:
+        """The period has passed: register again, unless the name server says that it knows it all."""
+        if self._live.now.force_register or await self._is_outdated(server):
+            server.needs_everything = True
+
+    async def _is_outdated(self, server: _NameServer) -> bool:
+        question = QueryDataVersion(**self._identity(), body=self._topics.data_version)
+        try:
+            return (await self._dialer.call(server.address, question, self._timeout_s)).changed
+        except PyroError as problem:
+            _log.info("data version not known name_server=%s: %s", server.address, problem)
+            return True
+
+    async def _leave(self, server: _NameServer) -> None:
+        """A name server was taken off the list."""
+        if server.task is not None:
+            server.task.cancel()
+        await self._unregister(server)
+
+    # Registering
+
+    async def _register_everything(self, server: _NameServer) -> None:
+        await self._connected(server)
+        # What changes from here on is told afterwards.
+        server.needs_everything, server.changed = False, {}
+        is_packed = self._live.now.compressed_register and server.takes_packed
+        answers = [await self._register(server, body) for body in self._all_bodies(is_packed)]
+        server.is_registered = server.connection is not None
+        server.registrations += 1
+        if server.registrations == 1:
+            _log.info("registered name_server=%s topics=%d", server.address, len(self._topics))
+        self._take_order(server, answers[-1])
+
+    async def _register(self, server: _NameServer, body: bytes) -> RegisterBrokerAnswer:
+        settings = self._live.now
+        is_packed = not body.startswith(b"{")
+        request = RegisterBroker(
+            **self._identity(),
+            ha_server_addr=self._ha_address,
+            # java: 4.9 knows neither this nor the heartbeats, and waits 120 s for the next registration
+            heartbeat_timeout_millis=settings.not_active_timeout_ms
+            if settings.heartbeat_interval_ms
+            else None,
+            enable_acting_master=False,
+            compressed=is_packed,
+            body_crc32=registration.body_crc32(body),
+            body=body,
+        )
+        connection = await self._connected(server)
+        try:
+            return await connection.call(request, self._timeout_s)
+        except Refused:
+            if is_packed:
+                # java: 4.9 cannot read what 5.x packs
+                server.takes_packed = False
+            raise
+
+    async def _connected(self, server: _NameServer) -> Connection:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                connection = await self._dialer.connection(server.address)
+        except TimeoutError:
+            raise TransportError(f"{server.address}: not connected in {self._timeout_s} s") from None
+        if connection is not server.connection:
+            # Whoever listens there may be another than the one we told everything.
+            server.needs_everything = True
+            server.connection = connection
+            connection.on_close(server.lost)
+        return connection
+
+    def _take_order(self, server: _NameServer, answer: RegisterBrokerAnswer) -> None:
+        """Which topics are ordered is what the first registered name server of the list says.
+
+        Were it the last one that answered, two that disagree would make us change our topics for ever.
+        """
+        first = next((each for each in self._servers.values() if each.is_registered), None)
+        if first is server and answer.body is not None:
+            self._topics.mark_ordered(answer.body.table)
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._live.now.register_timeout_ms / 1000
+
+    def _identity(self) -> "_Identity":
+        settings = self._live.now
+        return {
+            "broker_name": settings.broker_name,
+            "broker_addr": self._broker_address,
+            "cluster_name": settings.broker_cluster_name,
+            "broker_id": settings.broker_id,
+        }
+
+    # Bodies
+
+    def _all_bodies(self, is_packed: bool) -> tuple[bytes, ...]:
+        """The same for all name servers, and for as long as no topic changes."""
+        settings, version = self._live.now, self._topics.data_version
+        part_size = settings.split_registration_topics if settings.split_registration else 0
+        made_from = (version, settings.broker_permission, part_size)
+        known = self._everything.get(is_packed)
+        if known is None or known.made_from != made_from:
+            parts = list(_parts(self._topics.all(), part_size))
+            bodies = tuple(
+                self._encode(part, _version_of_part(version, len(parts) - 1 - number), is_packed)
+                for number, part in enumerate(parts)
+            )
+            known = self._everything[is_packed] = _Everything(made_from, bodies)
+        return known.bodies
+
+    def _encoded(self, topics: dict[str, TopicConfig], version: DataVersion, server: _NameServer) -> bytes:
+        return self._encode(topics, version, self._live.now.compressed_register and server.takes_packed)
+
+    def _encode(self, topics: dict[str, TopicConfig], version: DataVersion, is_packed: bool) -> bytes:
+        body = RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
+                data_version=version, topic_config_table=self._permitted(topics)
+            )
+        )
+        encode = registration.encode_compressed if is_packed else registration.encode_plain
+        return encode(body, CURRENT_VERSION)
+
+    def _permitted(self, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
+        """The topics with no more permissions than the broker has itself."""
+        permission = self._live.now.broker_permission
+        if permission & names.READ_WRITE == names.READ_WRITE:
+            return topics
+        return {
+            name: msgspec.structs.replace(config, perm=config.perm & permission)
+            for name, config in topics.items()
+        }
+
+    # Signs of life
+
+    async def _beat(self) -> None:
+        """A light heartbeat between registrations, so that a broker that hangs is noticed in seconds."""
+        interval_s = self._live.now.heartbeat_interval_ms / 1000
+        while interval_s:
+            await asyncio.sleep(interval_s)
+            self.beat()
+
+    def beat(self) -> None:
+        # java: 5.x refreshes the broker's time, 4.9 passes over it without a word
+        beat = SendBrokerHeartbeat(
+            **self._identity(), heartbeat_timeout_millis=self._live.now.not_active_timeout_ms
+        )
+        for server in self._servers.values():
+            if server.is_registered and server.connection is not None and server.connection.is_open:
+                server.connection.send_oneway(beat)
+
+    # Leaving
+
+    async def unregister(self) -> None:
+        """Say goodbye to every name server that knows us; called once `run` has ended."""
+        await asyncio.gather(*map(self._unregister, self._servers.values()))
+
+    async def _unregister(self, server: _NameServer) -> None:
+        if not server.registrations:
+            return
+        try:
+            await self._dialer.call(
+                server.address, UnregisterBroker(**self._identity()), UNREGISTER_TIMEOUT_S
+            )
+            _log.info("unregistered name_server=%s", server.address)
+        except PyroError as problem:
+            _log.warning("not unregistered name_server=%s: %s", server.address, problem)
+        server.is_registered = False
+
+
+class _Identity(TypedDict):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+def _parts(topics: dict[str, TopicConfig], part_size: int) -> Iterator[dict[str, TopicConfig]]:
+    """The topics in parts of a size; a size of 0, or too few topics, makes one part."""
+    if not part_size or len(topics) <= part_size:
+        yield topics
+        return
+    all_topics = list(topics.items())
+    for start in range(0, len(all_topics), part_size):
+        yield dict(all_topics[start : start + part_size])
+
+
+def _version_of_part(version: DataVersion, parts_to_come: int) -> DataVersion:
+    """Each part needs a version of its own to be looked into; the last has the one that counts."""
+    if not parts_to_come:
+        return version
+    return msgspec.structs.replace(version, counter=version.counter - parts_to_come)
