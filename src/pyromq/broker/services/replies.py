@@ -1,0 +1,129 @@
+"""Replies: the answer to a request between clients goes straight to the producer that waits for it."""
+
+from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.lanes import Lane, Lanes, Sent
+from pyromq.broker.flow.stamping import Stamp, pair, raw_properties
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import ProducerTable
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused, RemoteProtocolError, TransportError
+from pyromq.protocol import properties as props
+from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.properties import PAIR_SEPARATOR, get_property
+from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.pushes import PushReply
+from pyromq.protocol.requests.sending import SendReply, SendReplyV2
+from pyromq.remoting.routing import Caller, handles
+
+_PUSH_TIMEOUT_S = 10.0
+
+
+class Replies:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        lanes: Lanes,
+        appending: Appending,
+        stamp: Stamp,
+        born_hosts: BornHosts,
+        producers: ProducerTable,
+        statistics: Statistics,
+        clock: Clock,
+        store_address: str,
+    ) -> None:
+        """`store_address`: where this broker is, as clients are told."""
+        self._live = live
+        self._lanes = lanes
+        self._appending = appending
+        self._stamp = stamp
+        self._born_hosts = born_hosts
+        self._producers = producers
+        self._statistics = statistics
+        self._clock = clock
+        self._store_address = store_address
+
+    @handles(SendReply)
+    async def send_reply(self, request: SendReply, caller: Caller) -> RawAnswer:
+        return await self._reply(request, caller)
+
+    @handles(SendReplyV2)
+    async def send_reply_v2(self, request: SendReplyV2, caller: Caller) -> RawAnswer:
+        return await self._reply(request, caller)
+
+    async def _reply(self, request: Sent, caller: Caller) -> RawAnswer:
+        lane = self._lanes.find(request.topic, request.queue_id) or self._lanes.open(request, caller.address)
+        properties = request.properties or ""
+        if properties and not properties.endswith(PAIR_SEPARATOR):
+            properties += PAIR_SEPARATOR
+        properties += self._stamp.reply_suffix
+        problem = await self._push(request, properties, caller)
+        answer = RawAnswer(ext=dict(self._stamp.answer_fields))
+        if problem is None:
+            # java: producers read these fields even though nothing is stored
+            answer.ext |= {"msgId": "0", "queueId": str(lane.queue_id), "queueOffset": "0"}
+        else:
+            answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, problem
+        # java: whether it could be handed on or stored does not depend on each other
+        if self._live.now.store_replies and request.body:
+            self._store(request, lane, raw_properties(properties), caller, answer)
+        return answer
+
+    async def _push(self, request: Sent, properties: str, caller: Caller) -> str | None:
+        """Hand the reply on; what went wrong, if anything did."""
+        client_id = get_property(properties, props.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"the reply does not say whom it is for: it has no property {props.REPLY_TO_CLIENT}"
+        producer = self._producers.find(client_id)
+        if producer is None:
+            return f"the client {client_id}, which the reply is for, is not connected here"
+        now_ms = self._clock.now_ms()
+        push = PushReply(
+            producer_group=request.producer_group,
+            topic=request.topic,
+            default_topic=request.default_topic,
+            default_topic_queue_nums=request.default_topic_queue_nums,
+            queue_id=request.queue_id,
+            sys_flag=request.sys_flag,
+            born_timestamp=request.born_timestamp,
+            flag=request.flag,
+            properties=properties + pair(props.PUSH_REPLY_TIME, str(now_ms)),
+            reconsume_times=request.reconsume_times,
+            unit_mode=bool(request.unit_mode),
+            born_host=caller.address,
+            store_host=self._store_address,
+            store_timestamp=now_ms,
+            body=request.body,
+        )
+        try:
+            await producer.connection.call(push, _PUSH_TIMEOUT_S)
+        except (Refused, TransportError, RemoteProtocolError) as problem:
+            return f"the reply could not be handed to {client_id}: {problem}"
+        return None
+
+    def _store(self, request: Sent, lane: Lane, raw: bytes, caller: Caller, answer: RawAnswer) -> None:
+        draft = Draft(
+            lane.topic,
+            lane.queue_id,
+            request.body,
+            raw,
+            request.born_timestamp,
+            self._born_hosts.of(caller.connection),
+            request.flag,
+            request.sys_flag & ~SysFlag.TRANSACTION_MASK,
+            request.reconsume_times or 0,
+        )
+        result = self._appending.append(draft)
+        if not result.is_ok:
+            # java: the reply itself has arrived or not; its copy is nobody's concern
+            self._statistics.put_failures += 1
+            return
+        self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
+        answer.ext |= {
+            "msgId": self._appending.message_ids(result),
+            "queueId": str(lane.queue_id),
+            "queueOffset": str(result.queue_offset),
+        }
