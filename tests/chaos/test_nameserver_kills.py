@@ -11,8 +11,8 @@ from tests.support.broker_process import broker_process
 from tests.support.name_server_process import start_name_server_process
 from tests.support.name_servers import TIMEOUT_S, Peer, name_server, register_broker
 
+from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConnectionLost, Refused
-from pyromq.nameserver.durable_file import DurableFile
 from pyromq.nameserver.kv_table import KvTable
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.protocol.requests.kv import GetKvNamespace, PutKvEntry

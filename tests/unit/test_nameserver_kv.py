@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.conftest import ErrorLogs
 
+from pyromq.config.durable_file import DurableFile
+from pyromq.config.saving import Saving
 from pyromq.errors import RemoteProtocolError, StoreError
-from pyromq.nameserver.durable_file import DurableFile
 from pyromq.nameserver.kv_table import KvTable
-from pyromq.nameserver.saving import Saving
 
 
 def test_entries_have_a_namespace_and_a_key() -> None:

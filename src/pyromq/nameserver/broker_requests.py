@@ -3,14 +3,15 @@
 import logging
 
 from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.departures import Departures
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
-from pyromq.nameserver.live_settings import LiveSettings
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.registration import Announcement, Inventory
 from pyromq.nameserver.route_table import RouteTable
+from pyromq.nameserver.settings import NameServerSettings
 from pyromq.nameserver.unregistration import Farewell
 from pyromq.protocol.bodies import registration
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
@@ -44,7 +45,7 @@ class BrokerRequests:
         table: RouteTable,
         kv: KvTable,
         consequences: Consequences,
-        settings: LiveSettings,
+        settings: LiveSettings[NameServerSettings],
         clock: Clock,
         departures: Departures,
     ) -> None:

@@ -3,9 +3,10 @@
 import logging
 
 from pyromq.config import properties
+from pyromq.config.live import LiveSettings
+from pyromq.config.saving import Saving
 from pyromq.errors import ConfigError, Refused, StoreError
-from pyromq.nameserver.live_settings import LiveSettings
-from pyromq.nameserver.saving import Saving
+from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.settings import GetNameServerConfig, SettingsAnswer, UpdateNameServerConfig
 from pyromq.remoting.routing import Caller, handles
@@ -14,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class ConfigRequests:
-    def __init__(self, settings: LiveSettings, saving: Saving) -> None:
+    def __init__(self, settings: LiveSettings[NameServerSettings], saving: Saving) -> None:
         self._settings = settings
         self._saving = saving
 

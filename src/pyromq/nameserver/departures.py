@@ -5,10 +5,11 @@ import logging
 from contextlib import suppress
 
 from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
 from pyromq.metrics import Counter
 from pyromq.nameserver.consequences import Consequences
-from pyromq.nameserver.live_settings import LiveSettings
 from pyromq.nameserver.route_table import RouteTable
+from pyromq.nameserver.settings import NameServerSettings
 from pyromq.remoting.connection import Connection
 
 _log = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ class Departures:
         self,
         table: RouteTable,
         consequences: Consequences,
-        settings: LiveSettings,
+        settings: LiveSettings[NameServerSettings],
         clock: Clock,
         counter: Counter,
     ) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from pyromq.config.saving import Saving
 from pyromq.errors import Refused, StoreError
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
-from pyromq.nameserver.saving import Saving
 from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.kv import (

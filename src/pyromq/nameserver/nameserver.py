@@ -7,6 +7,9 @@ from typing import Self
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
+from pyromq.config.durable_file import DurableFile
+from pyromq.config.live import LiveSettings
+from pyromq.config.saving import Saving
 from pyromq.errors import RemoteProtocolError, StateError
 from pyromq.metrics import Metrics
 from pyromq.nameserver.broker_requests import BrokerRequests
@@ -14,15 +17,12 @@ from pyromq.nameserver.cluster_test import ClusterTestLookup
 from pyromq.nameserver.config_requests import ConfigRequests
 from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.departures import Departures
-from pyromq.nameserver.durable_file import DurableFile
 from pyromq.nameserver.kv_requests import KvRequests
 from pyromq.nameserver.kv_table import KvTable
-from pyromq.nameserver.live_settings import LiveSettings
 from pyromq.nameserver.metering import Metering
 from pyromq.nameserver.readiness import Readiness
 from pyromq.nameserver.route_lookup import RouteLookup
 from pyromq.nameserver.route_table import RouteTable, TableSizes
-from pyromq.nameserver.saving import Saving
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.nameserver.tables import RouteRules
 from pyromq.nameserver.topic_requests import TopicRequests

@@ -1,10 +1,11 @@
 """Lists of topics and brokers, and topics changed by hand."""
 
+from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.nameserver.consequences import Consequences
-from pyromq.nameserver.live_settings import LiveSettings
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.route_table import RouteTable
+from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.routes import (
@@ -24,7 +25,9 @@ from pyromq.remoting.routing import Caller, handles
 
 
 class TopicRequests:
-    def __init__(self, table: RouteTable, consequences: Consequences, settings: LiveSettings) -> None:
+    def __init__(
+        self, table: RouteTable, consequences: Consequences, settings: LiveSettings[NameServerSettings]
+    ) -> None:
         self._table = table
         self._consequences = consequences
         self._settings = settings

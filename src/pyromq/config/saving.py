@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from pyromq.config.durable_file import DurableFile
 from pyromq.errors import StoreError
-from pyromq.nameserver.durable_file import DurableFile
 
 _log = logging.getLogger(__name__)
 
