@@ -39,6 +39,8 @@ class Plan:
     queues_per_topic: int
     growth: Sequence[int]
     seconds: int
+    warm_up: int
+    """A JVM compiles its hot paths only after some seconds of them."""
     kills: int
 
     @property
@@ -148,7 +150,15 @@ def look_ups(server: Running, plan: Plan, result: Result) -> None:
 
 def load(server: Running, plan: Plan, *options: str) -> dict[str, str]:
     measured = run_loadgen(
-        "-P", str(server.port), "-p", str(server.pid), "-t", str(plan.seconds), "-u", "1", *options
+        "-P",
+        str(server.port),
+        "-p",
+        str(server.pid),
+        "-t",
+        str(plan.seconds),
+        "-u",
+        str(plan.warm_up),
+        *options,
     )
     if measured["errors"] != "0":
         raise RuntimeError(f"{measured['errors']} requests were refused: {options}")
@@ -306,6 +316,7 @@ def main() -> None:
     parser.add_argument("--queues-per-topic", type=int, default=8)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seconds", type=int, default=5, help="measured time of each load")
+    parser.add_argument("--warm-up", type=int, default=3, help="seconds of each load before that")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
     plan = Plan(
@@ -315,6 +326,7 @@ def main() -> None:
         queues_per_topic=options.queues_per_topic,
         growth=(1_000, 2_000) if options.quick else (1_000, 10_000, 100_000),
         seconds=1 if options.quick else options.seconds,
+        warm_up=1 if options.quick else options.warm_up,
         kills=20 if options.quick else options.kills,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
