@@ -1,0 +1,241 @@
+"""The way into the store, and the small decisions on the way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.broker_parts import BrokerParts, FakeConnection, as_connection, broker_parts
+from tests.support.loop import turn_until
+from tests.support.small_stores import BORN_HOST, STORE_HOST
+
+from pyromq.broker.flow.appending import Draft
+from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.lanes import Lane, Lanes
+from pyromq.broker.flow.stamping import Stamp, closed, delay_level, is_true, raw_properties, with_property
+from pyromq.protocol import names
+from pyromq.protocol.batch import BatchEntry
+from pyromq.protocol.properties import decode_properties, encode_properties
+from pyromq.protocol.record import Host
+from pyromq.protocol.requests.sending import SendMessage
+from pyromq.store.dispatch import Arrival
+from pyromq.store.results import AppendStatus
+
+TOPIC = "Orders"
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path) as built:
+        yield built
+
+
+def draft(properties: bytes = b"", topic: str = TOPIC, queue_id: int = 0, sys_flag: int = 0) -> Draft:
+    return Draft(topic, queue_id, b"body", properties, 1, BORN_HOST, sys_flag=sys_flag)
+
+
+class TestAppending:
+    async def test_what_one_turn_appends_is_told_once_at_its_end(self, parts: BrokerParts) -> None:
+        told: list[Arrival] = []
+        parts.appending.on_arrival(told.append)
+        parts.appending.append(draft())
+        parts.appending.append(draft())
+        parts.appending.append_batch(draft(queue_id=1), [BatchEntry(b"1"), BatchEntry(b"2")])
+        assert told == []
+        await asyncio.sleep(0)
+        assert sorted(told) == [Arrival(TOPIC, 0, 2), Arrival(TOPIC, 1, 2)]
+
+    async def test_an_id_is_the_one_that_the_store_makes(self, parts: BrokerParts) -> None:
+        one = parts.appending.append(draft())
+        many = parts.appending.append_batch(draft(), [BatchEntry(b"1"), BatchEntry(b"2")])
+        assert parts.appending.message_ids(one) == one.message_id
+        assert parts.appending.message_ids(many) == many.message_id
+
+    @pytest.mark.parametrize(
+        ("properties", "sys_flag", "queue_id", "delay"),
+        [
+            (b"DELAY\x011\x02", 0, 0, "1"),
+            (b"DELAY\x0118", 0, 17, "18"),
+            (b"DELAY\x0199\x02K\x01v\x02", 0, 17, "18"),
+            (b"DELAY\x012\x02", 0x8, 1, "2"),
+        ],
+    )
+    async def test_a_delayed_message_is_parked_on_its_level(
+        self, parts: BrokerParts, properties: bytes, sys_flag: int, queue_id: int, delay: str
+    ) -> None:
+        parked = draft(properties, queue_id=3, sys_flag=sys_flag)
+        parts.appending.append(parked)
+        assert (parked.topic, parked.queue_id) == (names.SCHEDULE_TOPIC, queue_id)
+        (message,) = parts.messages(names.SCHEDULE_TOPIC, queue_id)
+        expected = {"DELAY": delay, "REAL_TOPIC": TOPIC, "REAL_QID": "3"}
+        assert message.property_map() == decode_properties(properties) | expected
+
+    @pytest.mark.parametrize(
+        ("properties", "sys_flag"),
+        [
+            (b"DELAY\x010\x02", 0),
+            (b"DELAY\x01-1\x02", 0),
+            (b"DELAY\x01\x02", 0),
+            (b"DELAYED\x011\x02", 0),
+            (b"MY_DELAY\x011\x02", 0),
+            (b"DELAY\x011\x02", 0xC),
+        ],
+    )
+    async def test_other_messages_go_where_they_say(
+        self, parts: BrokerParts, properties: bytes, sys_flag: int
+    ) -> None:
+        went = draft(properties, sys_flag=sys_flag)
+        parts.appending.append(went)
+        assert went.topic == TOPIC
+
+    async def test_a_topic_that_is_too_long_is_refused_before_it_is_parked(self, parts: BrokerParts) -> None:
+        result = parts.appending.append(draft(b"DELAY\x011\x02", "%DLQ%" + "g" * 123))
+        assert result.status is AppendStatus.MESSAGE_ILLEGAL
+        retry = names.retry_topic("g" * 120)
+        assert parts.appending.append(draft(b"DELAY\x011\x02", retry)).is_ok
+
+    async def test_without_levels_nothing_is_delayed(self, tmp_path: Path) -> None:
+        with broker_parts(tmp_path / "none", store={"message_delay_levels": ""}) as parts:
+            parts.appending.append(draft(b"DELAY\x011\x02"))
+            assert len(parts.messages(TOPIC)) == 1
+
+    async def test_a_message_can_be_stored_whatever_delay_it_asks_for(self, parts: BrokerParts) -> None:
+        parts.appending.append_as_it_is(draft(b"DELAY\x011\x02"))
+        assert len(parts.messages(TOPIC)) == 1
+
+
+class TestSafety:
+    @pytest.mark.parametrize(
+        ("properties", "waits"),
+        [
+            (b"", True),
+            (b"WAIT\x01true\x02", True),
+            (b"WAIT\x01TRUE\x02", True),
+            (b"WAIT\x01false\x02", False),
+            (b"WAIT\x01maybe\x02", False),
+            (b"AWAIT\x01false\x02", True),
+        ],
+    )
+    async def test_with_synchronous_flush_a_message_waits_unless_it_says_no(
+        self, tmp_path: Path, properties: bytes, waits: bool
+    ) -> None:
+        with broker_parts(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}) as parts:
+            result = parts.appending.append(draft())
+            assert parts.appending.is_safe_enough(result, properties) is not waits
+
+    async def test_with_asynchronous_flush_nothing_waits(self, parts: BrokerParts) -> None:
+        assert parts.appending.is_safe_enough(parts.appending.append(draft()), b"")
+
+    async def test_a_flushed_message_is_told_and_can_be_read(self, tmp_path: Path) -> None:
+        with broker_parts(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}) as parts:
+            told: list[AppendStatus] = []
+            arrived: list[Arrival] = []
+            parts.appending.on_arrival(arrived.append)
+            parts.appending.when_safe(parts.appending.append(draft()), told.append)
+            await turn_until(lambda: arrived)
+            assert told == [AppendStatus.PUT_OK]
+
+
+class TestStamping:
+    @pytest.mark.parametrize(
+        ("raw", "level"),
+        [
+            (b"", 0),
+            (b"DELAY\x013\x02", 3),
+            (b"K\x01v\x02DELAY\x013", 3),
+            (b"DELAY\x01-1\x02", -1),
+            (b"DELAY\x01+2\x02", 2),
+            (b"DELAY\x01--2\x02", 0),
+            (b"DELAY\x01 2\x02", 0),
+            (b"DELAY\x012.5\x02", 0),
+            (b"DELAY\x01" + b"1" * 5000, 0),
+            (b"DELAY\x01\xd9\xa3\x02", 0),
+            (b"DELAY\x01-\x02", 0),
+        ],
+    )
+    def test_a_delay_level_is_a_small_number(self, raw: bytes, level: int) -> None:
+        assert delay_level(raw) == level
+
+    @pytest.mark.parametrize(
+        ("raw", "expected"), [(b"", b""), (b"a\x01b", b"a\x01b\x02"), (b"a\x01b\x02", b"a\x01b\x02")]
+    )
+    def test_properties_are_closed_once(self, raw: bytes, expected: bytes) -> None:
+        assert closed(raw) == expected
+        assert raw_properties(raw.decode()) == expected
+
+    def test_a_property_that_is_set_replaces_those_of_its_name(self) -> None:
+        raw = b"a\x011\x02b\x012\x02a\x013"
+        assert with_property(raw, "a", "9") == b"b\x012\x02a\x019\x02"
+        assert with_property(b"", "a", "9") == b"a\x019\x02"
+
+    @pytest.mark.parametrize(
+        ("value", "expected"), [("true", True), ("True", True), ("1", False), ("", False)]
+    )
+    def test_only_true_is_true(self, value: str, expected: bool) -> None:
+        assert is_true(f"a\x01{value}\x02".encode(), "a") is expected
+
+    async def test_changed_settings_change_the_stamp(self, parts: BrokerParts) -> None:
+        stamp = Stamp(parts.live)
+        parts.change(regionId="R2", traceOn="false")
+        assert stamp.answer_fields == {"MSG_REGION": "R2", "TRACE_ON": "false"}
+        assert stamp.reply_suffix == encode_properties(stamp.answer_fields)
+
+
+class TestLanes:
+    def request(self, **fields: object) -> SendMessage:
+        values: dict[str, object] = {
+            "producer_group": "p",
+            "topic": TOPIC,
+            "default_topic": names.AUTO_CREATE_TOPIC,
+            "default_topic_queue_nums": 4,
+            "queue_id": 0,
+            "sys_flag": 0,
+            "born_timestamp": 0,
+            "flag": 0,
+        }
+        return SendMessage(**(values | fields))  # type: ignore[arg-type]
+
+    async def test_an_open_lane_is_found_until_its_topic_changes(self, parts: BrokerParts) -> None:
+        lanes = Lanes(parts.live, parts.topics, parts.clock)
+        parts.add_topic(TOPIC)
+        parts.add_topic("Other")
+        assert lanes.find(TOPIC, 0) is None
+        lane = lanes.open(self.request(), "peer")
+        other = lanes.open(self.request(topic="Other"), "peer")
+        assert (lane, lane.is_plain) == (Lane(TOPIC, 0), True)
+        assert lanes.find(TOPIC, 0) is lane
+        parts.add_topic(TOPIC)
+        assert lanes.find(TOPIC, 0) is None
+        assert lanes.find("Other", 0) is other
+        parts.topics.delete(TOPIC)
+        assert lanes.find("Other", 0) is None
+
+    async def test_changed_settings_close_every_lane(self, parts: BrokerParts) -> None:
+        lanes = Lanes(parts.live, parts.topics, parts.clock)
+        lanes.open(self.request(), "peer")
+        parts.change(brokerPermission="4")
+        assert lanes.find(TOPIC, 0) is None
+
+    async def test_lanes_with_rules_of_their_own_are_not_plain(self, parts: BrokerParts) -> None:
+        lanes = Lanes(parts.live, parts.topics, parts.clock)
+        parts.add_topic("Compact", attributes={"cleanup.policy": "COMPACTION"})
+        retry = lanes.open(self.request(topic=names.retry_topic("g")), "peer")
+        assert (retry.retry_group, retry.is_plain) == ("g", False)
+        assert not lanes.open(self.request(topic="Compact"), "peer").is_plain
+        assert lanes.dead_letters("g") == Lane(names.dlq_topic("g"), 0)
+
+
+def test_the_address_of_a_connection_is_packed_once_and_forgotten_with_it() -> None:
+    hosts = BornHosts()
+    fake = FakeConnection("10.9.8.7:10911")
+    packed = hosts.of(as_connection(fake))
+    assert packed == STORE_HOST
+    assert hosts.of(as_connection(fake)) is packed
+    fake.close()
+    assert repr(hosts) == "<BornHosts connections=0>"
+
+
+@pytest.mark.parametrize("address", ["[fe80::1%eth0]:99", "[fe80::1]:99"])
+def test_the_zone_of_an_address_is_not_part_of_it(address: str) -> None:
+    fake = FakeConnection(address)
+    assert BornHosts().of(as_connection(fake)) == Host.of("fe80::1", 99).pack()
