@@ -11,6 +11,12 @@ from pyromq.protocol.properties import get_property_bytes, without_property
 
 _MOST_LEVEL_DIGITS = 9
 
+_POP_CK = f"{props.POP_CK}\x01".encode()
+_TRANSACTION = f"{props.TRANSACTION_PREPARED}\x01".encode()
+_INNER_NUM = f"{props.INNER_NUM}\x01".encode()
+_TIMER = b"TIMER_DEL"
+"""Begins the names of all three properties that ask for delivery at a certain time."""
+
 
 class Stamp:
     """What every message of this broker is marked with, made once and again when settings change."""
@@ -54,6 +60,11 @@ def closed(raw: bytes) -> bytes:
 def with_property(raw: bytes, name: str, value: str) -> bytes:
     """The properties with one set, in place of any others of that name."""
     return closed(without_property(raw, name)) + pair(name, value).encode("utf-8", "replace")
+
+
+def is_unusual(raw: bytes) -> bool:
+    """Whether a message that is sent may have to be changed or refused for its properties. Hardly any has."""
+    return _POP_CK in raw or _TRANSACTION in raw or _INNER_NUM in raw or _TIMER in raw
 
 
 def is_true(raw: bytes, name: str) -> bool:

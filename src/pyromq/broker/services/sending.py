@@ -6,7 +6,15 @@ from pyromq.broker.flow.appending import Appending, Draft
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lane, Lanes, Sent
 from pyromq.broker.flow.pressure import Pressure
-from pyromq.broker.flow.stamping import Stamp, delay_level, is_true, pair, raw_properties, with_property
+from pyromq.broker.flow.stamping import (
+    Stamp,
+    delay_level,
+    is_true,
+    is_unusual,
+    pair,
+    raw_properties,
+    with_property,
+)
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.queue_locks import QueueLocks
@@ -38,11 +46,6 @@ _CODES = {
 }
 
 _UNIQ_KEY = f"{props.UNIQ_KEY}\x01".encode()
-_POP_CK = f"{props.POP_CK}\x01".encode()
-_TRANSACTION = f"{props.TRANSACTION_PREPARED}\x01".encode()
-_INNER_NUM = f"{props.INNER_NUM}\x01".encode()
-_TIMER = b"TIMER_DEL"
-"""Begins the names of all three properties that ask for delivery at a certain time."""
 _TIMERS = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
 
 Reply = RawAnswer | asyncio.Future[RawAnswer]
@@ -97,7 +100,8 @@ class Sending:
 
     def _send_one(self, request: Sent, lane: Lane, caller: Caller) -> Reply:
         raw = raw_properties(request.properties)
-        if _POP_CK in raw:
+        unusual = is_unusual(raw)
+        if unusual:
             raw = without_property(raw, props.POP_CK)
         target = lane
         if lane.retry_group is not None:
@@ -110,13 +114,12 @@ class Sending:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"messages of the compacted topic {lane.topic} need a key"
             )
-        if _TRANSACTION in raw:
+        if unusual:
             self._refuse_transaction(request, raw)
         if not request.body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
-        if _INNER_NUM in raw or request.sys_flag & SysFlag.INNER_BATCH:
-            self._refuse_inner_batch()
-        if _TIMER in raw:
+        if unusual or request.sys_flag & SysFlag.INNER_BATCH:
+            _refuse_inner_batch(request, raw)
             _refuse_timer(raw)
         draft = self._draft(request, target, raw + self._stamp.suffix, caller)
         result = self._appending.append(draft)
@@ -188,11 +191,6 @@ class Sending:
             f"the broker {settings.broker_ip1} takes no messages of transactions, {why}",
         )
 
-    def _refuse_inner_batch(self) -> None:
-        raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL, "messages that hold messages are not stored: send them as a batch"
-        )
-
     # Answering
 
     def _answer(self, result: AppendResult, draft: Draft, queue_id: int, unique_key: str | None) -> Reply:
@@ -224,6 +222,14 @@ class Sending:
 
         self._appending.when_safe(result, settle)
         return answered
+
+
+def _refuse_inner_batch(request: Sent, raw: bytes) -> None:
+    # java: such messages need queues of another kind, which there are none of here
+    if request.sys_flag & SysFlag.INNER_BATCH or get_property_bytes(raw, props.INNER_NUM) is not None:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, "a message cannot hold messages here: send them as a batch"
+        )
 
 
 def _refuse_timer(raw: bytes) -> None:
