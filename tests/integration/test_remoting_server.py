@@ -62,6 +62,25 @@ async def test_large_bodies_travel_both_ways() -> None:
         assert answer.body == body
 
 
+async def test_much_in_both_directions_does_not_block_itself() -> None:
+    async with serving(EchoService()) as server, dialing() as dialer:
+        body = bytes(1_000_000)
+        calls = (dialer.call(address_of(server), Echo(text=str(n), body=body), 30) for n in range(150))
+        answers = await asyncio.gather(*calls)
+        assert [answer.text for answer in answers] == [str(n) for n in range(150)]
+
+
+async def test_many_oneways_wait_for_each_other() -> None:
+    service = EchoService()
+    server.bind("127.0.0.1", 0, receive_buffer_bytes=65_536, send_buffer_bytes=65_536)
+    await server.listen()
+    async with serving(service) as server, dialing(limits=limits) as dialer:
+        for number in range(200):
+            await dialer.send_oneway(address_of(server), Note(text=f"{number}" + "x" * 100_000))
+        await turn_until(lambda: len(service.notes) == 200)
+        assert dialer.statistics().closed_for_not_reading == 0
+
+
 async def test_many_calls_share_a_connection() -> None:
     async with serving(EchoService()) as server, dialing() as dialer:
         address = address_of(server)

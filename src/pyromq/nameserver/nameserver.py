@@ -144,13 +144,13 @@ class NameServer:
         try:
             if settings.metrics_port is not None:
                 await self._http.start(settings.metrics_address, settings.metrics_port)
-            await self._server.start(
+            self._server.bind(
                 settings.bind_address,
                 settings.listen_port,
-                backlog=settings.socket_backlog,
                 send_buffer_bytes=settings.socket_send_buffer_bytes,
                 receive_buffer_bytes=settings.socket_receive_buffer_bytes,
             )
+            await self._server.listen(settings.socket_backlog)
         except OSError:
             await self._http.stop()
             raise

@@ -71,6 +71,7 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_traffic",
         "_transport",
+        "_writable",
         "in_flight",
         "in_flight_bytes",
         "is_open",
@@ -90,13 +91,14 @@ class Connection(asyncio.Protocol):
         self._traffic = traffic
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = NOT_CONNECTED
-        self._reader = FrameReader(traffic.limits.max_frame_bytes)
+        self._reader = FrameReader(traffic.limits.max_frame_bytes, traffic.direct)
         self._outgoing: list[bytes] = []
         self._outgoing_bytes = 0
         self._is_corked = False
         self._is_retired = False
         self._backlog: list[Frame] = []
         self._read_stops = 0
+        self._writable: asyncio.Event | None = None
         self._overload: str | None = None
         self._pending: dict[int, asyncio.Future[Frame]] = {}
         self._next_opaque = 0
@@ -128,6 +130,8 @@ class Connection(asyncio.Protocol):
 
         Raises Refused, CallTimeout, ConnectionLost, or RemoteProtocolError if the answer cannot be read.
         """
+        while self._writable is not None:
+            timeout_s = await self._wait_writable_for(timeout_s)
         opaque = self._take_opaque()
         self._send_request(request, opaque, oneway=False)
         answered: asyncio.Future[Frame] = self._loop.create_future()
@@ -143,8 +147,23 @@ class Connection(asyncio.Protocol):
         return decode_answer(type(request), frame)
 
     def send_oneway(self, request: Request[Any]) -> None:
-        """Send a request that nobody answers."""
+        """Send a request that nobody answers; who sends many of them awaits `wait_writable` in between."""
         self._send_request(request, self._take_opaque(), oneway=True)
+
+    async def wait_writable(self) -> None:
+        """Wait while much is waiting to be sent already."""
+        while self._writable is not None:
+            await self._writable.wait()
+
+    async def _wait_writable_for(self, timeout_s: float) -> float:
+        """Wait until there is room for another request; the time that is left."""
+        deadline = self._loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.wait_writable()
+        except TimeoutError:
+            raise CallTimeout(f"{self.peer_address}: could not be sent in {timeout_s} s") from None
+        return deadline - self._loop.time()
 
     def _take_opaque(self) -> int:
         opaque = self._next_opaque
@@ -196,10 +215,11 @@ class Connection(asyncio.Protocol):
     def _handle(self, frames: list[Frame]) -> None:
         traffic = self._traffic
         routes = traffic.routes
-        observer = traffic.observer
+        observe = traffic.observer.request_handled if traffic.observer is not None else None
+        monotonic = traffic.clock.monotonic
         admit = traffic.admit
         high_water_bytes = traffic.limits.write_high_water_bytes
-        started = traffic.clock.monotonic() if observer is not None else 0.0
+        started = monotonic() if observe is not None else 0.0
         self._is_corked = True
         for position, frame in enumerate(frames):
             if frame.flag & RESPONSE_FLAG:
@@ -224,15 +244,15 @@ class Connection(asyncio.Protocol):
                     result = self._answer(route.declaration, answer, frame)
                 except Exception as problem:
                     result = self._answer_problem(frame, problem)
-            if observer is not None:
-                now = traffic.clock.monotonic()
-                declaration = route.declaration if route is not None else None
-                observer.request_handled(declaration, frame.code, result, now - started)
+            if observe is not None:
+                now = monotonic()
+                observe(route.declaration if route is not None else None, frame.code, result, now - started)
                 started = now
             if self._outgoing_bytes >= high_water_bytes:
                 self._flush()
                 self._is_corked = True
                 if self._read_stops & _PEER_DOES_NOT_READ:
+                    # Nor is what was read already answered into the void.
                     self._backlog = frames[position + 1 :]
                     break
         self._flush()
@@ -346,7 +366,9 @@ class Connection(asyncio.Protocol):
 
     def _flush_soon(self) -> None:
         """What is sent in one turn of the loop leaves in one write."""
-        if not self._is_corked:
+        if self._outgoing_bytes >= self._traffic.limits.write_high_water_bytes:
+            self._flush()
+        elif not self._is_corked:
             self._is_corked = True
             self._loop.call_soon(self._flush)
 
@@ -362,7 +384,7 @@ class Connection(asyncio.Protocol):
             return
         self._is_active = True
         self._transport.write(data)
-        if self._read_stops & _PEER_DOES_NOT_READ:
+        if self._writable is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes > self._traffic.limits.max_unsent_bytes_per_connection:
                 self._traffic.closed_for_not_reading += 1
@@ -375,12 +397,21 @@ class Connection(asyncio.Protocol):
                 self.abort()
 
     def pause_writing(self) -> None:
+        self._writable = asyncio.Event()
         self._stop_reading(_PEER_DOES_NOT_READ)
 
     def resume_writing(self) -> None:
+        self._wake_writers()
         self._read_again(_PEER_DOES_NOT_READ)
 
+    def _wake_writers(self) -> None:
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+
     def _stop_reading(self, reason: int) -> None:
+        if not self._traffic.stops_reading:
+            return
         if not self._read_stops and self.is_open:
             self._transport.pause_reading()
         self._read_stops |= reason
@@ -420,6 +451,7 @@ class Connection(asyncio.Protocol):
             if not answered.done():
                 answered.set_exception(ConnectionLost(f"{self.peer_address}: {reason}"))
         self._pending.clear()
+        self._wake_writers()
         for callback in self._close_callbacks:
             try:
                 callback(self)

@@ -72,7 +72,13 @@ class Dialer:
         connect_timeout_s: float = 3.0,
     ) -> None:
         self._traffic = Traffic(
-            routes=routes, limits=limits, clock=clock, observer=observer, prepare=prepare, form=form
+            routes=routes,
+            limits=limits,
+            clock=clock,
+            observer=observer,
+            prepare=prepare,
+            form=form,
+            stops_reading=False,
         )
         self._tls = tls
         self._connect_timeout_s = connect_timeout_s
@@ -116,7 +122,9 @@ class Dialer:
         return await connection.call(request, deadline - loop.time())
 
     async def send_oneway(self, address: str, request: Request[Any]) -> None:
-        (await self.connection(address)).send_oneway(request)
+        connection = await self.connection(address)
+        await connection.wait_writable()
+        connection.send_oneway(request)
 
     async def connection(self, address: str) -> Connection:
         """The connection to an address, opened if there is none; raises ConnectFailed."""

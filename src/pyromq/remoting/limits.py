@@ -27,7 +27,7 @@ class ServerLimits:
     together with its connection."""
 
     write_high_water_bytes: int = 256 * 1024
-    """While more than this waits to be sent to a peer, nothing is read from it."""
+    """While more than this waits to be sent to a peer, nothing is read from it, and calls to it wait."""
 
     max_unsent_bytes_per_connection: int = 64 * _MEBIBYTE
     """A peer for which more than this waits to be sent does not read: its connection is closed."""

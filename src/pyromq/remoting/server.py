@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pyromq.clock import Clock
 from pyromq.errors import StateError
 from pyromq.protocol.catalogue import Declaration
+from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.entrance import Entrance
@@ -31,7 +32,8 @@ class ServerStatistics(TrafficStatistics):
 class Server:
     """Serves one table of routes on one port.
 
-    `admit` sees every request before its handler and may raise Refused.
+    `admit` sees every request before its handler and may raise Refused. `direct` reads the headers of the
+    busiest requests.
     """
 
     def __init__(
@@ -44,11 +46,19 @@ class Server:
         observer: Observer | None = None,
         admit: Callable[[Declaration, Caller], None] | None = None,
         form: int = HeaderForm.JSON,
+        direct: DirectHeaders | None = None,
     ) -> None:
         self._traffic = Traffic(
-            routes=routes, limits=limits, clock=clock, observer=observer, admit=admit, form=form
+            routes=routes,
+            limits=limits,
+            clock=clock,
+            observer=observer,
+            admit=admit,
+            form=form,
+            direct=direct,
         )
         self._entrance = Entrance(self._traffic, tls, self._welcome)
+        self._bound: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._address: tuple[str, int] | None = None
         limits = self._traffic.limits
@@ -79,24 +89,25 @@ class Server:
         """Call back once for every accepted connection that has ended."""
         self._lost_callbacks.append(callback)
 
-    async def start(
-        self,
-        host: str,
-        port: int,
-        *,
-        backlog: int = 1024,
-        send_buffer_bytes: int = 0,
-        receive_buffer_bytes: int = 0,
+    def bind(
+        self, host: str, port: int, *, send_buffer_bytes: int = 0, receive_buffer_bytes: int = 0
     ) -> None:
+        """Take the port, before anyone is let in; `address` is known from here on."""
+        self._bound = _listening_socket(host, port, send_buffer_bytes, receive_buffer_bytes)
+        self._address = self._bound.getsockname()[:2]
+
+    async def listen(self, backlog: int = 1024) -> None:
+        """Let clients in at the port that was taken."""
+        if self._bound is None:
+            raise StateError("the server has no port yet")
         loop = asyncio.get_running_loop()
-        listening = _listening_socket(host, port, send_buffer_bytes, receive_buffer_bytes)
-        try:
-            self._listener = await loop.create_server(self._entrance.accept, sock=listening, backlog=backlog)
-        except OSError:
-            listening.close()
-            raise
-        self._address = listening.getsockname()[:2]
+        self._listener = await loop.create_server(self._entrance.accept, sock=self._bound, backlog=backlog)
+        self._bound = None
         self._sweep.start()
+
+    async def start(self, host: str, port: int) -> None:
+        self.bind(host, port)
+        await self.listen()
 
     def _welcome(self, connection: Connection) -> None:
         connection.on_close(self._lost)
@@ -112,6 +123,9 @@ class Server:
 
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop accepting, let what is in flight finish, then close every connection."""
+        if self._bound is not None:
+            self._bound.close()
+            self._bound = None
         if self._listener is None:
             return
         listener, self._listener = self._listener, None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.protocol.catalogue import Declaration
+from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Caller, Route, Routes
@@ -64,7 +65,9 @@ class Traffic:
         admit: Callable[[Declaration, Caller], None] | None = None,
         prepare: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
+        direct: DirectHeaders | None = None,
     ) -> None:
+        self.direct = direct
         self.routes: dict[int, Route] = routes.by_code if routes is not None else {}
         self.unserved: dict[int, str] = routes.unserved if routes is not None else {}
         self.limits = limits if limits is not None else ServerLimits()
@@ -73,6 +76,7 @@ class Traffic:
         self.admit = admit
         self.prepare = prepare
         self.form = form
+        self.stops_reading = stops_reading
         self.is_draining = False
         self.overload: str | None = None
         self.connections: set[Connection] = set()
