@@ -66,6 +66,7 @@ class Traffic:
         prepare: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
+        stops_reading: bool = True,
     ) -> None:
         self.direct = direct
         self.routes: dict[int, Route] = routes.by_code if routes is not None else {}
