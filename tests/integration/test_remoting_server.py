@@ -72,8 +72,7 @@ async def test_much_in_both_directions_does_not_block_itself() -> None:
 
 async def test_many_oneways_wait_for_each_other() -> None:
     service = EchoService()
-    server.bind("127.0.0.1", 0, receive_buffer_bytes=65_536, send_buffer_bytes=65_536)
-    await server.listen()
+    limits = ServerLimits(max_unsent_bytes_per_connection=1_000_000)
     async with serving(service) as server, dialing(limits=limits) as dialer:
         for number in range(200):
             await dialer.send_oneway(address_of(server), Note(text=f"{number}" + "x" * 100_000))
@@ -91,7 +90,8 @@ async def test_many_calls_share_a_connection() -> None:
 
 async def test_sockets_have_the_options_that_latency_needs() -> None:
     server = Server(EchoService().routes())
-    await server.start("127.0.0.1", 0, receive_buffer_bytes=65_536, send_buffer_bytes=65_536)
+    server.bind("127.0.0.1", 0, receive_buffer_bytes=65_536, send_buffer_bytes=65_536)
+    await server.listen()
     async with await WireClient.connect(server.address) as client:
         await client.call(encode_request(Echo(), 1))
         (connection,) = server.connections
