@@ -34,19 +34,17 @@ TOPIC_PUT_LATENCY, GROUP_GET_LATENCY = "TOPIC_PUT_LATENCY", "GROUP_GET_LATENCY"
 """Names of counters kept with `add`; the others are derived from what `put` and `got` count."""
 
 
-class _Sample(NamedTuple):
-    at_ms: int
-    calls: int
-    messages: int
-    size_bytes: int
+_Sample = tuple[int, int, int, int]
+"""A time, and the calls, messages and bytes counted until then."""
 
-    @property
-    def totals(self) -> tuple[int, int, int]:
-        return self[1:]
+_CALLS, _MESSAGES, _BYTES = 1, 2, 3
 
 
 class Series:
-    """Running totals of one thing, and what they were at the last samples."""
+    """Running totals of one thing, and what they were at the last samples.
+
+    Whoever counts very often may hold on to a series and add to it directly, `calls` always included.
+    """
 
     __slots__ = ("calls", "is_system", "messages", "samples", "size_bytes")
 
@@ -58,40 +56,33 @@ class Series:
         self.samples: tuple[deque[_Sample], ...] = tuple(deque() for _ in _SPANS)
 
     def sample(self, which: int, now_ms: int) -> None:
-        span, samples = _SPANS[which], self.samples[which]
-        newest = _Sample(now_ms, self.calls, self.messages, self.size_bytes)
-        if not samples:
-            samples.append(_Sample(now_ms - span.period_ms, 0, 0, 0))
-        samples.append(newest)
+        """Remember the totals. While nothing happens, one sample is all that is kept, and its time is old."""
+        samples, calls = self.samples[which], self.calls
+        if len(samples) == 1 and samples[0][_CALLS] == calls:
+            return
+        span = _SPANS[which]
+        if len(samples) < 2:
+            _, *before = samples.pop() if samples else (0, 0, 0, 0)
+            samples.append((now_ms - span.period_ms, before[0], before[1], before[2]))
+        samples.append((now_ms, calls, self.messages, self.size_bytes))
         if len(samples) > span.samples:
             samples.popleft()
-        if samples[0].totals == newest.totals:
-            # Nothing happened in the whole window: one sample says it all, and costs little memory.
+        if samples[0][_CALLS] == calls:
+            newest = samples[-1]
             samples.clear()
             samples.append(newest)
 
 
-Measure = Callable[[_Sample], int]
-
-
-def _messages(sample: _Sample) -> int:
-    return sample.messages
-
-
-def _size_bytes(sample: _Sample) -> int:
-    return sample.size_bytes
-
-
-def _item(all_series: Iterable[Series], which: int, measure: Measure) -> BrokerStatsItem:
+def _item(all_series: Iterable[Series], which: int, measure: int) -> BrokerStatsItem:
     total, calls, tps = 0, 0, 0.0
     for series in all_series:
         samples = series.samples[which]
         if len(samples) > 1:
             first, last = samples[0], samples[-1]
-            difference = measure(last) - measure(first)
+            difference = last[measure] - first[measure]
             total += difference
-            calls += last.calls - first.calls
-            tps += difference * 1000 / max(1, last.at_ms - first.at_ms)
+            calls += last[_CALLS] - first[_CALLS]
+            tps += difference * 1000 / max(1, last[0] - first[0])
     return BrokerStatsItem(sum=total, tps=tps, avgpt=total / calls if calls > 0 else 0.0)
 
 
@@ -115,8 +106,8 @@ class Statistics:
         self._topics: dict[str, dict[int, Series]] = {}
         self._groups: dict[tuple[str, str], dict[int, Series]] = {}
         self._others: dict[tuple[str, str], Series] = {}
-        self.put_messages = self.put_bytes = self.put_failures = 0
-        self.got_messages = 0
+        self._forgotten_puts = self._forgotten_bytes = self._forgotten_gets = 0
+        self.put_failures = 0
         self.pulls_found = self.pulls_missed = 0
         """Pulls that were answered with messages, and those that found nothing."""
         self.start_ms = clock.now_ms()
@@ -133,24 +124,35 @@ class Statistics:
     def series_count(self) -> int:
         return len(self._puts) + len(self._gets) + len(self._others)
 
+    @property
+    def put_messages(self) -> int:
+        """Messages stored since the start."""
+        return self._forgotten_puts + sum([series.messages for series in self._puts.values()])
+
+    @property
+    def put_bytes(self) -> int:
+        return self._forgotten_bytes + sum([series.size_bytes for series in self._puts.values()])
+
+    @property
+    def got_messages(self) -> int:
+        """Messages handed out since the start."""
+        return self._forgotten_gets + sum([series.messages for series in self._gets.values()])
+
     # Counting
 
     def put(self, topic: str, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Messages were stored by one request; callers may add up those of several."""
-        series = self._puts.get((topic, queue_id)) or self._new_put(topic, queue_id)
+        """Messages were stored by one request."""
+        series = self._puts.get((topic, queue_id)) or self.puts_of(topic, queue_id)
         series.calls += 1
         series.messages += messages
         series.size_bytes += size_bytes
-        self.put_messages += messages
-        self.put_bytes += size_bytes
 
     def got(self, group: str, topic: str, queue_id: int, messages: int, size_bytes: int) -> None:
         """Messages were handed out by one request."""
-        series = self._gets.get((group, topic, queue_id)) or self._new_get(group, topic, queue_id)
+        series = self._gets.get((group, topic, queue_id)) or self.gets_of(group, topic, queue_id)
         series.calls += 1
         series.messages += messages
         series.size_bytes += size_bytes
-        self.got_messages += messages
 
     def add(self, name: str, key: str, value: int = 1, calls: int = 1) -> None:
         """Count something that happens less often, under Apache's name for it."""
@@ -160,16 +162,20 @@ class Statistics:
         series.calls += calls
         series.messages += value
 
-    def _new_put(self, topic: str, queue_id: int) -> Series:
-        series = Series(self._is_system(topic))
-        self._puts[topic, queue_id] = series
-        self._topics.setdefault(topic, {})[queue_id] = series
+    def puts_of(self, topic: str, queue_id: int) -> Series:
+        """What is counted of the messages stored in a queue; good until its topic is forgotten."""
+        series = self._puts.get((topic, queue_id))
+        if series is None:
+            series = self._puts[topic, queue_id] = Series(self._is_system(topic))
+            self._topics.setdefault(topic, {})[queue_id] = series
         return series
 
-    def _new_get(self, group: str, topic: str, queue_id: int) -> Series:
-        series = Series(self._is_system(topic))
-        self._gets[group, topic, queue_id] = series
-        self._groups.setdefault((topic, group), {})[queue_id] = series
+    def gets_of(self, group: str, topic: str, queue_id: int) -> Series:
+        """What is counted of the messages a group got from a queue; good until one of them is forgotten."""
+        series = self._gets.get((group, topic, queue_id))
+        if series is None:
+            series = self._gets[group, topic, queue_id] = Series(self._is_system(topic))
+            self._groups.setdefault((topic, group), {})[queue_id] = series
         return series
 
     def forget_topic(self, topic: str) -> None:
@@ -180,10 +186,12 @@ class Statistics:
 
     def _forget(self, is_topic: Callable[[str], bool], is_group: Callable[[str], bool]) -> None:
         for topic, queue_id in [key for key in self._puts if is_topic(key[0])]:
-            del self._puts[topic, queue_id]
+            forgotten = self._puts.pop((topic, queue_id))
+            self._forgotten_puts += forgotten.messages
+            self._forgotten_bytes += forgotten.size_bytes
             self._topics.pop(topic, None)
         for group, topic, queue_id in [key for key in self._gets if is_group(key[0]) or is_topic(key[1])]:
-            del self._gets[group, topic, queue_id]
+            self._forgotten_gets += self._gets.pop((group, topic, queue_id)).messages
             self._groups.pop((topic, group), None)
         for name, key in list(self._others):
             parts = key.split("@")
@@ -229,19 +237,19 @@ class Statistics:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def topic_put_tps(self, topic: str) -> float:
-        return _item(self._topics.get(topic, {}).values(), 0, _messages).tps
+        return _item(self._topics.get(topic, {}).values(), 0, _MESSAGES).tps
 
     def group_get_tps(self, group: str, topic: str) -> float:
-        return _item(self._groups.get((topic, group), {}).values(), 0, _messages).tps
+        return _item(self._groups.get((topic, group), {}).values(), 0, _MESSAGES).tps
 
-    def _find(self, name: str, key: str) -> tuple[list[Series], Measure] | None:
+    def _find(self, name: str, key: str) -> tuple[list[Series], int] | None:
         if (other := self._others.get((name, key))) is not None:
-            return [other], _messages
+            return [other], _MESSAGES
         finder = _FINDERS.get(name)
         if finder is None:
             return None
         series = finder(self, key)
-        return (series, _size_bytes if name.endswith("_SIZE") else _messages) if series else None
+        return (series, _BYTES if name.endswith("_SIZE") else _MESSAGES) if series else None
 
     def _of_topic(self, key: str) -> list[Series]:
         return list(self._topics.get(key, {}).values())
@@ -275,18 +283,19 @@ class Statistics:
 
     def runtime_figures(self) -> dict[str, str]:
         """What the broker's runtime information tells about traffic, under Apache's names."""
+        put, put_bytes, got = self.put_messages, self.put_bytes, self.got_messages
         figures = {
             "bootTimestamp": self.start_ms,
-            "putMessageTimesTotal": self.put_messages,
-            "putMessageSizeTotal": self.put_bytes,
-            "putMessageAverageSize": self.put_bytes / max(1, self.put_messages),
+            "putMessageTimesTotal": put,
+            "putMessageSizeTotal": put_bytes,
+            "putMessageAverageSize": put_bytes / max(1, put),
             "putMessageFailedTimes": self.put_failures,
             "msgPutTotalYesterdayMorning": self.put_until_yesterday,
             "msgPutTotalTodayMorning": self.put_until_today,
-            "msgPutTotalTodayNow": self.put_messages,
+            "msgPutTotalTodayNow": put,
             "msgGetTotalYesterdayMorning": self.got_until_yesterday,
             "msgGetTotalTodayMorning": self.got_until_today,
-            "msgGetTotalTodayNow": self.got_messages,
+            "msgGetTotalTodayNow": got,
             "putTps": self._rates(lambda totals: totals.puts),
             "getFoundTps": self._rates(lambda totals: totals.found),
             "getMissTps": self._rates(lambda totals: totals.missed),

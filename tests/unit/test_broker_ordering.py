@@ -1,0 +1,61 @@
+"""Queues reserved by members of a group."""
+
+from tests.support.broker_parts import caller_on
+
+from pyromq.broker.services.ordering import Ordering
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.clock import ManualClock
+from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
+
+QUEUES = {MessageQueue("T", "b", number) for number in range(3)}
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.ordering = Ordering(QueueLocks(60_000), self.clock)
+
+    def lock(self, client_id: str, queues: set[MessageQueue] = QUEUES) -> set[MessageQueue]:
+        body = LockBatchRequestBody(client_id=client_id, consumer_group="g", mq_set=queues)
+        return self.ordering.lock(LockQueues(body=body), caller_on()).body.lock_ok_mq_set
+
+    def unlock(self, client_id: str, queues: set[MessageQueue] = QUEUES) -> None:
+        body = UnlockBatchRequestBody(client_id=client_id, consumer_group="g", mq_set=queues)
+        self.ordering.unlock(UnlockQueues(body=body), caller_on())
+
+
+def test_the_answer_names_the_queues_the_client_holds_now() -> None:
+    world = World()
+    some = {MessageQueue("T", "b", 0)}
+    assert world.lock("a", some) == some
+    assert world.lock("b") == QUEUES - some
+    assert world.lock("a") == some
+
+
+def test_unlocked_queues_are_free_for_others() -> None:
+    world = World()
+    world.lock("a")
+    world.unlock("b")
+    assert world.lock("b") == set()
+    world.unlock("a")
+    assert world.lock("b") == QUEUES
+
+
+def test_a_lock_lives_sixty_seconds_from_its_last_renewal() -> None:
+    world = World()
+    world.lock("a")
+    world.clock.advance(60)
+    assert world.lock("b") == set()
+    assert world.lock("a") == QUEUES
+    world.clock.advance(60.001)
+    assert world.lock("b") == QUEUES
+
+
+def test_locks_nobody_renews_are_forgotten() -> None:
+    world = World()
+    world.lock("a", {MessageQueue("T", "b", number) for number in range(100)})
+    world.clock.advance(121)
+    world.lock("b", {MessageQueue("U", "b", 0)})
+    assert "locks=1" in repr(world.ordering)
