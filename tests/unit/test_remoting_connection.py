@@ -413,6 +413,48 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read() -> None:
     assert answers[-1].ext["text"] == "later"
 
 
+async def test_who_dialed_reads_on_whatever_waits_to_be_sent() -> None:
+    """If both ends stopped reading, neither could ever send again."""
+    service = EchoService()
+    limits = ServerLimits(write_high_water_bytes=10_000, max_in_flight_bytes_per_connection=1000)
+    line = Line(Traffic(routes=service.routes(), limits=limits, stops_reading=False), service)
+    line.transport.hold_back = True
+    line.ask(*(Large(size_bytes=4000) for _ in range(20)), Wait(number=1))
+    assert line.transport.is_reading()
+    assert len(line.heard()) == 20
+    await service.wait_arrived(1)
+    service.release(1)
+    await turns()
+
+
+async def test_a_call_waits_until_there_is_room_for_it() -> None:
+    line = limited(write_high_water_bytes=10_000)
+    line.transport.hold_back = True
+    calls = [asyncio.ensure_future(line.connection.call(Echo(body=bytes(6000)), 5)) for _ in range(10)]
+    await turns()
+    first = line.heard()
+    assert len(first) == 2, "more was sent than there was room for"
+    line.transport.drain()
+    await turns()
+    rest = line.heard()
+    assert len(rest) == 8
+    line.say(*(Frame(0, frame.opaque, RESPONSE_FLAG, ext={"text": ""}) for frame in first + rest))
+    await asyncio.gather(*calls)
+
+
+async def test_a_call_that_finds_no_room_ends_at_its_deadline() -> None:
+    line = limited(write_high_water_bytes=1000)
+    line.transport.hold_back = True
+    line.connection.send_oneway(Note(text="x" * 2000))
+    with pytest.raises(CallTimeout, match="could not be sent"):
+        await line.connection.call(Echo(), 0)
+    waiting = asyncio.ensure_future(line.connection.call(Echo(), 5))
+    await turns()
+    line.connection.abort()
+    with pytest.raises(ConnectionLost):
+        await waiting
+
+
 async def test_what_waits_for_a_peer_that_never_reads_is_bounded() -> None:
     line = limited(write_high_water_bytes=1000, max_unsent_bytes_per_connection=50_000)
     line.transport.hold_back = True

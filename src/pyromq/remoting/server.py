@@ -100,9 +100,14 @@ class Server:
         """Let clients in at the port that was taken."""
         if self._bound is None:
             raise StateError("the server has no port yet")
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._entrance.accept, sock=self._bound, backlog=backlog)
-        self._bound = None
+        bound, self._bound = self._bound, None
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._entrance.accept, sock=bound, backlog=backlog
+            )
+        except OSError:
+            bound.close()
+            raise
         self._sweep.start()
 
     async def start(self, host: str, port: int) -> None:
