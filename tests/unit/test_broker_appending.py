@@ -12,7 +12,14 @@ from tests.support.small_stores import BORN_HOST, STORE_HOST
 from pyromq.broker.flow.appending import Draft
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lane, Lanes
-from pyromq.broker.flow.stamping import Stamp, closed, delay_level, is_true, raw_properties, with_property
+from pyromq.broker.flow.stamping import (
+    Stamp,
+    closed,
+    delay_level,
+    is_true,
+    is_unusual,
+    with_property,
+)
 from pyromq.protocol import names
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.properties import decode_properties, encode_properties
@@ -30,8 +37,12 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
         yield built
 
 
-def draft(properties: bytes = b"", topic: str = TOPIC, queue_id: int = 0, sys_flag: int = 0) -> Draft:
-    return Draft(topic, queue_id, b"body", properties, 1, BORN_HOST, sys_flag=sys_flag)
+def draft(
+    properties: bytes = b"", topic: str = TOPIC, queue_id: int = 0, sys_flag: int = 0, delay_level: int = 0
+) -> Draft:
+    return Draft(
+        topic, queue_id, b"body", properties, 1, BORN_HOST, sys_flag=sys_flag, delay_level=delay_level
+    )
 
 
 class TestAppending:
@@ -52,56 +63,46 @@ class TestAppending:
         assert parts.appending.message_ids(many) == many.message_id
 
     @pytest.mark.parametrize(
-        ("properties", "sys_flag", "queue_id", "delay"),
+        ("properties", "sys_flag", "level", "parked_level"),
         [
-            (b"DELAY\x011\x02", 0, 0, "1"),
-            (b"DELAY\x0118", 0, 17, "18"),
-            (b"DELAY\x0199\x02K\x01v\x02", 0, 17, "18"),
-            (b"DELAY\x012\x02", 0x8, 1, "2"),
+            (b"DELAY\x011\x02", 0, 1, 1),
+            (b"DELAY\x0118", 0, 18, 18),
+            (b"DELAY\x0199\x02K\x01v\x02", 0, 99, 18),
+            (b"DELAY\x012\x02", 0x8, 2, 2),
+            (b"TIMER_DELAY_SEC\x015\x02REAL_TOPIC\x01Old\x02REAL_QID\x019\x02", 0, 2, 2),
+            (b"", 0, 3, 3),
         ],
     )
     async def test_a_delayed_message_is_parked_on_its_level(
-        self, parts: BrokerParts, properties: bytes, sys_flag: int, queue_id: int, delay: str
+        self, parts: BrokerParts, properties: bytes, sys_flag: int, level: int, parked_level: int
     ) -> None:
-        parked = draft(properties, queue_id=3, sys_flag=sys_flag)
+        parked = draft(properties, queue_id=3, sys_flag=sys_flag, delay_level=level)
         parts.appending.append(parked)
-        assert (parked.topic, parked.queue_id) == (names.SCHEDULE_TOPIC, queue_id)
-        (message,) = parts.messages(names.SCHEDULE_TOPIC, queue_id)
-        expected = {"DELAY": delay, "REAL_TOPIC": TOPIC, "REAL_QID": "3"}
-        assert message.property_map() == decode_properties(properties) | expected
+        assert (parked.topic, parked.queue_id) == (names.SCHEDULE_TOPIC, parked_level - 1)
+        (message,) = parts.messages(names.SCHEDULE_TOPIC, parked_level - 1)
+        expected = {"DELAY": str(parked_level), "REAL_TOPIC": TOPIC, "REAL_QID": "3"}
+        given = decode_properties(properties)
+        given.pop("TIMER_DELAY_SEC", None)
+        assert message.property_map() == given | expected
+        assert message.properties.count(b"\x02") == len(given | expected)
 
-    @pytest.mark.parametrize(
-        ("properties", "sys_flag"),
-        [
-            (b"DELAY\x010\x02", 0),
-            (b"DELAY\x01-1\x02", 0),
-            (b"DELAY\x01\x02", 0),
-            (b"DELAYED\x011\x02", 0),
-            (b"MY_DELAY\x011\x02", 0),
-            (b"DELAY\x011\x02", 0xC),
-        ],
-    )
+    @pytest.mark.parametrize(("level", "sys_flag"), [(0, 0), (-1, 0), (1, 0x4), (1, 0xC)])
     async def test_other_messages_go_where_they_say(
-        self, parts: BrokerParts, properties: bytes, sys_flag: int
+        self, parts: BrokerParts, level: int, sys_flag: int
     ) -> None:
-        went = draft(properties, sys_flag=sys_flag)
+        went = draft(b"DELAY\x011\x02", sys_flag=sys_flag, delay_level=level)
         parts.appending.append(went)
-        assert went.topic == TOPIC
+        assert (went.topic, went.properties) == (TOPIC, b"DELAY\x011\x02")
 
     async def test_a_topic_that_is_too_long_is_refused_before_it_is_parked(self, parts: BrokerParts) -> None:
-        result = parts.appending.append(draft(b"DELAY\x011\x02", "%DLQ%" + "g" * 123))
+        result = parts.appending.append(draft(topic="%DLQ%" + "g" * 123, delay_level=1))
         assert result.status is AppendStatus.MESSAGE_ILLEGAL
-        retry = names.retry_topic("g" * 120)
-        assert parts.appending.append(draft(b"DELAY\x011\x02", retry)).is_ok
+        assert parts.appending.append(draft(topic=names.retry_topic("g" * 122), delay_level=1)).is_ok
 
     async def test_without_levels_nothing_is_delayed(self, tmp_path: Path) -> None:
         with broker_parts(tmp_path / "none", store={"message_delay_levels": ""}) as parts:
-            parts.appending.append(draft(b"DELAY\x011\x02"))
+            parts.appending.append(draft(delay_level=1))
             assert len(parts.messages(TOPIC)) == 1
-
-    async def test_a_message_can_be_stored_whatever_delay_it_asks_for(self, parts: BrokerParts) -> None:
-        parts.appending.append_as_it_is(draft(b"DELAY\x011\x02"))
-        assert len(parts.messages(TOPIC)) == 1
 
 
 class TestSafety:
@@ -138,30 +139,51 @@ class TestSafety:
 
 class TestStamping:
     @pytest.mark.parametrize(
-        ("raw", "level"),
+        ("text", "level"),
         [
-            (b"", 0),
-            (b"DELAY\x013\x02", 3),
-            (b"K\x01v\x02DELAY\x013", 3),
-            (b"DELAY\x01-1\x02", -1),
-            (b"DELAY\x01+2\x02", 2),
-            (b"DELAY\x01--2\x02", 0),
-            (b"DELAY\x01 2\x02", 0),
-            (b"DELAY\x012.5\x02", 0),
-            (b"DELAY\x01" + b"1" * 5000, 0),
-            (b"DELAY\x01\xd9\xa3\x02", 0),
-            (b"DELAY\x01-\x02", 0),
+            ("", 0),
+            ("DELAY\x013\x02", 3),
+            ("K\x01v\x02DELAY\x013", 3),
+            ("DELAY\x013\x02DELAY\x01-1\x02", -1),
+            ("DELAY\x01+2\x02", 2),
+            ("DELAY\x01--2\x02", 0),
+            ("DELAY\x01 2\x02", 0),
+            ("DELAY\x012.5\x02", 0),
+            ("DELAY\x01" + "1" * 5000, 0),
+            ("DELAY\x01\u0663\x02", 0),
+            ("DELAY\x01-\x02", 0),
+            ("DELAY\x01\x02", 0),
+            ("DELAYED\x011\x02", 0),
+            ("MY_DELAY\x011\x02", 0),
         ],
     )
-    def test_a_delay_level_is_a_small_number(self, raw: bytes, level: int) -> None:
-        assert delay_level(raw) == level
+    def test_a_delay_level_is_a_small_number(self, text: str, level: int) -> None:
+        assert delay_level(text) == level
 
     @pytest.mark.parametrize(
-        ("raw", "expected"), [(b"", b""), (b"a\x01b", b"a\x01b\x02"), (b"a\x01b\x02", b"a\x01b\x02")]
+        ("text", "expected"),
+        [
+            (None, ""),
+            ("", ""),
+            ("a\x01b", "a\x01b\x02"),
+            ("a\x01b\x02", "a\x01b\x02"),
+            ("a\x01ü", "a\x01ü\x02"),
+            ("a\x01\ud800\x02", "a\x01?\x02"),
+        ],
     )
-    def test_properties_are_closed_once(self, raw: bytes, expected: bytes) -> None:
-        assert closed(raw) == expected
-        assert raw_properties(raw.decode()) == expected
+    def test_properties_are_closed_once(self, text: str | None, expected: str) -> None:
+        assert closed(text) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            *[(name, True) for name in ("POP_CK", "TRAN_MSG", "INNER_NUM")],
+            *[(name, True) for name in ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")],
+            *[(name, False) for name in ("KEYS", "TAGS", "WAIT", "UNIQ_KEY", "DELAY", "POP_CK_OFFSET")],
+        ],
+    )
+    def test_hardly_any_message_is_unusual(self, name: str, expected: bool) -> None:
+        assert is_unusual(f"A\x01b\x02{name}\x01x\x02") is expected
 
     def test_a_property_that_is_set_replaces_those_of_its_name(self) -> None:
         raw = b"a\x011\x02b\x012\x02a\x013"

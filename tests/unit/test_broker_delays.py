@@ -38,6 +38,7 @@ class Bench:
     def park(self, body: bytes, level: int, **changes: Any) -> None:
         pairs = {"KEYS": "k", "TAGS": "t", "DELAY": str(level)}
         draft = Draft(TOPIC, 2, body, encode_properties(pairs).encode(), 1_600_000_000_000, BORN_HOST, flag=5)
+        draft.delay_level = level
         for name, value in changes.items():
             setattr(draft, name, value)
         assert self.parts.appending.append(draft).is_ok
@@ -306,12 +307,12 @@ class TestRunning:
         with opened(tmp_path) as bench:
             running = asyncio.create_task(bench.delays.run())
             await asyncio.sleep(0)
-            draft = Draft(TOPIC, 2, b"1", b"DELAY\x011\x02", 1, BORN_HOST)
+            draft = Draft(TOPIC, 2, b"1", b"", 1, BORN_HOST, delay_level=1)
             bench.parts.appending.append(draft)
             await turn_until(lambda: bench.delays._due_ms.get(0, 0) == bench.clock.now_ms() + 1000)
             bench.clock.advance(1)
             # The clock of this test does not wake anyone; another message does.
-            bench.parts.appending.append(Draft(TOPIC, 2, b"2", b"DELAY\x012\x02", 1, BORN_HOST))
+            bench.parts.appending.append(Draft(TOPIC, 2, b"2", b"", 1, BORN_HOST, delay_level=2))
             await turn_until(lambda: bench.offsets.get(1) == 1)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -324,9 +325,9 @@ class TestRunning:
             bench.park(b"1", 3)
             bench.deliver()
             bench.delays._woken.clear()
-            bench.parts.appending.append(Draft(TOPIC, 2, b"2", b"DELAY\x013\x02", 1, BORN_HOST))
+            bench.parts.appending.append(Draft(TOPIC, 2, b"2", b"", 1, BORN_HOST, delay_level=3))
             bench.parts.appending._dispatch()
             assert not bench.delays._woken.is_set()
-            bench.parts.appending.append(Draft(TOPIC, 2, b"3", b"DELAY\x011\x02", 1, BORN_HOST))
+            bench.parts.appending.append(Draft(TOPIC, 2, b"3", b"", 1, BORN_HOST, delay_level=1))
             bench.parts.appending._dispatch()
             assert bench.delays._woken.is_set()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pyromq.broker.flow.stamping import closed, delay_level, pair, with_property
+from pyromq.broker.flow.stamping import is_true, with_property
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry
-from pyromq.protocol.properties import get_property_bytes, without_property
+from pyromq.protocol.properties import get_property, without_property
 from pyromq.protocol.record import MAX_V1_TOPIC_BYTES
 from pyromq.store.dispatch import Arrival
 from pyromq.store.message_store import MessageStore
@@ -22,9 +22,6 @@ from pyromq.store.results import AppendResult, AppendStatus
 _TRANSACTION_BITS = 0xC
 _COMMIT_BIT = 0x8
 _DISPATCH_STEP = 4096
-
-_DELAY = f"{props.DELAY}\x01".encode()
-_WAIT = f"{props.WAIT}\x01".encode()
 
 
 class Draft(msgspec.Struct):
@@ -40,6 +37,8 @@ class Draft(msgspec.Struct):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_offset: int = 0
+    delay_level: int = 0
+    """How long it is to be parked before it is delivered; 0 or less is not at all."""
 
 
 class Appending:
@@ -64,12 +63,8 @@ class Appending:
     def append(self, draft: Draft) -> AppendResult:
         """Store a message; the result says whether, not yet how safely. A delayed message is parked, and its
         draft says afterwards where."""
-        if _DELAY in draft.properties and draft.sys_flag & _TRANSACTION_BITS in (0, _COMMIT_BIT):
-            self._park_if_delayed(draft)
-        return self.append_as_it_is(draft)
-
-    def append_as_it_is(self, draft: Draft) -> AppendResult:
-        """Store a message where it says, whatever delay it asks for."""
+        if draft.delay_level > 0:
+            self._park(draft)
         result = self._store.append(
             draft.topic,
             draft.queue_id,
@@ -110,13 +105,11 @@ class Appending:
 
     # How safe it is
 
-    def is_safe_enough(self, result: AppendResult, properties: bytes) -> bool:
+    def is_safe_enough(self, result: AppendResult, properties: str | bytes) -> bool:
         """Whether there is nothing to wait for before the sender of a message is told about it."""
-        if not self._is_sync_flush or not result.is_ok:
+        if not self._is_sync_flush or result.status is not AppendStatus.PUT_OK:
             return True
-        # java: without the property it waits, and whatever is not `true` is false
-        wait = get_property_bytes(properties, props.WAIT) if _WAIT in properties else None
-        return wait is not None and wait.lower() != b"true"
+        return get_property(properties, props.WAIT) is not None and not is_true(properties, props.WAIT)
 
     def when_safe(self, result: AppendResult, settle: Callable[[AppendStatus], None]) -> None:
         """Call back once an append is on disk (PUT_OK), or will not be in time."""
@@ -124,25 +117,20 @@ class Appending:
 
     # Parking
 
-    def _park_if_delayed(self, draft: Draft) -> None:
-        level = delay_level(draft.properties)
-        if level <= 0 or not self._delay_levels:
+    def _park(self, draft: Draft) -> None:
+        if not self._delay_levels or draft.sys_flag & _TRANSACTION_BITS not in (0, _COMMIT_BIT):
             return
         if not names.is_retry_topic(draft.topic) and len(draft.topic.encode()) > MAX_V1_TOPIC_BYTES:
             return  # the store refuses such a topic, and must do so now and not on delivery
         raw = draft.properties
-        if level > self._delay_levels:
-            # java: a level that does not exist is the highest that does
-            level = self._delay_levels
-            raw = with_property(raw, props.DELAY, str(level))
         # java: a level goes before any other way to say when
         for name in (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS):
             raw = without_property(raw, name)
-        # A message that was parked before, and comes back, still says where it went then.
-        for name in (props.REAL_TOPIC, props.REAL_QUEUE_ID):
-            raw = without_property(raw, name)
-        origin = pair(props.REAL_TOPIC, draft.topic) + pair(props.REAL_QUEUE_ID, str(draft.queue_id))
-        draft.properties = closed(raw) + origin.encode()
+        # java: a level that does not exist is the highest that does
+        level = min(draft.delay_level, self._delay_levels)
+        raw = with_property(raw, props.DELAY, str(level))
+        raw = with_property(raw, props.REAL_TOPIC, draft.topic)
+        draft.properties = with_property(raw, props.REAL_QUEUE_ID, str(draft.queue_id))
         draft.topic = names.SCHEDULE_TOPIC
         draft.queue_id = level - 1
 

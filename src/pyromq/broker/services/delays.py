@@ -154,7 +154,7 @@ class Delays:
         except (RemoteProtocolError, ValueError) as problem:
             _log.error("dropped a delayed message level=%d offset=%d: %s", queue_id + 1, offset, problem)
             return True
-        result = self._appending.append_as_it_is(draft)
+        result = self._appending.append(draft)
         if not result.is_ok:
             self._statistics.put_failures += 1
             self._complain(queue_id, f"{result.status.value}: {result.reason}")

@@ -3,7 +3,7 @@
 from pyromq.broker.flow.appending import Appending, Draft
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lane, Lanes, Sent
-from pyromq.broker.flow.stamping import Stamp, pair, raw_properties
+from pyromq.broker.flow.stamping import Stamp, closed, pair
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ProducerTable
 from pyromq.broker.tables.statistics import Statistics
@@ -13,7 +13,7 @@ from pyromq.errors import Refused, RemoteProtocolError, TransportError
 from pyromq.protocol import properties as props
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.properties import PAIR_SEPARATOR, get_property
+from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pushes import PushReply
 from pyromq.protocol.requests.sending import SendReply, SendReplyV2
@@ -56,10 +56,7 @@ class Replies:
 
     async def _reply(self, request: Sent, caller: Caller) -> RawAnswer:
         lane = self._lanes.find(request.topic, request.queue_id) or self._lanes.open(request, caller.address)
-        properties = request.properties or ""
-        if properties and not properties.endswith(PAIR_SEPARATOR):
-            properties += PAIR_SEPARATOR
-        properties += self._stamp.reply_suffix
+        properties = closed(request.properties) + self._stamp.reply_suffix
         problem = await self._push(request, properties, caller)
         answer = RawAnswer(ext=dict(self._stamp.answer_fields))
         if problem is None:
@@ -69,7 +66,7 @@ class Replies:
             answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, problem
         # java: whether it could be handed on or stored does not depend on each other
         if self._live.now.store_replies and request.body:
-            self._store(request, lane, raw_properties(properties), caller, answer)
+            self._store(request, lane, properties, caller, answer)
         return answer
 
     async def _push(self, request: Sent, properties: str, caller: Caller) -> str | None:
@@ -104,12 +101,12 @@ class Replies:
             return f"the reply could not be handed to {client_id}: {problem}"
         return None
 
-    def _store(self, request: Sent, lane: Lane, raw: bytes, caller: Caller, answer: RawAnswer) -> None:
+    def _store(self, request: Sent, lane: Lane, properties: str, caller: Caller, answer: RawAnswer) -> None:
         draft = Draft(
             lane.topic,
             lane.queue_id,
             request.body,
-            raw,
+            properties.encode(),
             request.born_timestamp,
             self._born_hosts.of(caller.connection),
             request.flag,

@@ -108,17 +108,18 @@ class Retries:
             props.ORIGIN_MESSAGE_ID: origin_id,
             props.WAIT: "false",
         }
+        level = request.delay_level or _FIRST_LEVEL + message.reconsume_times
         if is_dead:
+            level = 0
             lane = self._lanes.dead_letters(request.group)
             topic, queue_id = lane.topic, lane.queue_id
-            changes[props.DELAY] = "0"
             # Proxies tell their consumers by these where a dead letter comes from.
             changes[props.DLQ_ORIGIN_TOPIC] = origin_topic
             changes[props.DLQ_ORIGIN_MESSAGE_ID] = message.get(props.UNIQ_KEY) or origin_id
         else:
             topic = names.retry_topic(request.group)
             queue_id = self._random_below(group.retry_queue_nums)
-            changes[props.DELAY] = str(request.delay_level or _FIRST_LEVEL + message.reconsume_times)
+        changes[props.DELAY] = str(level)
         properties = message.properties
         for name, value in changes.items():
             properties = with_property(properties, name, value)
@@ -132,6 +133,7 @@ class Retries:
             message.flag,
             message.sys_flag,
             message.reconsume_times + 1,
+            delay_level=level,
         )
         result = self._appending.append(draft)
         if not result.is_ok:

@@ -6,15 +6,7 @@ from pyromq.broker.flow.appending import Appending, Draft
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lane, Lanes, Sent
 from pyromq.broker.flow.pressure import Pressure
-from pyromq.broker.flow.stamping import (
-    Stamp,
-    delay_level,
-    is_true,
-    is_unusual,
-    pair,
-    raw_properties,
-    with_property,
-)
+from pyromq.broker.flow.stamping import Stamp, closed, delay_level, is_true, is_unusual, pair
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.queue_locks import QueueLocks
@@ -27,7 +19,7 @@ from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import UniqueKeys
-from pyromq.protocol.properties import get_property, get_property_bytes, without_property
+from pyromq.protocol.properties import get_property, without_property
 from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.remoting.routing import Caller, handles
@@ -45,7 +37,6 @@ _CODES = {
     AppendStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
 }
 
-_UNIQ_KEY = f"{props.UNIQ_KEY}\x01".encode()
 _TIMERS = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
 
 Reply = RawAnswer | asyncio.Future[RawAnswer]
@@ -99,31 +90,34 @@ class Sending:
         return self._send_many(request, lane, caller) if is_batch else self._send_one(request, lane, caller)
 
     def _send_one(self, request: Sent, lane: Lane, caller: Caller) -> Reply:
-        raw = raw_properties(request.properties)
-        unusual = is_unusual(raw)
+        text = closed(request.properties)
+        unusual = is_unusual(text)
         if unusual:
-            raw = without_property(raw, props.POP_CK)
+            text = without_property(text.encode(), props.POP_CK).decode()
         target = lane
         if lane.retry_group is not None:
-            target, raw = self._retry_or_give_up(request, lane, lane.retry_group, raw, caller)
-        unique_key = get_property_bytes(raw, props.UNIQ_KEY) if _UNIQ_KEY in raw else None
+            target = self._retry_or_give_up(request, lane, lane.retry_group, caller)
+            if target is not lane:
+                text += pair(props.DELAY, "-1")
+        unique_key = get_property(text, props.UNIQ_KEY)
         if unique_key is None:
-            unique_key = self._unique_keys.next(self._clock.now_ms()).encode()
-            raw += pair(props.UNIQ_KEY, unique_key.decode()).encode()
-        if lane.needs_keys and not (get_property(raw, props.KEYS) or "").strip():
+            unique_key = self._unique_keys.next(self._clock.now_ms())
+            text += pair(props.UNIQ_KEY, unique_key)
+        if lane.needs_keys and not (get_property(text, props.KEYS) or "").strip():
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"messages of the compacted topic {lane.topic} need a key"
             )
         if unusual:
-            self._refuse_transaction(request, raw)
+            self._refuse_transaction(request, text)
         if not request.body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
-            _refuse_inner_batch(request, raw)
-            _refuse_timer(raw)
-        draft = self._draft(request, target, raw + self._stamp.suffix, caller)
+            _refuse_inner_batch(request, text)
+            _refuse_timer(text)
+        draft = self._draft(request, target, text + self._stamp.suffix, caller)
+        draft.delay_level = delay_level(text)
         result = self._appending.append(draft)
-        return self._answer(result, draft, lane.queue_id, unique_key.decode("utf-8", "replace"))
+        return self._answer(result, draft, text, lane.queue_id, unique_key)
 
     def _send_many(self, request: Sent, lane: Lane, caller: Caller) -> Reply:
         if len(request.topic) > MAX_V1_TOPIC_BYTES:
@@ -135,19 +129,19 @@ class Sending:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot go to the retry topic {request.topic}"
             )
-        raw = raw_properties(request.properties)
-        if delay_level(raw) > 0:
+        text = closed(request.properties)
+        if delay_level(text) > 0:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
-        draft = self._draft(request, lane, raw, caller)
+        draft = self._draft(request, lane, text, caller)
         result = self._appending.append_batch(draft, _entries(request.body))
-        return self._answer(result, draft, lane.queue_id, get_property(raw, props.UNIQ_KEY))
+        return self._answer(result, draft, text, lane.queue_id, get_property(text, props.UNIQ_KEY))
 
-    def _draft(self, request: Sent, lane: Lane, properties: bytes, caller: Caller) -> Draft:
+    def _draft(self, request: Sent, lane: Lane, properties: str, caller: Caller) -> Draft:
         return Draft(
             lane.topic,
             lane.queue_id,
             request.body,
-            properties,
+            properties.encode(),
             request.born_timestamp,
             self._born_hosts.of(caller.connection),
             request.flag,
@@ -158,9 +152,7 @@ class Sending:
 
     # Single messages that are not like others
 
-    def _retry_or_give_up(
-        self, request: Sent, lane: Lane, group_name: str, raw: bytes, caller: Caller
-    ) -> tuple[Lane, bytes]:
+    def _retry_or_give_up(self, request: Sent, lane: Lane, group_name: str, caller: Caller) -> Lane:
         """Where a consumer's own retry goes: to the retry topic, or to the dead letters."""
         group = self._groups.find(group_name)
         if group is None:
@@ -173,14 +165,14 @@ class Sending:
         # java: only orderly consumers that have given up send here while their group holds locks
         is_ordered = self._locks.holds_any(group_name, self._clock.now_ms())
         if (request.reconsume_times or 0) <= max_times and not is_ordered:
-            return lane, raw
-        return self._lanes.dead_letters(group_name), with_property(raw, props.DELAY, "-1")
+            return lane
+        return self._lanes.dead_letters(group_name)
 
-    def _refuse_transaction(self, request: Sent, raw: bytes) -> None:
-        if not is_true(raw, props.TRANSACTION_PREPARED):
+    def _refuse_transaction(self, request: Sent, text: str) -> None:
+        if not is_true(text, props.TRANSACTION_PREPARED):
             return
         # java: consumers before 4.6.1 leave the property on messages that they retry
-        if (request.reconsume_times or 0) > 0 and delay_level(raw) > 0:
+        if (request.reconsume_times or 0) > 0 and delay_level(text) > 0:
             return
         settings = self._live.now
         why = "by its settings" if settings.reject_transaction_messages else "because it has no transactions"
@@ -193,8 +185,10 @@ class Sending:
 
     # Answering
 
-    def _answer(self, result: AppendResult, draft: Draft, queue_id: int, unique_key: str | None) -> Reply:
-        if not result.is_ok:
+    def _answer(
+        self, result: AppendResult, draft: Draft, properties: str, queue_id: int, unique_key: str | None
+    ) -> Reply:
+        if result.status is not AppendStatus.PUT_OK:
             self._statistics.put_failures += 1
             raise Refused(_CODES[result.status], result.reason)
         self._statistics.put(draft.topic, draft.queue_id, result.message_count, result.size_bytes)
@@ -208,7 +202,7 @@ class Sending:
         if unique_key is not None:
             ext["transactionId"] = unique_key
         answer = RawAnswer(ext=ext)
-        if self._appending.is_safe_enough(result, draft.properties):
+        if self._appending.is_safe_enough(result, properties):
             return answer
         return self._when_safe(result, answer)
 
@@ -224,19 +218,19 @@ class Sending:
         return answered
 
 
-def _refuse_inner_batch(request: Sent, raw: bytes) -> None:
+def _refuse_inner_batch(request: Sent, text: str) -> None:
     # java: such messages need queues of another kind, which there are none of here
-    if request.sys_flag & SysFlag.INNER_BATCH or get_property_bytes(raw, props.INNER_NUM) is not None:
+    if request.sys_flag & SysFlag.INNER_BATCH or get_property(text, props.INNER_NUM) is not None:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL, "a message cannot hold messages here: send them as a batch"
         )
 
 
-def _refuse_timer(raw: bytes) -> None:
-    if delay_level(raw) > 0 or get_property_bytes(raw, props.TIMER_OUT_MS) is not None:
+def _refuse_timer(text: str) -> None:
+    if delay_level(text) > 0 or get_property(text, props.TIMER_OUT_MS) is not None:
         return
     for name in _TIMERS:
-        if get_property_bytes(raw, name) is not None:
+        if get_property(text, name) is not None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"this broker does not deliver at a given time ({name}): use a delay level ({props.DELAY})",
