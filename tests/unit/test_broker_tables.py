@@ -6,6 +6,7 @@ from typing import ClassVar, cast
 import pytest
 
 from pyromq.broker.tables.clients import Client, ConsumerTable, ProducerTable
+from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.queue_locks import QueueLocks
@@ -103,6 +104,21 @@ class TestTopics:
         assert topics.is_system("rmq_sys_anything")
         assert topics.is_system("TBW102")
         assert not topics.is_system("Orders")
+
+    def test_a_topic_of_the_brokers_own_may_be_ordered(self, tmp_path: Path) -> None:
+        topics = new_topics(tmp_path)
+        topics.create_if_absent("%RETRY%g", 1, order=True)
+        assert topics.is_ordered("%RETRY%g")
+        assert not topics.is_ordered("TBW102")
+        assert not topics.is_ordered("nothing")
+
+    def test_a_new_version_without_a_change_is_kept_and_told_to_nobody(self, tmp_path: Path) -> None:
+        topics = new_topics(tmp_path)
+        told: list[object] = []
+        topics.on_change(told.append)
+        topics.bump_version()
+        assert (topics.data_version.counter, told) == (1, [])
+        assert new_topics(tmp_path).data_version == topics.data_version
 
 
 class TestGroups:
@@ -252,6 +268,13 @@ class TestConsumers:
         consumers.register(client(connection(), "new", seen_ms=90), consumer("g", "T"))
         assert [silent.client_id for silent in consumers.silent_since(50)] == ["old"]
 
+    def test_a_heartbeat_leaves_its_fingerprint_with_the_group(self) -> None:
+        consumers = ConsumerTable()
+        consumers.register(client(connection(), "a"), consumer("g", "T"), fingerprint=5)
+        group = consumers.group("g")
+        assert group is not None
+        assert group.fingerprint == 5
+
 
 class TestProducers:
     def test_members_are_picked_in_turn_and_closed_ones_left_out(self) -> None:
@@ -283,6 +306,14 @@ class TestProducers:
         assert found is not None
         assert found.connection is new
 
+    def test_members_are_known_by_their_connection(self) -> None:
+        producers = ProducerTable()
+        one = connection()
+        producers.register("g", client(one, "p"))
+        assert producers.knows("g", one)
+        assert not producers.knows("g", connection())
+        assert not producers.knows("h", one)
+
 
 class TestQueueLocks:
     QUEUES: ClassVar = [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
@@ -309,3 +340,120 @@ class TestQueueLocks:
         assert locks.acquire("g", "b", self.QUEUES, 60_001) == self.QUEUES[1:]
         locks.remove_expired(200_000)
         assert not locks.holds_any("g", 200_000)
+
+
+def sql(topic: str, expression: str, version: int = 1) -> SubscriptionData:
+    return SubscriptionData(topic=topic, sub_string=expression, expression_type="SQL92", sub_version=version)
+
+
+class TestFilters:
+    DAY_MS: ClassVar = 24 * 3_600_000
+
+    def new(self, tmp_path: Path, clock: ManualClock) -> FilterTable:
+        return FilterTable(table_file(tmp_path, "consumerFilter.json"), clock, lambda: self.DAY_MS)
+
+    def test_a_newer_version_replaces_an_older_one_and_never_the_other_way(self, tmp_path: Path) -> None:
+        filters = self.new(tmp_path, ManualClock())
+        filters.register("g", [sql("T", "a = 1", version=5)])
+        filters.register("g", [sql("T", "a = 2", version=4)])
+        filters.register("g", [sql("T", "a = 3", version=5)])
+        found = filters.get("T", "g")
+        assert found is not None
+        assert (found.expression, found.version) == ("a = 1", 5)
+        filters.register("g", [sql("T", "a = 4", version=6)])
+        found = filters.get("T", "g")
+        assert found is not None
+        assert (found.expression, found.version) == ("a = 4", 6)
+
+    def test_the_same_expression_keeps_its_birth_and_takes_the_version(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        filters = self.new(tmp_path, clock)
+        born_ms = clock.now_ms()
+        filters.register("g", [sql("T", "a = 1", version=1)])
+        clock.advance(10)
+        filters.register("g", [sql("T", "a = 1", version=2)])
+        found = filters.get("T", "g")
+        assert found is not None
+        assert (found.born_ms, found.version) == (born_ms, 2)
+
+    @pytest.mark.parametrize(
+        "subscription",
+        [
+            SubscriptionData(topic="T", sub_string="*"),
+            SubscriptionData(topic="T", sub_string="", expression_type="SQL92"),
+            SubscriptionData(topic="T", sub_string="//a", expression_type="XPATH"),
+        ],
+    )
+    def test_nothing_but_sql_is_kept(self, tmp_path: Path, subscription: SubscriptionData) -> None:
+        filters = self.new(tmp_path, ManualClock())
+        assert filters.register("g", [subscription]) == []
+        assert len(filters) == 0
+
+    def test_an_expression_that_cannot_be_compiled_removes_the_old_one(self, tmp_path: Path) -> None:
+        filters = self.new(tmp_path, ManualClock())
+        filters.register("g", [sql("T", "a = 1")])
+        assert filters.register("g", [sql("T", "a =", version=2)]) == ["T"]
+        assert filters.get("T", "g") is None
+
+    def test_a_topic_that_is_no_longer_subscribed_to_dies_and_can_come_back(self, tmp_path: Path) -> None:
+        filters = self.new(tmp_path, ManualClock())
+        filters.register("g", [sql("T", "a = 1"), sql("U", "b = 1")])
+        filters.register("h", [sql("T", "c = 1")])
+        filters.register("g", [sql("U", "b = 1")])
+        dead = {
+            key: found.is_dead for key in (("T", "g"), ("U", "g"), ("T", "h")) if (found := filters.get(*key))
+        }
+        assert dead == {("T", "g"): True, ("U", "g"): False, ("T", "h"): False}
+        filters.register("g", [sql("T", "a = 1"), sql("U", "b = 1")])
+        found = filters.get("T", "g")
+        assert found is not None
+        assert not found.is_dead
+
+    def test_the_long_dead_are_forgotten_after_a_day(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        filters = self.new(tmp_path, clock)
+        filters.register("g", [sql("T", "a = 1")])
+        filters.register("h", [sql("T", "a = 1")])
+        filters.bury("g")
+        clock.advance(24 * 3600 - 1)
+        filters.persist()
+        assert len(filters) == 2
+        clock.advance(1)
+        filters.persist()
+        assert filters.get("T", "g") is None
+        assert filters.get("T", "h") is not None
+
+    def test_filters_survive_a_restart_as_if_their_groups_had_left(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        filters = self.new(tmp_path, clock)
+        filters.register("g", [sql("T", "a = 1", version=3)])
+        filters.persist()
+        clock.advance(100)
+        again = self.new(tmp_path, clock)
+        found = again.get("T", "g")
+        assert found is not None
+        assert (found.expression, found.version, found.is_dead) == ("a = 1", 3, True)
+        assert found.dead_ms == clock.now_ms() - 30_000
+        assert found.filter.matches({"a": "1"})
+        again.register("g", [sql("T", "a = 1", version=3)])
+        assert not found.is_dead
+
+    def test_a_file_with_an_expression_nobody_can_compile_loads_without_it(self, tmp_path: Path) -> None:
+        filters = self.new(tmp_path, ManualClock())
+        filters.register("g", [sql("T", "a = 1"), sql("U", "b = 1")])
+        filters.persist()
+        path = tmp_path / "consumerFilter.json"
+        path.write_text(path.read_text().replace("a = 1", "a ="))
+        again = self.new(tmp_path, ManualClock())
+        assert again.get("T", "g") is None
+        assert again.get("U", "g") is not None
+
+    def test_nothing_is_written_while_nothing_changes(self, tmp_path: Path) -> None:
+        filters = self.new(tmp_path, ManualClock())
+        filters.register("g", [sql("T", "a = 1")])
+        filters.persist()
+        path = tmp_path / "consumerFilter.json"
+        path.unlink()
+        filters.register("g", [sql("T", "a = 1")])
+        filters.persist()
+        assert not path.exists()
