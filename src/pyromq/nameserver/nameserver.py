@@ -33,7 +33,7 @@ from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
-from pyromq.remoting.server import Server, ServerStatistics
+from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 from pyromq.remoting.tls import TlsServer
 
 _log = logging.getLogger(__name__)
@@ -144,13 +144,13 @@ class NameServer:
         try:
             if settings.metrics_port is not None:
                 await self._http.start(settings.metrics_address, settings.metrics_port)
-            self._server.bind(
+            taken = listening_socket(
                 settings.bind_address,
                 settings.listen_port,
                 send_buffer_bytes=settings.socket_send_buffer_bytes,
                 receive_buffer_bytes=settings.socket_receive_buffer_bytes,
             )
-            await self._server.listen(settings.socket_backlog)
+            await self._server.listen(taken, settings.socket_backlog)
         except OSError:
             await self._http.stop()
             raise

@@ -18,7 +18,7 @@ from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
 from pyromq.remoting.traffic import Observer, Traffic, TrafficStatistics
 
-__all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics"]
+__all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics", "listening_socket"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,6 @@ class Server:
             direct=direct,
         )
         self._entrance = Entrance(self._traffic, tls, self._welcome)
-        self._bound: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._address: tuple[str, int] | None = None
         limits = self._traffic.limits
@@ -89,30 +88,19 @@ class Server:
         """Call back once for every accepted connection that has ended."""
         self._lost_callbacks.append(callback)
 
-    def bind(
-        self, host: str, port: int, *, send_buffer_bytes: int = 0, receive_buffer_bytes: int = 0
-    ) -> None:
-        """Take the port, before anyone is let in; `address` is known from here on."""
-        self._bound = _listening_socket(host, port, send_buffer_bytes, receive_buffer_bytes)
-        self._address = self._bound.getsockname()[:2]
-
-    async def listen(self, backlog: int = 1024) -> None:
-        """Let clients in at the port that was taken."""
-        if self._bound is None:
-            raise StateError("the server has no port yet")
-        bound, self._bound = self._bound, None
-        try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                self._entrance.accept, sock=bound, backlog=backlog
-            )
-        except OSError:
-            bound.close()
-            raise
-        self._sweep.start()
-
     async def start(self, host: str, port: int) -> None:
-        self.bind(host, port)
-        await self.listen()
+        await self.listen(listening_socket(host, port))
+
+    async def listen(self, taken: socket.socket, backlog: int = 1024) -> None:
+        """Let clients in at a port that was taken before."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(self._entrance.accept, sock=taken, backlog=backlog)
+        except OSError:
+            taken.close()
+            raise
+        self._address = taken.getsockname()[:2]
+        self._sweep.start()
 
     def _welcome(self, connection: Connection) -> None:
         connection.on_close(self._lost)
@@ -128,9 +116,6 @@ class Server:
 
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop accepting, let what is in flight finish, then close every connection."""
-        if self._bound is not None:
-            self._bound.close()
-            self._bound = None
         if self._listener is None:
             return
         listener, self._listener = self._listener, None
@@ -140,9 +125,10 @@ class Server:
         self._sweep.stop()
 
 
-def _listening_socket(
-    host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int
+def listening_socket(
+    host: str, port: int, *, send_buffer_bytes: int = 0, receive_buffer_bytes: int = 0
 ) -> socket.socket:
+    """Take a port, before anyone is let in; 0 lets the system choose."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

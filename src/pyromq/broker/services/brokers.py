@@ -34,10 +34,10 @@ class Brokers:
         store: MessageStore,
         topics: TopicTable,
         figures: Sequence[Figures],
-        save_settings: Callable[[str], Awaitable[None]],
+        save_settings: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        """`figures` are what other parts have to tell, `save_settings` makes a text of settings safe."""
+        """`figures` are what other parts have to tell, `save_settings` writes the settings down."""
         self._live = live
         self._store = store
         self._topics = topics
@@ -78,7 +78,7 @@ class Brokers:
         for remark in updated.remarks_on(changes):
             _log.warning("%s", remark)
         try:
-            await self._save_settings(updated.to_properties_text())
+            await self._save_settings()
         except StoreError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"changed, but only in memory: {problem}") from None
 

@@ -1,0 +1,432 @@
+"""The broker put together: what knows whom, what starts and what stops. Nothing is decided here."""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+from dataclasses import dataclass
+from typing import Self
+
+import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
+from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.arrivals import Arrivals
+from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.lanes import Lanes
+from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.stamping import Stamp
+from pyromq.broker.services.brokers import Brokers
+from pyromq.broker.services.delays import Delays
+from pyromq.broker.services.groups import Groups
+from pyromq.broker.services.inspection import Inspection
+from pyromq.broker.services.membership import Membership
+from pyromq.broker.services.offsets import Offsets
+from pyromq.broker.services.ordering import Ordering
+from pyromq.broker.services.pulling import Pulling
+from pyromq.broker.services.queries import Queries
+from pyromq.broker.services.registration import Registration
+from pyromq.broker.services.replies import Replies
+from pyromq.broker.services.retries import Retries
+from pyromq.broker.services.sending import Sending
+from pyromq.broker.services.topics import Topics
+from pyromq.broker.services.upkeep import Upkeep
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
+from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
+from pyromq.broker.tables.delay_offsets import DelayOffsetTable
+from pyromq.broker.tables.filters import FilterTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.topics import TopicTable, system_topics
+from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED
+from pyromq.clock import Clock, SystemClock
+from pyromq.config.durable_file import DurableFile
+from pyromq.config.live import LiveSettings
+from pyromq.config.saving import Saving
+from pyromq.errors import StateError
+from pyromq.protocol.catalogue import BROKER, CATALOGUE
+from pyromq.protocol.direct import DirectHeaders
+from pyromq.protocol.frame import HeaderForm
+from pyromq.protocol.message_id import UniqueKeys
+from pyromq.protocol.record import Host
+from pyromq.remoting.addresses import format_address
+from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.limits import ServerLimits
+from pyromq.remoting.routing import Routes
+from pyromq.remoting.server import Server, ServerStatistics, listening_socket
+from pyromq.remoting.tls import TlsClient, TlsServer
+from pyromq.store.message_store import MessageStore, StoreStatistics
+
+_log = logging.getLogger(__name__)
+
+_BUSIEST = (10, 310, 11)
+"""Sends and pulls: their headers are read in one go."""
+
+_PORT_TRIES = 20
+"""How often a pair of free ports is looked for when the system may choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    store: StoreStatistics
+    traffic: ServerStatistics
+    topics: int
+    groups: int
+    held_pulls: int
+
+
+class Broker:
+    """`async with Broker(configuration) as broker: broker.address`."""
+
+    def __init__(self, configuration: BrokerConfiguration, *, clock: Clock | None = None) -> None:
+        self._configuration = configuration
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._live = LiveSettings(configuration.broker)
+        self._parts: _Parts | None = None
+        self._background: asyncio.Task[None] | None = None
+        self._registering: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._stopped = asyncio.Event()
+
+    def __repr__(self) -> str:
+        state = repr(self._parts.server) if self._parts is not None else "not started"
+        return f"<Broker {self.settings.broker_name} {state}>"
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._live.now
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; raises StateError before the start."""
+        return self._started.server.address
+
+    @property
+    def advertised_address(self) -> str:
+        """What clients are told."""
+        return self._started.advertised
+
+    @property
+    def store(self) -> MessageStore:
+        return self._started.store
+
+    @property
+    def routes(self) -> Routes:
+        return self._started.routes
+
+    @property
+    def _started(self) -> "_Parts":
+        if self._parts is None:
+            raise StateError("the broker has not been started")
+        return self._parts
+
+    def statistics(self) -> BrokerStatistics:
+        parts = self._started
+        return BrokerStatistics(
+            store=parts.store.statistics(),
+            traffic=parts.server.statistics(),
+            topics=len(parts.topics),
+            groups=len(parts.groups),
+            held_pulls=parts.arrivals.held_count,
+        )
+
+    async def start(self) -> None:
+        if self._parts is not None:
+            raise StateError("the broker has been started already")
+        # Recovery may take long, and a signal must be able to end it.
+        store = await asyncio.to_thread(MessageStore.open, self._configuration.store, clock=self._clock)
+        _log.info("store opened %s", store.recovery)
+        try:
+            ports = _take_ports(self.settings)
+            self._parts = parts = _Parts(self._live, store, self._clock, ports[0].getsockname()[1])
+            for server, taken in zip(parts.servers, ports, strict=True):
+                await server.listen(taken, self.settings.socket_backlog)
+        except BaseException:
+            store.close()
+            raise
+        self._background = asyncio.create_task(parts.run(), name="broker")
+        self._registering = asyncio.create_task(parts.registration.run(), name="registration")
+        await parts.registration.wait_tried()
+        _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
+
+    async def run_until_stopped(self) -> None:
+        """Return after `stop`; raises what ended the background work, should it ever end by itself."""
+        if self._background is None or self._registering is None:
+            raise StateError("the broker has not been started")
+        stopped = asyncio.create_task(self._stopped.wait())
+        working = {self._background, self._registering}
+        try:
+            done, _ = await asyncio.wait({stopped, *working}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+        if not self._is_stopping:
+            for task in done & working:
+                task.result()
+        await self._stopped.wait()
+
+    async def stop(self) -> None:
+        """Leave the name servers, finish what is in flight, make everything safe, close."""
+        if self._background is None or self._is_stopping:
+            return
+        self._is_stopping = True
+        parts = self._started
+        await _end(self._registering)
+        await parts.registration.unregister()
+        parts.arrivals.release_all()
+        grace_s = self.settings.shutdown_wait_seconds
+        await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))
+        await _end(self._background)
+        parts.close()
+        await parts.dialer.close()
+        await parts.settings_saving.close()
+        self._stopped.set()
+        _log.info("broker stopped name=%s", self.settings.broker_name)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+class _Parts:
+    """Everything a running broker consists of, made in the order in which it depends on each other."""
+
+    def __init__(
+        self, live: LiveSettings[BrokerSettings], store: MessageStore, clock: Clock, port: int
+    ) -> None:
+        settings = live.now
+        self.store = store
+
+        # What it knows
+        statistics = Statistics(clock, is_system=lambda topic: self.topics.is_system(topic))
+        system = system_topics(
+            broker_name=settings.broker_name,
+            cluster=settings.broker_cluster_name,
+            auto_create=settings.auto_create_topics,
+            default_queues=settings.default_topic_queues,
+            trace_topic=settings.trace_topic if settings.trace_topic_enabled else None,
+        )
+        self.topics = topics = TopicTable(store.table("topics.json"), clock, system)
+        self.groups = groups = GroupTable(
+            store.table("subscriptionGroup.json"), clock, lambda: live.now.auto_create_groups
+        )
+        self.offsets = offsets = OffsetTable(
+            store.table("consumerOffset.json"),
+            clock,
+            commits_per_version=settings.commits_per_version,
+            server_side_reset=settings.server_side_reset,
+        )
+        self.filters = filters = FilterTable(
+            store.table("consumerFilter.json"), clock, lambda: live.now.dead_filter_ms
+        )
+        delay_offsets = DelayOffsetTable(
+            store.table("delayOffset.json"), clock, deliveries_per_version=settings.deliveries_per_version
+        )
+        consumers, producers = ConsumerTable(), ProducerTable()
+        locks = QueueLocks(settings.queue_lock_expiry_ms)
+
+        # Where it is
+        self.advertised = format_address(settings.broker_ip1, port)
+        store_host = Host.of(settings.broker_ip1, port)
+
+        # The two roads of a message
+        appending = Appending(store, store_host.pack())
+        self.arrivals = arrivals = Arrivals()
+        appending.on_arrival(arrivals.arrived)
+        lanes = Lanes(live, topics, clock)
+        pressure, stamp, born_hosts = Pressure(live, clock), Stamp(live), BornHosts()
+        unique_keys = UniqueKeys(store_host.ip, os.getpid(), random.getrandbits(32))
+
+        # What it does
+        self.dialer = Dialer(
+            form=_form(settings),
+            clock=clock,
+            tls=_tls_client(settings, clock),
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+        )
+        self.registration = Registration(
+            live,
+            topics,
+            self.dialer,
+            broker_address=self.advertised,
+            ha_address=format_address(settings.broker_ip2, settings.ha_listen_port or port + 1),
+        )
+        config_path = settings.config_path or store.paths.config / "broker.properties"
+        self.settings_saving = Saving(
+            DurableFile(config_path),
+            lambda: BrokerConfiguration(live.now, store.settings).to_properties_text().encode(),
+        )
+        self._membership = Membership(live, topics, groups, consumers, producers, filters, clock)
+        self._delays = Delays(
+            store,
+            appending,
+            delay_offsets,
+            statistics,
+            clock,
+            save_interval_ms=settings.flush_delay_offsets_ms,
+        )
+        self._offsets_service = Offsets(
+            live,
+            store,
+            topics,
+            groups,
+            offsets,
+            consumers,
+            delay_offsets=delay_offsets.wrapper,
+            on_reset=arrivals.release,
+        )
+        self._upkeep = Upkeep(store, statistics, locks, clock)
+
+        def topic_deleted(topic: str) -> None:
+            statistics.forget_topic(topic)
+            arrivals.release(topic)
+
+        pulling = Pulling(live, store, topics, groups, offsets, consumers, filters, arrivals, statistics.got)
+        others = (
+            Sending(
+                live,
+                lanes,
+                pressure,
+                appending,
+                stamp,
+                born_hosts,
+                groups,
+                locks,
+                unique_keys,
+                statistics,
+                clock,
+            ),
+            Retries(live, store, topics, groups, lanes, pressure, appending, statistics),
+            Replies(live, lanes, appending, stamp, born_hosts, producers, statistics, clock, self.advertised),
+            self._membership,
+            self._offsets_service,
+            Ordering(locks, clock),
+            Queries(store),
+            Topics(live, store, topics, offsets, topic_deleted),
+            Groups(groups, offsets, consumers, statistics.forget_group),
+            Inspection(
+                live, store, topics, groups, offsets, consumers, filters, statistics, clock, self.advertised
+            ),
+            Brokers(
+                live,
+                store,
+                topics,
+                (statistics.runtime_figures, self._delay_figures),
+                self.settings_saving.save,
+                clock,
+            ),
+        )
+        self.routes = Routes(pulling, *others, serving=BROKER, unserved=UNSERVED)
+        fast_routes = Routes(*others, serving=BROKER, unserved=UNSERVED | NOT_ON_THE_FAST_PORT)
+        direct = DirectHeaders(CATALOGUE[code] for code in _BUSIEST)
+        self.servers = [
+            Server(
+                routes,
+                limits=_limits(settings),
+                tls=_tls_server(settings, clock),
+                clock=clock,
+                form=_form(settings),
+                direct=direct,
+            )
+            for routes in (self.routes, fast_routes)
+        ]
+        for server in self.servers:
+            server.on_connection_lost(self._membership.connection_lost)
+
+    @property
+    def server(self) -> Server:
+        return self.servers[0]
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._membership, self._delays, self._offsets_service, self._upkeep):
+                tasks.create_task(part.run(), name=type(part).__name__)
+
+    def close(self) -> None:
+        """Make everything safe that is still only in memory."""
+        self.offsets.persist()
+        self.filters.persist()
+        self.store.close()
+
+    def _delay_figures(self) -> dict[str, str]:
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{end}"
+            for level, (offset, end) in self._delays.progress().items()
+        }
+
+
+async def _end(task: "asyncio.Task[None] | None") -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _take_ports(settings: BrokerSettings) -> list[socket.socket]:
+    """The main port and the fast one two below it; if the system may choose, a pair that is free."""
+    for attempt in range(_PORT_TRIES):
+        main = _take(settings, settings.listen_port)
+        try:
+            return [main, _take(settings, vip_port(main.getsockname()[1]))]
+        except OSError:
+            main.close()
+            if settings.listen_port or attempt == _PORT_TRIES - 1:
+                raise
+    raise StateError("no attempt was made")
+
+
+def _take(settings: BrokerSettings, port: int) -> socket.socket:
+    return listening_socket(
+        settings.bind_address,
+        port,
+        send_buffer_bytes=settings.socket_send_buffer_bytes,
+        receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+    )
+
+
+def _form(settings: BrokerSettings) -> HeaderForm:
+    return HeaderForm.BINARY if settings.serialize_type == "ROCKETMQ" else HeaderForm.JSON
+
+
+def _limits(settings: BrokerSettings) -> ServerLimits:
+    defaults = ServerLimits()
+    return ServerLimits(
+        max_frame_bytes=settings.max_frame_bytes,
+        max_in_flight_per_connection=settings.max_in_flight_per_connection,
+        max_in_flight_bytes_per_connection=settings.max_in_flight_bytes_per_connection,
+        max_in_flight=settings.max_in_flight_total,
+        max_in_flight_bytes=settings.max_in_flight_bytes_total,
+        max_partial_bytes=settings.max_partial_bytes,
+        max_unsent_bytes_per_connection=settings.max_unsent_bytes_per_connection,
+        write_high_water_bytes=settings.write_high_water_bytes or defaults.write_high_water_bytes,
+        max_connections=settings.max_connections,
+        idle_s=settings.idle_seconds,
+        handshake_s=settings.handshake_seconds,
+    )
+
+
+def _tls_server(settings: BrokerSettings, clock: Clock) -> TlsServer:
+    return TlsServer(
+        mode=settings.tls_mode,
+        certificate_path=settings.tls_cert_path,
+        key_path=settings.tls_key_path,
+        key_password=settings.tls_key_password,
+        trust_path=settings.tls_trust_cert_path,
+        client_auth=settings.tls_client_auth,
+        clock=clock,
+    )
+
+
+def _tls_client(settings: BrokerSettings, clock: Clock) -> TlsClient | None:
+    if not settings.tls_enable:
+        return None
+    return TlsClient(
+        certificate_path=settings.tls_client_cert_path,
+        key_path=settings.tls_client_key_path,
+        key_password=settings.tls_client_key_password,
+        trust_path=settings.tls_client_trust_cert_path,
+        verify=settings.tls_client_auth_server,
+        clock=clock,
+    )

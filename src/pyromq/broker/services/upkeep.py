@@ -1,0 +1,58 @@
+"""What has to be done now and then: the store flushes and cleans, figures are sampled, locks run out."""
+
+import asyncio
+import logging
+
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.clock import Clock
+from pyromq.store.message_store import MessageStore, Trouble
+
+_log = logging.getLogger(__name__)
+
+_STORE_INTERVAL_S = 0.05
+_SAMPLE_INTERVAL_S = 1.0
+_LOCK_INTERVAL_S = 60.0
+
+
+class Upkeep:
+    def __init__(self, store: MessageStore, statistics: Statistics, locks: QueueLocks, clock: Clock) -> None:
+        self._store = store
+        self._statistics = statistics
+        self._locks = locks
+        self._clock = clock
+        self._trouble = Trouble.NONE
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_store(), name="store upkeep")
+            tasks.create_task(self._sample(), name="statistics")
+            tasks.create_task(self._release_locks(), name="queue locks")
+
+    async def _keep_store(self) -> None:
+        while True:
+            report = self._store.upkeep()
+            if report is not None and report.segments_removed:
+                _log.info("log files removed count=%d", report.segments_removed)
+            self._tell_trouble()
+            await asyncio.sleep(_STORE_INTERVAL_S)
+
+    def _tell_trouble(self) -> None:
+        trouble = self._store.trouble
+        if trouble != self._trouble:
+            self._trouble = trouble
+            if trouble:
+                reason = self._store.statistics().trouble_reason
+                _log.error("the store takes no messages trouble=%s: %s", trouble.name, reason)
+            else:
+                _log.info("the store takes messages again")
+
+    async def _sample(self) -> None:
+        while True:
+            self._statistics.sample()
+            await asyncio.sleep(_SAMPLE_INTERVAL_S)
+
+    async def _release_locks(self) -> None:
+        while True:
+            await asyncio.sleep(_LOCK_INTERVAL_S)
+            self._locks.remove_expired(self._clock.now_ms())
