@@ -28,6 +28,7 @@ FILE_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">8qQ")
 _SEAL: Final = 0x5079726F4D510001
 _MARGIN_MS: Final = 3000
+UNITS_UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Checkpoint:
     safe_offset: int = -1
     """Recovery may begin here; -1 if only the times are known."""
     queue_count: int = 0
-    unit_count: int = 0
+    unit_count: int = UNITS_UNKNOWN
+    """Units of messages before the safe offset."""
 
     @property
     def min_timestamp(self) -> int:

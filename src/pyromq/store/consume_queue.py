@@ -154,13 +154,22 @@ class ConsumeQueue:
         """Log offset, size and tags code of one message; it must exist."""
         return UNIT.unpack(self.units(offset, 1))
 
+    def first_offset_after_file(self, offset: int) -> int:
+        """The first message whose unit is in the next file."""
+        per_file = self._files.file_bytes // UNIT_BYTES
+        return offset - offset % per_file + per_file
+
     def min_offset(self, log_start: int) -> int:
         """The first message that the log still has."""
         if self._min_offset_log_start != log_start:
             low, high = self.first_unit, self.end_offset
             while low < high:
                 middle = (low + high) // 2
-                log_offset, size, _ = self.unit(middle)
+                try:
+                    log_offset, size, _ = self.unit(middle)
+                except FileNotFoundError:
+                    low = self.first_offset_after_file(middle)
+                    continue
                 if log_offset < log_start or size == PRE_BLANK_SIZE:
                     low = middle + 1
                 else:

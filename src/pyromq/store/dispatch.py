@@ -101,17 +101,16 @@ class Dispatcher:
     def step(self, limit: int, max_messages: int) -> list[Arrival]:
         """Dispatch up to `max_messages` that end at or before the log offset `limit`.
 
-        Raises OSError when a file cannot be made or grown; it goes on from the same place next time.
+        Raises OSError when a file cannot be made or grown; next time it goes on from there, and then tells
+        of what had arrived before.
         """
-        try:
-            self.write_index()
-            if self.is_following:
-                self._step_in_memory(limit, max_messages)
-            else:
-                self._step_in_log(limit, max_messages)
-            self.write_index()
-        finally:
-            touched, self._touched = self._touched, {}
+        self.write_index()
+        if self.is_following:
+            self._step_in_memory(limit, max_messages)
+        else:
+            self._step_in_log(limit, max_messages)
+        self.write_index()
+        touched, self._touched = self._touched, {}
         return [Arrival(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
 
     def _step_in_memory(self, limit: int, max_messages: int) -> None:

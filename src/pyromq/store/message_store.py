@@ -19,7 +19,7 @@ from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.names import RETRY_PREFIX
 from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
 from pyromq.protocol.record import pack_record_into
-from pyromq.store.checkpoint import Checkpoint, read_checkpoint
+from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.dispatch import Arrival, Dispatcher
@@ -528,10 +528,13 @@ class MessageStore:
         if self._index is not None:
             paths += [file.path for file in self._index.take_dirty()]
         queue_count, unit_count = self._queues.totals()
+        safe_offset = self._dispatcher.safe_offset
+        if safe_offset != self._dispatcher.offset:
+            unit_count = UNITS_UNKNOWN  # the index is behind the queues
         self._flusher.request_queues(
             QueueFlush(
                 paths,
-                self._dispatcher.safe_offset,
+                safe_offset,
                 self._dispatcher.last_timestamp,
                 self._dispatcher.last_timestamp,
                 queue_count,
@@ -583,7 +586,7 @@ class MessageStore:
 
     def clean(self, *, on_demand: bool = False) -> CleaningReport:
         """Remove what may go. On demand: expired files whatever the hour."""
-        report = self._retention.clean(self._dispatcher.offset, on_demand=on_demand)
+        report = self._retention.clean(self._flusher.checkpoint.safe_offset, on_demand=on_demand)
         self._removed_segments += report.segments_removed
         return report
 

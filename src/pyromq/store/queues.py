@@ -114,7 +114,7 @@ class Queues:
         for start in reversed(starts):
             path = queue.path_of(start)
             with self._files.open(path) as reader:
-                units = _count_units(reader, _NO_LIMIT if before is None else before)
+                units = count_units(reader, _NO_LIMIT if before is None else before)
                 clean = reader.is_zero_after(units * UNIT_BYTES)
                 if units:
                     last_log_offset = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))[0]
@@ -167,7 +167,7 @@ class Queues:
         self.by_topic.clear()
 
 
-def _count_units(reader: Reader, before: int) -> int:
+def count_units(reader: Reader, before: int) -> int:
     """How many units from the start on point before a log offset, found by galloping and bisection."""
 
     def is_kept(index: int) -> bool:

@@ -51,7 +51,11 @@ class QueueReader:
         # java: at least 800 units, and never fewer than were asked for
         scan = max(settings.max_filter_bytes // UNIT_BYTES, max_messages)
         plain = tag_codes is None and matches is None
-        raw = queue.units(offset, max_messages if plain else scan)
+        try:
+            raw = queue.units(offset, max_messages if plain else scan)
+        except FileNotFoundError:
+            next_offset = queue.first_offset_after_file(offset)
+            return ReadResult(ReadStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
         first_place = _PLACE.unpack_from(raw)[0]
         is_far = log.end_offset - first_place > self._in_memory_bytes
         if is_far:

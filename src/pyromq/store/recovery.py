@@ -16,8 +16,8 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
     dropped.
  6. Cut the index to the entries that point before that place, and make its slots again from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.)
- 7. If queues were dropped, or there are fewer than the checkpoint counted, walk the log from its start to
-    that place and build the missing ones.
+ 7. If queues were dropped, or there are fewer queues or other numbers of units than the checkpoint counted,
+    walk the log from its start to that place and build the missing ones.
  8. Walk the log from that place. A record counts if its sizes agree, it says its own offset, its body has the
     right checksum and no part of it is missing; each one is dispatched. Stop at the first that does not
     count.
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.record import RecordOutline, SysFlag, verify_body_crc
-from pyromq.store.checkpoint import Checkpoint, write_checkpoint
+from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, write_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
 from pyromq.store.dispatch import Dispatcher
@@ -161,16 +161,19 @@ class Recovery:
         )
 
     def _are_queues_missing(self) -> bool:
-        """Whether some must be built again. After a clean stop the number of units must be right as well."""
+        """Whether some must be built again; all of them if units are missing and nothing tells whose."""
         checkpoint = self._checkpoint
-        if checkpoint.safe_offset >= 0 and self.report.was_clean:
-            units = sum(queue.end_offset for queue, _ in self._loaded)
-            if len(self._loaded) == checkpoint.queue_count and units != checkpoint.unit_count:
-                for queue, _ in self._loaded:
-                    self._drop(queue, f"all queues have {units} units, not {checkpoint.unit_count}")
-                self._loaded = []
-        expected = checkpoint.queue_count if checkpoint.safe_offset >= 0 else 0
-        return bool(self.report.queues_rebuilt) or len(self._loaded) < expected
+        if self.report.queues_rebuilt or checkpoint.safe_offset < 0:
+            return bool(self.report.queues_rebuilt)
+        if len(self._loaded) < checkpoint.queue_count:
+            return True
+        units = sum(queue.end_offset for queue, _ in self._loaded)
+        if checkpoint.unit_count in (units, UNITS_UNKNOWN) or self.report.began_at != checkpoint.safe_offset:
+            return False
+        for queue, _ in self._loaded:
+            self._drop(queue, f"all queues have {units} units, not {checkpoint.unit_count}")
+        self._loaded = []
+        return True
 
     def _rebuild(self, whole: set[tuple[str, int]], end: int) -> None:
         """Walk the log up to `end` and put the units of all queues but the whole ones."""

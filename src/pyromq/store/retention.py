@@ -53,10 +53,10 @@ class Retention:
         """The partitions of the log and of everything else."""
         return self._files.space(self._paths.commit_log), self._files.space(self._paths.root)
 
-    def clean(self, dispatched_offset: int, *, on_demand: bool = False) -> CleaningReport:
+    def clean(self, safe_offset: int, *, on_demand: bool = False) -> CleaningReport:
         """One round: remove expired files if it is time or space is short, others only if it is very short.
 
-        Nothing goes that has not been dispatched.
+        Nothing goes before its queues and index entries are on disk: they remember where its queues end.
         """
         settings = self._settings
         used_percent = max(space.used_ratio for space in self.spaces()) * 100
@@ -64,7 +64,7 @@ class Retention:
         is_due = on_demand or self._is_hour_to_delete() or used_percent > settings.disk_max_used_percent
         removed, held = 0, False
         if is_due or is_forced:
-            removed, held = self._remove_segments(is_forced, dispatched_offset)
+            removed, held = self._remove_segments(is_forced, safe_offset)
         queue_files, index_files = self.follow_log()
         return CleaningReport(removed, queue_files, index_files, held)
 
@@ -80,12 +80,12 @@ class Retention:
         hour = time.localtime(self._clock.now_ms() // 1000).tm_hour
         return any(int(each) == hour for each in self._settings.delete_when.split(";"))
 
-    def _remove_segments(self, is_forced: bool, dispatched_offset: int) -> tuple[int, bool]:
+    def _remove_segments(self, is_forced: bool, safe_offset: int) -> tuple[int, bool]:
         removed = 0
         oldest_kept_ms = self._clock.now_ms() - self._settings.file_reserved_hours * _HOUR_MS
         while removed < self._settings.delete_batch_max:
             segment = self._log.segments.row[0] if len(self._log.segments) else None
-            if segment is None or segment.end > dispatched_offset or segment.end >= self._log.end_offset:
+            if segment is None or segment.end > safe_offset or segment.end >= self._log.end_offset:
                 break
             if not is_forced and self._files.modified_ms(segment.path) >= oldest_kept_ms:
                 break

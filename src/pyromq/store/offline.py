@@ -1,0 +1,278 @@
+"""A store directory looked at from outside: nothing is locked, written or mended.
+
+For tools. The directory may belong to a running broker, ours or Apache's; then the answers are those of a
+moment.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.protocol.record import RecordOutline, StoredMessage, SysFlag, decode_record, verify_body_crc
+from pyromq.store.checkpoint import Checkpoint, read_checkpoint
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
+from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name
+from pyromq.store.filesystem import Files, MappedFile
+from pyromq.store.index_file import HEADER as INDEX_HEADER
+from pyromq.store.queues import count_units
+from pyromq.store.segment import Segment
+
+_NO_LIMIT = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    path: Path
+    start: int
+    size_bytes: int
+    used_bytes: int
+    first_store_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    topic: str
+    queue_id: int
+    first_unit: int
+    """The first unit that has a file."""
+    min_offset: int
+    """The first message that the log still has."""
+    max_offset: int
+    last_log_offset: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    path: Path
+    begin_timestamp: int
+    end_timestamp: int
+    begin_log_offset: int
+    end_log_offset: int
+    used_slots: int
+    entries: int
+
+
+@dataclass(slots=True)
+class Verification:
+    """What a look at every record and every unit has shown."""
+
+    records: int = 0
+    record_bytes: int = 0
+    units: int = 0
+    damage: list[str] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.damage
+
+
+class _ReadOnlyFiles(Files):
+    def map(self, path: Path, *, writable: bool = True) -> MappedFile:
+        return super().map(path, writable=False)
+
+
+class OfflineStore:
+    """Use it as a context manager: `with OfflineStore(root) as store:`."""
+
+    def __init__(self, root: Path, log_directory: Path | None = None) -> None:
+        self._files = _ReadOnlyFiles()
+        self.paths = StorePaths(root, log_directory)
+        if not self.paths.commit_log.is_dir():
+            raise StoreError(f"{root} is not a store: it has no {self.paths.commit_log.name} directory")
+        self.was_clean = self._files.size(self.paths.abort) is None
+        """Whether no broker has it open now, and the last one stopped cleanly."""
+        self.checkpoint: Checkpoint = read_checkpoint(self._files, self.paths.checkpoint)
+        segment_bytes = self._segment_bytes()
+        self._log = CommitLog(
+            self._files, self.paths.commit_log, segment_bytes, preallocate=False, warm_up=False
+        )
+        self.remarks: list[str] = self._log.segments.load(repair=False) if segment_bytes > 1 else []
+        self.log_start = self._log.start_offset
+        self.log_end, self._end_remark = self._find_end()
+        self._log.end_offset = self.log_end
+        if self._end_remark:
+            self.remarks.append(self._end_remark)
+
+    def __repr__(self) -> str:
+        return f"<OfflineStore {self.paths.root.name} log {self.log_start}..{self.log_end}>"
+
+    def __enter__(self) -> "OfflineStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _segment_bytes(self) -> int:
+        """All files but perhaps the last have the configured size."""
+        for name in self._files.names(self.paths.commit_log)[0]:
+            if parse_offset_name(name) is not None:
+                size_bytes = self._files.size(self.paths.commit_log / name)
+                if size_bytes:
+                    return size_bytes
+        return 1
+
+    def _find_end(self) -> tuple[int, str]:
+        """Where records stop, walking from the checkpoint or from the last file that has any."""
+        end = self.checkpoint.safe_offset
+        if not self.log_start <= end <= self._log.segments.end:
+            used = [each.start for each in self._log.segments.row if self._log.first_store_timestamp(each)]
+            end = used[-1] if used else self.log_start
+        offset = end
+        while True:
+            try:
+                found = self._log.outline(offset)
+            except RemoteProtocolError as error:
+                segment = self._log.segments.find(offset)
+                position = offset - segment.start if segment is not None else 0
+                is_untouched = segment is None or not any(segment.mapped.buffer[position : position + 8])
+                return end, "" if is_untouched else f"the log ends in damage: {error}"
+            if found is None:
+                return end, ""
+            segment, outline = found
+            offset = segment.end if outline is None else offset + outline.size
+            end = end if outline is None else offset
+
+    # Summaries
+
+    def segments(self) -> list[SegmentSummary]:
+        return [
+            SegmentSummary(
+                each.path,
+                each.start,
+                each.size_bytes,
+                max(0, min(self.log_end, each.end) - each.start),
+                self._log.first_store_timestamp(each),
+            )
+            for each in self._log.segments.row
+        ]
+
+    def topics(self) -> list[str]:
+        return self._files.names(self.paths.consume_queues)[1]
+
+    def queues(self, topic: str | None = None) -> list[QueueSummary]:
+        summaries = []
+        for name in self.topics() if topic is None else [topic]:
+            ids = self._files.names(self.paths.consume_queues / name)[1]
+            for queue_id in sorted(int(each) for each in ids if each.isascii() and each.isdigit()):
+                summary = self._summarise_queue(name, queue_id)
+                if summary is not None:
+                    summaries.append(summary)
+        return summaries
+
+    def _summarise_queue(self, topic: str, queue_id: int) -> QueueSummary | None:
+        starts = self._queue_starts(topic, queue_id)
+        if not starts:
+            return None
+        first_unit = min_offset = end = starts[0] // UNIT_BYTES
+        last_log_offset, is_min_known = -1, False
+        for start in starts:
+            with self._files.open(self._queue_path(topic, queue_id, start)) as reader:
+                units = count_units(reader, _NO_LIMIT)
+                if not units:
+                    break
+                end = start // UNIT_BYTES + units
+                last_log_offset = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))[0]
+                gone = count_units(reader, self.log_start)
+                if not is_min_known:
+                    min_offset = start // UNIT_BYTES + gone
+                    is_min_known = gone < units
+        return QueueSummary(topic, queue_id, first_unit, min_offset, end, last_log_offset, len(starts))
+
+    def _queue_starts(self, topic: str, queue_id: int) -> list[int]:
+        names = self._files.names(self.paths.queue(topic, queue_id))[0]
+        return [start for start in map(parse_offset_name, names) if start is not None]
+
+    def _queue_path(self, topic: str, queue_id: int, start: int) -> Path:
+        return self.paths.queue(topic, queue_id) / offset_name(start)
+
+    def index_files(self) -> list[IndexSummary]:
+        summaries = []
+        for name in self._files.names(self.paths.index)[0]:
+            if is_index_name(name):
+                path = self.paths.index / name
+                begin, end, first, last, slots, next_unit = INDEX_HEADER.unpack(
+                    self._files.read(path, 0, INDEX_HEADER.size)
+                )
+                summaries.append(IndexSummary(path, begin, end, first, last, slots, max(next_unit - 1, 0)))
+        return summaries
+
+    # Contents
+
+    def records(self, start: int | None = None) -> Iterator[memoryview]:
+        """Every record of the log in order, from `start` on. Raises RemoteProtocolError at damage."""
+        offset = self.log_start if start is None else start
+        for segment, outline in self._log.outlines(offset, self.log_end):
+            yield segment.mapped.view[outline.start : outline.end]
+
+    def messages(self, topic: str, queue_id: int | None = None, offset: int = 0) -> Iterator[StoredMessage]:
+        """The messages of a topic, queue by queue, in the order of their offsets."""
+        for summary in self.queues(topic):
+            if queue_id is None or summary.queue_id == queue_id:
+                yield from self._messages_of(summary, offset)
+
+    def _messages_of(self, summary: QueueSummary, offset: int) -> Iterator[StoredMessage]:
+        for number, log_offset, size in self._units_of(summary):
+            if number >= offset and size != PRE_BLANK_SIZE:
+                record = self._log.record(log_offset)
+                if record is not None:
+                    yield decode_record(record)
+
+    def _units_of(self, summary: QueueSummary) -> Iterator[tuple[int, int, int]]:
+        number = summary.first_unit
+        for start in self._queue_starts(summary.topic, summary.queue_id):
+            raw = self._files.read(self._queue_path(summary.topic, summary.queue_id, start))
+            for log_offset, size, _ in UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]):
+                if number >= summary.max_offset:
+                    return
+                yield number, log_offset, size
+                number += 1
+
+    # Everything
+
+    def verify(self) -> Verification:
+        """Read every record and every unit, and compare them."""
+        result = Verification(damage=[self._end_remark] if self._end_remark else [])
+        places: dict[tuple[str, int], dict[int, int]] = {}
+        offset = self.log_start
+        while offset < self.log_end:
+            try:
+                for segment, outline in self._log.outlines(offset, self.log_end):
+                    self._verify_record(segment, outline, result)
+                    offset = outline.log_offset + outline.size
+                    if not outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
+                        queue = places.setdefault((outline.topic, outline.queue_id), {})
+                        queue[outline.queue_offset] = outline.log_offset
+                break
+            except RemoteProtocolError as error:
+                result.damage.append(f"{error}; the rest of its file was passed over")
+                offset = offset - offset % self._log.segment_bytes + self._log.segment_bytes
+        for summary in self.queues():
+            self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), {}), result)
+        for topic, queue_id in places:
+            result.damage.append(f"queue {topic}/{queue_id} is missing")
+        return result
+
+    def _verify_record(self, segment: Segment, outline: RecordOutline, result: Verification) -> None:
+        result.records += 1
+        result.record_bytes += outline.size
+        try:
+            verify_body_crc(segment.mapped.buffer, outline)
+        except RemoteProtocolError as error:
+            result.damage.append(f"log offset {outline.log_offset}: {error}")
+
+    def _verify_queue(self, summary: QueueSummary, places: dict[int, int], result: Verification) -> None:
+        name = f"queue {summary.topic}/{summary.queue_id}"
+        for number, log_offset, size in self._units_of(summary):
+            result.units += 1
+            if size == PRE_BLANK_SIZE or log_offset < self.log_start:
+                continue
+            if places.pop(number, None) != log_offset:
+                result.damage.append(f"{name}: unit {number} does not lead to its message")
+        if places:
+            result.damage.append(f"{name}: {len(places)} messages of the log have no unit")

@@ -1,0 +1,240 @@
+"""Flushing: what is safe, when it is said, and what happens when the disk says no."""
+
+import errno
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.faulty_files import FaultyFiles
+from tests.support.small_stores import append, bodies_of, dispatch_all, small_settings
+
+from pyromq.clock import ManualClock
+from pyromq.errors import StoreError
+from pyromq.store.filesystem import Space
+from pyromq.store.message_store import MessageStore, Trouble
+from pyromq.store.results import AppendStatus
+
+
+class Fixture:
+    def __init__(self, root: Path, **changes: Any) -> None:
+        self.files = FaultyFiles(root)
+        self.clock = ManualClock()
+        self.store = MessageStore.open(
+            small_settings(root, **changes), files=self.files, clock=self.clock, start_flusher=False
+        )
+
+
+def test_many_waiting_appends_share_one_sync(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path, flush_disk_type="SYNC_FLUSH")
+    store = fixture.store
+    answers: list[AppendStatus] = []
+    for number in range(20):
+        store.when_flushed(append(store, b"%d" % number), answers.append)
+    assert store.settle() == 0
+    assert store.dispatch() == []  # nothing is readable before it is safe
+    before = store.statistics().sync_count
+    store.flush_log()
+    assert store.settle() == 20
+    assert answers == [AppendStatus.PUT_OK] * 20
+    assert store.statistics().sync_count == before + 1
+    assert len(store.dispatch()) == 1
+    store.close()
+
+
+def test_a_wait_ends_with_its_deadline(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    answers: list[AppendStatus] = []
+    fixture.store.when_flushed(append(fixture.store, b"x"), answers.append)
+    fixture.clock.advance(4.9)
+    assert fixture.store.settle() == 0
+    fixture.clock.advance(0.2)
+    assert fixture.store.settle() == 1
+    assert answers == [AppendStatus.FLUSH_DISK_TIMEOUT]
+    fixture.store.close()
+
+
+def test_a_failed_sync_is_final(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    append(store, b"safe")
+    safe = store.flush_log()
+    answers: list[AppendStatus] = []
+    result = append(store, b"not safe")
+    store.when_flushed(result, answers.append)
+    fixture.files.failures["sync"] = errno.EIO
+    assert store.flush_log() == safe
+    store.settle()
+    assert answers == [AppendStatus.FLUSH_DISK_TIMEOUT]
+    assert append(store, b"refused").status is AppendStatus.SERVICE_NOT_AVAILABLE
+    # The disk works again, but what became of the pages is unknown.
+    fixture.files.failures.clear()
+    assert store.flush_log() == safe
+    assert store.wait_flushed(result, 0) is AppendStatus.FLUSH_DISK_TIMEOUT
+    dispatch_all(store)
+    assert bodies_of(store) == [b"safe", b"not safe"]
+    store.close()
+    assert (tmp_path / "abort").exists()
+
+
+def test_asynchronous_flush_keeps_apaches_intervals(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path, log_segment_bytes=1 << 20)
+    store = fixture.store
+
+    def upkeep_after(seconds: float) -> int:
+        fixture.clock.advance(seconds)
+        store.upkeep()
+        store._flusher.work()
+        return store.flushed_offset
+
+    upkeep_after(20)
+    append(store, b"x" * 100)
+    first = upkeep_after(0.6)  # the thorough interval has long passed
+    assert first == store.statistics().log_end_offset
+    append(store, b"x" * 100)
+    assert upkeep_after(0.6) == first  # too few pages
+    append(store, b"x" * 20_000)
+    assert upkeep_after(0.1) == first  # too early
+    second = upkeep_after(0.5)
+    assert second > first
+    append(store, b"x")
+    assert upkeep_after(5) == second
+    assert upkeep_after(6) == store.statistics().log_end_offset
+    store.close()
+
+
+def test_the_checkpoint_follows_what_was_dispatched_and_flushed(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    store.flush()
+    first = append(store, b"x")
+    dispatch_all(store)
+    append(store, b"y")
+    store.flush()
+    assert store.checkpoint.safe_offset == first.end_offset
+    assert store.checkpoint.queue_count == 1
+    dispatch_all(store)
+    fixture.files.failures["overwrite"] = errno.ENOSPC
+    store.flush()
+    assert store.checkpoint.safe_offset == first.end_offset  # an older one is still true
+    assert not store.trouble
+    fixture.files.failures.clear()
+    store.flush()
+    assert store.checkpoint.safe_offset == store.flushed_offset
+    store.close()
+
+
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
+def test_a_full_disk_refuses_appends_and_heals_by_itself(tmp_path: Path, error_number: int) -> None:
+    fixture = Fixture(tmp_path, delete_when="23")
+    store = fixture.store
+    fixture.files.failures["create"] = error_number
+    results = [append(store, b"x" * 500) for _ in range(40)]
+    stored = sum(1 for each in results if each.is_ok)
+    assert stored == 0  # not even the first file could be made
+    fixture.files.failures.clear()
+    fixture.clock.advance(1.1)
+    store.upkeep()
+    assert append(store, b"x" * 500).is_ok
+    fixture.files.failures["create"] = error_number
+    results = [append(store, b"x" * 500) for _ in range(40)]
+    stored = sum(1 for each in results if each.is_ok)
+    assert 0 < stored < 40
+    assert results[stored].status is AppendStatus.CREATE_MAPPED_FILE_FAILED
+    assert results[-1].status is AppendStatus.SERVICE_NOT_AVAILABLE
+    assert store.trouble & Trouble.DISK_FULL
+    fixture.files.failures.clear()
+    fixture.clock.advance(1.1)
+    store.upkeep()
+    assert not store.trouble
+    assert append(store, b"again").queue_offset == stored + 1
+    dispatch_all(store)
+    assert len(bodies_of(store)) == stored + 2
+    store.close()
+
+
+@pytest.mark.parametrize("operation", ["create", "allocate"])
+def test_a_full_disk_stops_dispatch_where_it_is_and_nothing_is_lost(tmp_path: Path, operation: str) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    bodies = [b"%d" % number for number in range(30)]
+    for body in bodies[:15]:
+        append(store, body, properties=b"UNIQ_KEY\x01u" + body + b"\x02")
+    if operation == "create":
+        dispatch_all(store)
+    for body in bodies[15:]:
+        append(store, body, properties=b"UNIQ_KEY\x01u" + body + b"\x02")
+    fixture.files.failures[operation] = errno.ENOSPC
+    dispatch_all(store)
+    assert store.trouble & Trouble.QUEUE_DISK_FULL
+    assert append(store, b"refused").status is AppendStatus.SERVICE_NOT_AVAILABLE
+    readable = bodies_of(store)
+    assert readable == bodies[: len(readable)]
+    assert len(readable) == (20 if operation == "create" else 30)  # the index may be behind the queue
+    fixture.files.failures.clear()
+    fixture.clock.advance(1.1)
+    store.upkeep()
+    dispatch_all(store)
+    assert bodies_of(store) == bodies
+    for body in bodies:
+        assert len(store.query("Orders", f"u{body.decode()}", 10)) == 1
+    store.close()
+
+
+def test_a_nearly_full_or_read_only_disk_is_noticed_before_it_hurts(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    append(store, b"before")
+    for space in (Space(1000, 50, False), Space(1000, 900, True)):
+        fixture.files.space_now = space
+        fixture.clock.advance(1.1)
+        store.upkeep()
+        assert append(store, b"no").status is AppendStatus.SERVICE_NOT_AVAILABLE
+        dispatch_all(store)
+        assert bodies_of(store) == [b"before"]
+        fixture.files.space_now = None
+        fixture.clock.advance(1.1)
+        store.upkeep()
+        assert not store.trouble
+    assert append(store, b"yes").is_ok
+    store.close()
+
+
+def test_the_flusher_thread_makes_files_ahead_and_tells_of_progress(tmp_path: Path) -> None:
+    progress = threading.Event()
+    with MessageStore.open(small_settings(tmp_path, warm_up=True)) as store:
+        store.on_flush_progress(progress.set)
+        result = append(store, b"x" * 500)
+        assert store.wait_flushed(result) is AppendStatus.PUT_OK
+        assert progress.wait(10)
+        store._flusher.wake()
+        store.flush()  # waits for the thread to have done its part
+        assert (tmp_path / "commitlog" / "00000000000000008192").stat().st_size == 8192
+        for _ in range(40):
+            assert append(store, b"x" * 500).is_ok
+        assert store.wait_flushed(append(store, b"last")) is AppendStatus.PUT_OK
+
+
+def test_a_second_process_cannot_open_the_same_store(tmp_path: Path) -> None:
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False):
+        script = (
+            "import sys\nfrom pathlib import Path\nfrom pyromq.errors import StoreError\n"
+            "from pyromq.store.message_store import MessageStore\n"
+            "from pyromq.store.settings import StoreSettings\n"
+            "try:\n    MessageStore.open(StoreSettings(root=Path(sys.argv[1])))\n"
+            "except StoreError as error:\n    sys.exit(7 if 'in use' in str(error) else 8)\n"
+        )
+        source = Path(__file__).parents[2] / "src"
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)], env={"PYTHONPATH": str(source)}, check=False
+        )
+        assert done.returncode == 7
+
+
+def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    files.failures["write"] = errno.EROFS
+    with pytest.raises(StoreError, match="cannot open"):
+        MessageStore.open(small_settings(tmp_path), files=files, start_flusher=False)

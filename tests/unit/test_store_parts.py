@@ -1,0 +1,203 @@
+"""Small parts of the store, each by itself."""
+
+import os
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.faulty_files import FaultyFiles
+from tests.support.small_stores import TOPIC, append, dispatch_all, small_settings
+
+from pyromq.clock import ManualClock
+from pyromq.errors import ConfigError, StoreError
+from pyromq.protocol.properties import get_property_bytes
+from pyromq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from pyromq.store.filenames import index_name, is_index_name, offset_name, parse_offset_name
+from pyromq.store.filesystem import Files, Space
+from pyromq.store.json_table import JsonTable
+from pyromq.store.key_hash import index_key_hash, index_key_hashes
+from pyromq.store.message_store import MessageStore
+from pyromq.store.property_probe import PropertyProbe
+from pyromq.store.settings import StoreSettings
+
+
+@given(st.lists(st.text(max_size=80), max_size=40))
+def test_hashing_keys_in_bulk_gives_what_hashing_one_by_one_gives(keys: list[str]) -> None:
+    assert index_key_hashes([key.encode() for key in keys]) == [index_key_hash(key) for key in keys]
+
+
+@given(st.lists(st.text(st.characters(max_codepoint=127), max_size=300), min_size=1, max_size=40))
+def test_hashing_plain_keys_in_bulk_gives_what_hashing_one_by_one_gives(keys: list[str]) -> None:
+    assert index_key_hashes([key.encode() for key in keys]) == [index_key_hash(key) for key in keys]
+
+
+def test_the_hash_without_an_absolute_value_is_zero() -> None:
+    # The hash of this text is the smallest 32-bit number.
+    assert index_key_hash("polygenelubricants") == 0
+    assert index_key_hashes([b"polygenelubricants", b"x"]) == [0, ord("x")]
+
+
+NAMES = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"XKEYS", b"WAIT", b"", b"a.b"])
+VALUES = st.sampled_from([b"", b"v", b"two words", b"x\x01y", b"KEYS", b"TAGS\x01t"])
+PIECES = st.tuples(NAMES, st.sampled_from([b"", b"\x01"]), VALUES).map(b"".join)
+
+
+@given(st.lists(st.lists(PIECES, max_size=5), min_size=1, max_size=6))
+def test_probing_properties_gives_what_looking_them_up_gives(strings: list[list[bytes]]) -> None:
+    probe = PropertyProbe()
+    for pieces in strings:
+        for ending in (b"", b"\x02"):
+            properties = b"\x02".join(pieces) + ending
+            expected = tuple(
+                get_property_bytes(properties, name) or b"" for name in ("TAGS", "UNIQ_KEY", "KEYS")
+            )
+            for _ in range(3):  # the shape is learnt on the way
+                assert probe.read(properties) == expected
+
+
+def test_a_checkpoint_is_read_back_and_foreign_writes_void_our_part(tmp_path: Path) -> None:
+    files, path = Files(), tmp_path / "checkpoint"
+    assert read_checkpoint(files, path) == Checkpoint()
+    checkpoint = Checkpoint(10_000, 9_000, 8_000, 7, 6, 5, 4, 3)
+    write_checkpoint(files, path, checkpoint)
+    write_checkpoint(files, path, checkpoint)
+    assert read_checkpoint(files, path) == checkpoint
+    assert path.stat().st_size == 4096
+    assert checkpoint.min_timestamp == 6000
+    with path.open("r+b") as stream:
+        stream.write((10_001).to_bytes(8, "big"))
+    assert read_checkpoint(files, path) == Checkpoint(10_001, 9_000, 8_000, 7, 6)
+
+
+def test_names_are_apaches() -> None:
+    assert offset_name(1_073_741_824) == "00000000001073741824"
+    assert parse_offset_name("00000000001073741824") == 1_073_741_824
+    assert parse_offset_name("1073741824") is None
+    assert is_index_name(index_name(1_700_000_000_123))
+    assert index_name(1_700_000_000_123).endswith("123")
+
+
+class TestJsonTable:
+    def test_java_writes_numbers_as_keys_and_we_read_them(self, tmp_path: Path) -> None:
+        path = tmp_path / "config" / "consumerOffset.json"
+        path.parent.mkdir()
+        path.write_text('{"offsetTable":{"T@g":{0:12,1:3}}}')
+        table = JsonTable(Files(), path)
+        assert table.load(dict[str, dict[str, dict[int, int]]]) == {"offsetTable": {"T@g": {0: 12, 1: 3}}}
+
+    def test_the_one_before_is_kept_and_used_when_the_new_one_is_broken(self, tmp_path: Path) -> None:
+        table = JsonTable(Files(), tmp_path / "config" / "topics.json")
+        assert table.load(dict[str, int]) is None
+        table.save({"a": 1})
+        table.save({"a": 2})
+        assert table.load(dict[str, int]) == {"a": 2}
+        for content in (b"", b"{broken"):
+            table.path.write_bytes(content)
+            assert table.load(dict[str, int]) == {"a": 1}
+        table.path.unlink()
+        assert table.load(dict[str, int]) == {"a": 1}
+
+    def test_two_broken_files_stop_the_start(self, tmp_path: Path) -> None:
+        table = JsonTable(Files(), tmp_path / "topics.json")
+        table.path.write_bytes(b"{broken")
+        (tmp_path / "topics.json.bak").write_bytes(b"[")
+        with pytest.raises(StoreError, match=r"topics\.json"):
+            table.load(dict[str, int])
+
+    def test_power_may_go_at_any_moment_of_a_save(self, tmp_path: Path) -> None:
+        for seed in range(30):
+            root = tmp_path / str(seed)
+            root.mkdir()
+            files = FaultyFiles(root)
+            JsonTable(files, root / "t.json").save({"a": 1})
+            table = JsonTable(files, root / "t.json")
+            # The last save did everything but the final sync of the directory.
+            files.write(root / "t.json.tmp", b'{"a":2}')
+            files.rename(root / "t.json", root / "t.json.bak")
+            files.rename(root / "t.json.tmp", root / "t.json")
+            files.crash(Random(seed))
+            assert table.load(dict[str, int]) in ({"a": 1}, {"a": 2})
+
+
+class TestCleaning:
+    def open(self, root: Path, clock: ManualClock, **changes: Any) -> tuple[MessageStore, FaultyFiles]:
+        files = FaultyFiles(root)
+        store = MessageStore.open(
+            small_settings(root, **changes), files=files, clock=clock, start_flusher=False
+        )
+        for number in range(200):
+            append(store, b"%d" % number * 100, queue_id=number % 2, properties=b"KEYS\x01k%d\x02" % number)
+        dispatch_all(store)
+        store.flush()
+        for path in (root / "commitlog").iterdir():
+            os.utime(path, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+        return store, files
+
+    def test_old_files_go_at_the_configured_hour_and_heads_follow(self, tmp_path: Path) -> None:
+        clock = ManualClock(1_700_000_000_000)
+        store, _ = self.open(tmp_path, clock, file_reserved_hours=48, delete_when="00;01", delete_batch_max=3)
+        removed = []
+        for _ in range(72):
+            clock.advance(3600)
+            removed.append(store.clean().segments_removed)
+        assert sum(removed[:47]) == 0
+        assert sum(removed) > 0
+        assert max(removed) <= 3
+        start = store.statistics().log_start_offset
+        assert start > 0
+        low = store.min_offset(TOPIC, 0)
+        files = sorted((tmp_path / "consumequeue" / TOPIC / "0").iterdir())
+        assert 0 < int(files[0].name) // 20 <= low
+        index_files = len(list((tmp_path / "index").iterdir()))
+        assert index_files == store.statistics().index_files < 200 // 63 + 1
+        store.close()
+
+    def test_the_file_being_written_never_goes(self, tmp_path: Path) -> None:
+        store, _ = self.open(tmp_path, ManualClock(), delete_batch_max=100)
+        for path in (tmp_path / "commitlog").iterdir():
+            os.utime(path, (1, 1))
+        assert store.clean(on_demand=True).segments_removed > 1
+        assert store.clean(on_demand=True).segments_removed == 0
+        assert append(store, b"still here").is_ok
+        store.close()
+
+    @pytest.mark.parametrize(
+        ("free_percent", "is_expired", "goes"),
+        [(30, True, False), (24, True, True), (24, False, False), (14, False, True)],
+    )
+    def test_space_decides_what_goes(
+        self, tmp_path: Path, free_percent: int, is_expired: bool, goes: bool
+    ) -> None:
+        clock = ManualClock(1_700_000_000_000)
+        hour = (clock.now_ms() // 3_600_000 + 12) % 24
+        store, files = self.open(tmp_path, clock, file_reserved_hours=1, delete_when=f"{hour:02d}")
+        if is_expired:
+            clock.advance(7200)
+        files.space_now = Space(100, free_percent, False)
+        assert (store.clean().segments_removed > 0) is goes
+        store.close()
+
+
+def test_settings_carry_apaches_names_and_defaults() -> None:
+    settings = StoreSettings().as_java_dict()
+    assert settings["mappedFileSizeCommitLog"] == "1073741824"
+    assert settings["fileReservedTime"] == "72"
+    assert settings["flushDiskType"] == "ASYNC_FLUSH"
+    assert StoreSettings(queue_file_bytes=6_000_001).queue_units_per_file == 300_001
+    with pytest.raises(ConfigError, match="deleteWhen"):
+        StoreSettings(delete_when="25")
+    with pytest.raises(ConfigError, match="messageDelayLevel"):
+        StoreSettings(message_delay_levels="1s soon")
+
+
+def test_statistics_and_names_tell_the_state(tmp_path: Path) -> None:
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
+        append(store, b"x")
+        statistics = store.statistics()
+        assert statistics.appended_messages == 1
+        assert statistics.appended_bytes == statistics.log_end_offset == statistics.dispatch_behind_bytes
+        assert "CommitLog 0.." in repr(store)
+        assert "ConsumeQueue Orders/0" in repr(store.find_queue(TOPIC, 0))

@@ -1,0 +1,295 @@
+"""Recovery: one kind of damage at a time, and what the report says about it."""
+
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, small_settings
+
+from pyromq.clock import ManualClock
+from pyromq.errors import StoreError
+from pyromq.store.message_store import MessageStore
+
+COUNT = 100
+BODIES = [b"%04d" % number * 30 for number in range(COUNT)]
+
+
+def fill(root: Path, *, crash: bool, flush_at: int = COUNT) -> int:
+    """A store of a hundred messages; returns where its log ends."""
+    store = reopen(root)
+    for number, body in enumerate(BODIES):
+        append(store, body, queue_id=number % 2, properties=b"UNIQ_KEY\x01u%d\x02TAGS\x01a\x02" % number)
+        if number == flush_at - 1:
+            dispatch_all(store)
+            store.flush()
+    dispatch_all(store)
+    end = store.statistics().log_end_offset
+    store.abandon() if crash else store.close()
+    return end
+
+
+def reopen(root: Path, **changes: Any) -> MessageStore:
+    return MessageStore.open(small_settings(root, **changes), clock=ManualClock(), start_flusher=False)
+
+
+def check(store: MessageStore, count: int = COUNT) -> None:
+    for queue_id in (0, 1):
+        assert bodies_of(store, queue_id=queue_id) == BODIES[queue_id:count:2]
+        assert store.next_offset(TOPIC, queue_id) == len(BODIES[queue_id:count:2])
+    for number in (0, count // 2, count - 1):
+        assert len(store.query(TOPIC, f"u{number}", 10)) == 1
+    for number in range(count, COUNT):
+        assert store.query(TOPIC, f"u{number}", 10) == []
+    assert append(store, b"next", queue_id=0).queue_offset == len(BODIES[0:count:2])
+
+
+def log_file_of(root: Path, offset: int) -> tuple[Path, int]:
+    return root / "commitlog" / f"{offset - offset % 8192:020d}", offset % 8192
+
+
+def damage_log(root: Path, offset: int, content: bytes) -> None:
+    path, position = log_file_of(root, offset)
+    with path.open("r+b") as stream:
+        stream.seek(position)
+        stream.write(content)
+
+
+def offset_of(root: Path, number: int) -> int:
+    """The log offset of a message, from its queue."""
+    queue, unit = number % 2, number // 2
+    path = root / "consumequeue" / TOPIC / str(queue) / f"{unit * 20 // 200 * 200:020d}"
+    offset: int = struct.unpack_from(">q", path.read_bytes(), unit * 20 % 200)[0]
+    return offset
+
+
+def test_a_clean_stop_needs_no_reading(tmp_path: Path) -> None:
+    end = fill(tmp_path, crash=False)
+    with reopen(tmp_path) as store:
+        report = store.recovery
+        assert (report.was_clean, report.log_end, report.records_checked) == (True, end, 0)
+        assert report.remarks == []
+        check(store)
+
+
+def test_a_crash_reads_only_what_the_checkpoint_does_not_vouch_for(tmp_path: Path) -> None:
+    end = fill(tmp_path, crash=True, flush_at=70)
+    began = offset_of(tmp_path, 70)
+    with reopen(tmp_path) as store:
+        report = store.recovery
+        assert (report.was_clean, report.log_end) == (False, end)
+        assert began - 8192 < report.began_at <= began
+        assert report.records_checked == 30
+        check(store)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\0" * 400, b"\xff" * 400, struct.pack(">i", 1 << 30), b"\0\0\0\x10", b"garbage all over the place"],
+)
+def test_a_torn_tail_is_cut_off(tmp_path: Path, content: bytes) -> None:
+    fill(tmp_path, crash=True, flush_at=50)
+    place = offset_of(tmp_path, 90)
+    damage_log(tmp_path, place, content)
+    with reopen(tmp_path) as store:
+        assert store.recovery.log_end == place
+        assert store.recovery.tail_wiped or store.recovery.segments_removed
+        check(store, 90)
+
+
+@pytest.mark.parametrize("position", [100, 4, 28])
+def test_a_bad_checksum_magic_or_offset_ends_the_log(tmp_path: Path, position: int) -> None:
+    fill(tmp_path, crash=True, flush_at=50)
+    place = offset_of(tmp_path, 80)
+    damage_log(tmp_path, place + position, b"\x55")
+    with reopen(tmp_path) as store:
+        assert store.recovery.stopped_because
+        check(store, 80)
+
+
+def test_properties_that_were_not_written_end_the_log(tmp_path: Path) -> None:
+    fill(tmp_path, crash=True, flush_at=50)
+    damage_log(tmp_path, offset_of(tmp_path, 82) - 5, b"\0" * 5)
+    with reopen(tmp_path) as store:
+        assert "its end was not written" in store.recovery.stopped_because
+        check(store, 81)
+
+
+def test_what_was_cut_off_never_comes_back(tmp_path: Path) -> None:
+    fill(tmp_path, crash=True, flush_at=50)
+    damage_log(tmp_path, offset_of(tmp_path, 90), b"\0" * 4)
+    for _ in range(3):
+        store = reopen(tmp_path)
+        assert bodies_of(store, queue_id=0)[-1] == BODIES[88]
+        store.abandon()
+    store = reopen(tmp_path)
+    # A record of the same size goes where the lost one was; the old one behind it must not reappear.
+    append(store, BODIES[90], queue_id=0, properties=b"UNIQ_KEY\x01u90\x02TAGS\x01a\x02")
+    store.abandon()
+    with reopen(tmp_path) as store:
+        check(store, 91)
+
+
+def damage_half_unit(root: Path) -> None:
+    path = max((root / "consumequeue" / TOPIC / "1").iterdir())
+    content = bytearray(path.read_bytes())
+    used = max(index for index, byte in enumerate(content) if byte) // 20 * 20
+    content[used + 6 : used + 20] = bytes(14)
+    path.write_bytes(content)
+
+
+def garbage_behind_the_units(root: Path) -> None:
+    path = max((root / "consumequeue" / TOPIC / "0").iterdir())
+    content = bytearray(path.read_bytes())
+    content[-13:] = b"\x01" * 13
+    path.write_bytes(content)
+
+
+def remove_a_queue(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue" / TOPIC / "1")
+
+
+def remove_all_queues(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue")
+
+
+def remove_the_last_queue_file(root: Path) -> None:
+    max((root / "consumequeue" / TOPIC / "1").iterdir()).unlink()
+
+
+def remove_a_middle_queue_file(root: Path) -> None:
+    sorted((root / "consumequeue" / TOPIC / "1").iterdir())[1].unlink()
+
+
+def shorten_a_queue_file(root: Path) -> None:
+    os.truncate(min((root / "consumequeue" / TOPIC / "0").iterdir()), 77)
+
+
+def point_a_unit_elsewhere(root: Path) -> None:
+    path = max((root / "consumequeue" / TOPIC / "0").iterdir())
+    content = bytearray(path.read_bytes())
+    used = max(index for index, byte in enumerate(content) if byte) // 20 * 20
+    content[used : used + 8] = struct.pack(">q", 0)
+    path.write_bytes(content)
+
+
+def leave_garbage_files(root: Path) -> None:
+    (root / "commitlog" / "core.1234").write_bytes(b"garbage")
+    (root / "consumequeue" / TOPIC / "0" / "notes.txt").write_bytes(b"garbage")
+    (root / "consumequeue" / TOPIC / "old").mkdir()
+    (root / "index" / "readme").write_bytes(b"garbage")
+
+
+def leave_an_empty_segment(root: Path) -> None:
+    last = max(int(path.name) for path in (root / "commitlog").iterdir())
+    (root / "commitlog" / f"{last + 8192:020d}").touch()
+
+
+def shorten_the_last_segment(root: Path) -> None:
+    os.truncate(max((root / "commitlog").iterdir()), 7000)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_half_unit,
+        garbage_behind_the_units,
+        remove_a_queue,
+        remove_all_queues,
+        remove_the_last_queue_file,
+        remove_a_middle_queue_file,
+        shorten_a_queue_file,
+        point_a_unit_elsewhere,
+        leave_garbage_files,
+        leave_an_empty_segment,
+        shorten_the_last_segment,
+    ],
+)
+def test_damage_beside_the_log_is_mended_from_the_log(
+    tmp_path: Path, damage: Callable[[Path], None], crash: bool
+) -> None:
+    fill(tmp_path, crash=crash)
+    damage(tmp_path)
+    with reopen(tmp_path) as store:
+        check(store)
+
+
+def test_a_rebuilt_queue_is_named_in_the_report(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    remove_a_queue(tmp_path)
+    with reopen(tmp_path) as store:
+        assert store.recovery.queues_rebuilt == ["Orders/1"]
+        check(store)
+
+
+def test_a_queue_rebuilt_from_a_cleaned_log_starts_with_pre_blank_units(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    with reopen(tmp_path) as store:
+        for path in sorted((tmp_path / "commitlog").iterdir())[:1]:
+            os.utime(path, (1, 1))
+        assert store.clean(on_demand=True).segments_removed == 1
+        low = store.min_offset(TOPIC, 1)
+        assert low % 10 != 0
+    remove_a_queue(tmp_path)
+    with reopen(tmp_path) as store:
+        assert store.min_offset(TOPIC, 1) == low
+        assert bodies_of(store, queue_id=1) == BODIES[low * 2 + 1 :: 2]
+        path = min((tmp_path / "consumequeue" / TOPIC / "1").iterdir())
+        assert struct.unpack_from(">qiq", path.read_bytes()) == (0, 0x7FFFFFFF, 0)
+
+
+def test_an_index_ahead_of_the_log_is_cut(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    last = offset_of(tmp_path, 98)
+    damage_log(tmp_path, last, b"\0" * 300)
+    (tmp_path / "checkpoint").unlink()  # so that the log is looked at
+    with reopen(tmp_path) as store:
+        assert any("ahead of the log" in each for each in store.recovery.remarks)
+        check(store, 98)
+
+
+def test_missing_log_files_at_the_end_take_their_messages_with_them(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    gone = max(path for path in (tmp_path / "commitlog").iterdir() if any(path.read_bytes()))
+    first_gone = next(number for number in range(COUNT) if offset_of(tmp_path, number) >= int(gone.name))
+    for path in (tmp_path / "commitlog").iterdir():
+        if path >= gone:
+            path.unlink()
+    with reopen(tmp_path) as store:
+        assert any("files are missing" in each for each in store.recovery.remarks)
+        check(store, first_gone)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_directory_whose_checkpoint_is_not_ours_opens_too(tmp_path: Path, crash: bool) -> None:
+    fill(tmp_path, crash=crash)
+    path = tmp_path / "checkpoint"
+    path.write_bytes(path.read_bytes()[:40].ljust(4096, b"\0"))
+    with reopen(tmp_path) as store:
+        assert store.recovery.records_checked > 0
+        check(store)
+
+
+def test_a_wrong_size_in_the_middle_of_the_log_stops_the_start(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    os.truncate(min((tmp_path / "commitlog").iterdir()), 5000)
+    with pytest.raises(StoreError, match="5000 bytes, expected 8192"):
+        reopen(tmp_path)
+    with pytest.raises(StoreError):
+        reopen(tmp_path, log_segment_bytes=16384)
+
+
+def test_a_gap_in_the_log_leaves_the_older_part_aside(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    segments = sorted((tmp_path / "commitlog").iterdir())
+    segments[1].unlink()
+    with reopen(tmp_path) as store:
+        assert store.statistics().log_start_offset == 16384
+        assert any("left aside" in each for each in store.recovery.remarks)
+        assert segments[0].exists()
+        low = store.min_offset(TOPIC, 0)
+        assert bodies_of(store) == BODIES[low * 2 :: 2]
