@@ -5,7 +5,6 @@ until its topic or the settings change.
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from random import randrange
 
 import msgspec
@@ -78,8 +77,11 @@ class Lanes:
         """
         settings = self._live.now
         if self._clock.now_ms() < settings.start_accept_send_ms:
-            until = datetime.fromtimestamp(settings.start_accept_send_ms / 1000).isoformat(sep=" ")
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes no messages until {until}")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker takes no messages before startAcceptSendRequestTimeStamp,"
+                f" {settings.start_accept_send_ms}",
+            )
         config = self._topics.get(request.topic)
         # java: other topics go on as long as producers still have the old route
         if not settings.broker_permission & names.WRITE and config is not None and config.order:
