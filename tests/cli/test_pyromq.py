@@ -27,13 +27,13 @@ def test_help_lists_every_command_and_imports_none() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    for name in ("config", "namesrv", "version"):
+    for name in ("config", "namesrv", "store", "version"):
         assert f"\n  {name} " in done.stdout
 
 
 def test_every_listed_command_can_be_loaded_and_explains_itself() -> None:
     runner = CliRunner()
-    for name in ("config", "namesrv", "version"):
+    for name in ("config", "namesrv", "store", "version"):
         outcome = runner.invoke(COMMANDS, [name, "--help"])
         assert outcome.exit_code == 0, outcome.output
         assert outcome.output.startswith(f"Usage: pyromq {name}")

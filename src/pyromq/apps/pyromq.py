@@ -8,6 +8,7 @@ COMMANDS = LazyGroup(
     {
         "config": LazyCommand("pyromq.cli.config", "config", "List every setting of a server."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
+        "store": LazyCommand("pyromq.cli.store", "store", "Look into a broker's files."),
         "version": LazyCommand("pyromq.cli.version", "version", "Print the version."),
     },
 )

@@ -27,11 +27,10 @@ def config(part: str, form: str | None) -> None:
 
 
 def _show_table(part: type[Settings]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from pyromq.cli.tables import console, table
 
-    table = Table("key", "default", "meaning", title=f"Settings of {part.PART}")
+    rows = table(f"Settings of {part.PART}", "key", "default", "meaning")
     for each in part.all_settings():
         if each.has_effect:
-            table.add_row(each.key, each.default_text, each.sentence)
-    Console().print(table)
+            rows.add_row(each.key, each.default_text, each.sentence)
+    console().print(rows)

@@ -1,6 +1,8 @@
 """A command group that imports a command when it is used, not when it is listed: help stays fast."""
 
+import difflib
 import importlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,3 +51,9 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._lazy[name].sentence) for name in self.list_commands(ctx)])
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence that offers the nearest known word, if there is one."""
+    nearest = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -1,0 +1,160 @@
+"""`pyromq store`: a broker's files as they lie on disk; nothing is changed, whoever has them open."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from pyromq.cli.stored_messages import as_json, body_text, message_id
+from pyromq.cli.tables import console, moment, printable, table
+from pyromq.cli.tree import did_you_mean
+from pyromq.errors import StoreError
+from pyromq.protocol.record import StoredMessage
+from pyromq.store.offline import OfflineStore, Verification
+
+_PREVIEW_CHARACTERS = 60
+
+_DIRECTORY = click.argument(
+    "directory", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR"
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def store() -> None:
+    """Look into a broker's store directory, PyroMQ's or Apache's, running or not."""
+
+
+@store.command()
+@_DIRECTORY
+@click.option("--verify", is_flag=True, help="Read every record and every queue, and compare them.")
+def inspect(directory: Path, verify: bool) -> None:
+    """Show what DIR holds: log files, queues, index files, checkpoint.
+
+    With --verify the exit code is 1 if anything is damaged.
+    """
+    out = console()
+    with OfflineStore(directory) as opened:
+        _show_overview(out, opened)
+        _show_files(out, opened)
+        _show_queues(out, opened)
+        _show_index(out, opened)
+        for remark in opened.remarks:
+            out.print(f"note: {printable(remark)}")
+        if verify:
+            with _working("reading every record and every queue"):
+                verification = opened.verify()
+            _show_verification(out, verification)
+            if not verification.is_sound:
+                raise click.exceptions.Exit(1)
+
+
+@store.command()
+@_DIRECTORY
+@click.option("--topic", required=True, help="The topic whose messages are shown.")
+@click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
+@click.option("--from-offset", type=click.IntRange(min=0), default=0, help="Skip earlier queue offsets.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Stop after this many."
+)
+@click.option("--json", "lines", is_flag=True, help="One JSON object a line, with everything stored.")
+def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit: int, lines: bool) -> None:
+    """Show the messages of a topic in DIR, queue by queue."""
+    with OfflineStore(directory) as opened:
+        topics = opened.topics()
+        if topic not in topics:
+            raise StoreError(f"no topic {topic} in {directory}{did_you_mean(topic, topics)}")
+        found = opened.messages(topic, queue, from_offset)
+        shown = islice(found, limit)
+        if lines:
+            for message in shown:
+                click.echo(as_json(message))
+        else:
+            _show_messages(topic, shown)
+        if next(found, None) is not None:
+            click.echo(f"there are more; raise --limit above {limit}", err=True)
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """A spinner on stderr while something takes long; nothing at all where stderr is no terminal."""
+    with Console(stderr=True).status(what):
+        yield
+
+
+def _show_overview(out: Console, opened: OfflineStore) -> None:
+    overview = table(f"Store {opened.paths.root}")
+    overview.show_header = False
+    state = "closed cleanly" if opened.was_clean else "open now, or not closed cleanly"
+    overview.add_row("state", state)
+    overview.add_row("log offsets", f"{opened.log_start} to {opened.log_end}")
+    overview.add_row("checkpoint of the log", moment(opened.checkpoint.log_timestamp))
+    overview.add_row("checkpoint of the queues", moment(opened.checkpoint.queue_timestamp))
+    overview.add_row("checkpoint of the index", moment(opened.checkpoint.index_timestamp))
+    out.print(overview)
+
+
+def _show_files(out: Console, opened: OfflineStore) -> None:
+    files = table("Commit log", "file", "bytes", "used", "first message")
+    for each in opened.segments():
+        first = moment(each.first_store_timestamp)
+        files.add_row(each.path.name, str(each.size_bytes), str(each.used_bytes), first)
+    out.print(files)
+
+
+def _show_queues(out: Console, opened: OfflineStore) -> None:
+    queues = table("Queues", "topic", "queue", "min offset", "max offset", "messages", "files")
+    for each in opened.queues():
+        numbers = (
+            each.queue_id,
+            each.min_offset,
+            each.max_offset,
+            each.max_offset - each.min_offset,
+            each.files,
+        )
+        queues.add_row(printable(each.topic), *map(str, numbers))
+    out.print(queues)
+
+
+def _show_index(out: Console, opened: OfflineStore) -> None:
+    index = table("Index", "file", "entries", "slots used", "from", "to")
+    for each in opened.index_files():
+        begin, end = moment(each.begin_timestamp), moment(each.end_timestamp)
+        index.add_row(each.path.name, str(each.entries), str(each.used_slots), begin, end)
+    out.print(index)
+
+
+def _show_verification(out: Console, verification: Verification) -> None:
+    out.print(
+        f"verified {verification.records} records ({verification.record_bytes} bytes)"
+        f" and {verification.units} queue units: {'sound' if verification.is_sound else 'damaged'}"
+    )
+    for each in verification.damage:
+        out.print(f"damage: {printable(each)}")
+
+
+def _show_messages(topic: str, messages: Iterable[StoredMessage]) -> None:
+    rows = table(
+        f"Messages of {printable(topic)}", "queue", "offset", "stored", "message id", "tags", "keys", "body"
+    )
+    for each in messages:
+        rows.add_row(
+            str(each.queue_id),
+            str(each.queue_offset),
+            moment(each.store_timestamp),
+            message_id(each),
+            printable(each.get("TAGS") or ""),
+            printable(each.get("KEYS") or ""),
+            _preview(each),
+        )
+    console().print(rows)
+
+
+def _preview(message: StoredMessage) -> str:
+    text = body_text(message)
+    if text is None:
+        return f"({len(message.body)} bytes)"
+    cut = text[:_PREVIEW_CHARACTERS]
+    return printable(cut) + ("…" if len(text) > len(cut) else "")
