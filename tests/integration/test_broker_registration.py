@@ -204,6 +204,14 @@ async def test_a_dead_and_a_silent_name_server_delay_nobody(tmp_path: Path) -> N
             assert not broker.registration.statistics()[1].is_registered
 
 
+async def test_a_start_does_not_wait_for_ever_for_a_silent_name_server(tmp_path: Path) -> None:
+    async with fake_name_server() as silent:
+        silent.is_silent = True
+        async with Broker(tmp_path, silent.address) as broker:
+            await broker.registration.wait_tried(timeout_s=0.01)
+            assert not broker.registration.statistics()[0].is_registered
+
+
 async def test_a_name_server_that_does_not_answer_in_time_is_tried_again(tmp_path: Path) -> None:
     async with fake_name_server() as slow:
         slow.is_silent = True

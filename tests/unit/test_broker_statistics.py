@@ -135,15 +135,15 @@ def test_runtime_figures_have_rates_over_ten_seconds_a_minute_and_ten_minutes() 
     world.pass_seconds(600)
     for _ in range(30):
         world.statistics.put("T", 0, 60, 600)
-        world.statistics.got("g", "T", 0, 30, 300)
-        world.statistics.pulls_found += 4
+        for _ in range(4):
+            world.statistics.got("g", "T", 0, 15, 150)
         world.statistics.pulls_missed += 2
         world.pass_seconds(1)
     figures = world.statistics.runtime_figures()
     rates = {key: [round(float(rate), 3) for rate in figures[key].split()] for key in figures if "Tps" in key}
     assert rates == {
         "putTps": [60, 30, 3],
-        "getTransferredTps": [30, 15, 1.5],
+        "getTransferredTps": [60, 30, 3],
         "getFoundTps": [4, 2, 0.2],
         "getMissTps": [2, 1, 0.1],
         "getTotalTps": [6, 3, 0.3],
@@ -200,7 +200,8 @@ def test_deleted_topics_and_groups_are_forgotten() -> None:
     assert statistics.data("SNDBCK_PUT_NUMS", "U@g") is None
     assert statistics.data("GROUP_GET_NUMS", "U@h") is not None
     assert statistics.data("TOPIC_PUT_NUMS", "U") is not None
-    assert (statistics.put_messages, statistics.got_messages) == (2, 4)
+    totals = (statistics.put_messages, statistics.put_bytes, statistics.got_messages, statistics.pulls_found)
+    assert totals == (2, 2, 4, 4)
 
 
 def test_idle_counters_keep_one_sample_per_window() -> None:

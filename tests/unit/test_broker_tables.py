@@ -45,6 +45,20 @@ def new_topics(tmp_path: Path) -> TopicTable:
 
 
 class TestTopics:
+    @pytest.mark.parametrize(("enabled", "perm"), [(True, 7), (False, 1)])
+    def test_the_topics_of_cluster_and_broker_can_be_closed(self, enabled: bool, perm: int) -> None:
+        made = system_topics(
+            broker_name="broker-a",
+            cluster="Default",
+            auto_create=False,
+            default_queues=8,
+            trace_topic=None,
+            cluster_topic=enabled,
+            broker_topic=enabled,
+        )
+        perms = {config.topic_name: config.perm for config in made}
+        assert (perms["Default"], perms["broker-a"], perms["SELF_TEST_TOPIC"]) == (perm, perm, 6)
+
     def test_an_unknown_topic_is_made_after_the_default_topic(self, tmp_path: Path) -> None:
         topics = new_topics(tmp_path)
         told: list[str] = []

@@ -36,6 +36,9 @@ from pyromq.remoting.dialer import Dialer
 _log = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_S = 3.0
+FIRST_ROUND_S = 3.0
+"""How long a start waits for name servers that take their time; they are registered with all the same."""
+
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 2.0
 
@@ -176,10 +179,13 @@ class Registration:
                         server.task = tasks.create_task(self._keep_registered(server))
                 await self._list_changed.wait()
 
-    async def wait_tried(self) -> None:
-        """Wait until every name server has been tried once, with whatever outcome."""
-        for server in list(self._servers.values()):
-            await server.tried.wait()
+    async def wait_tried(self, timeout_s: float = FIRST_ROUND_S) -> None:
+        """Wait until every name server has been tried once, with whatever outcome, or the time is over."""
+        if self._servers:
+            waits = [asyncio.create_task(server.tried.wait()) for server in self._servers.values()]
+            _, late = await asyncio.wait(waits, timeout=timeout_s)
+            for wait in late:
+                wait.cancel()
 
     async def _keep_registered(self, server: _NameServer) -> None:
         while True:

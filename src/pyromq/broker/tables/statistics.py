@@ -106,10 +106,10 @@ class Statistics:
         self._topics: dict[str, dict[int, Series]] = {}
         self._groups: dict[tuple[str, str], dict[int, Series]] = {}
         self._others: dict[tuple[str, str], Series] = {}
-        self._forgotten_puts = self._forgotten_bytes = self._forgotten_gets = 0
+        self._forgotten_puts = self._forgotten_bytes = self._forgotten_gets = self._forgotten_pulls = 0
         self.put_failures = 0
-        self.pulls_found = self.pulls_missed = 0
-        """Pulls that were answered with messages, and those that found nothing."""
+        self.pulls_missed = 0
+        """Pulls that found nothing; those that found something are counted by `got`."""
         self.start_ms = clock.now_ms()
         self._sampled_ms = [self.start_ms] * len(_SPANS)
         self._totals: deque[_Totals] = deque([self._now()], maxlen=_RATES_KEPT_S + 1)
@@ -138,18 +138,28 @@ class Statistics:
         """Messages handed out since the start."""
         return self._forgotten_gets + sum([series.messages for series in self._gets.values()])
 
+    @property
+    def pulls_found(self) -> int:
+        return self._forgotten_pulls + sum([series.calls for series in self._gets.values()])
+
     # Counting
 
     def put(self, topic: str, queue_id: int, messages: int, size_bytes: int) -> None:
         """Messages were stored by one request."""
-        series = self._puts.get((topic, queue_id)) or self.puts_of(topic, queue_id)
+        try:
+            series = self._puts[topic, queue_id]
+        except KeyError:
+            series = self.puts_of(topic, queue_id)
         series.calls += 1
         series.messages += messages
         series.size_bytes += size_bytes
 
     def got(self, group: str, topic: str, queue_id: int, messages: int, size_bytes: int) -> None:
         """Messages were handed out by one request."""
-        series = self._gets.get((group, topic, queue_id)) or self.gets_of(group, topic, queue_id)
+        try:
+            series = self._gets[group, topic, queue_id]
+        except KeyError:
+            series = self.gets_of(group, topic, queue_id)
         series.calls += 1
         series.messages += messages
         series.size_bytes += size_bytes
@@ -191,7 +201,9 @@ class Statistics:
             self._forgotten_bytes += forgotten.size_bytes
             self._topics.pop(topic, None)
         for group, topic, queue_id in [key for key in self._gets if is_group(key[0]) or is_topic(key[1])]:
-            self._forgotten_gets += self._gets.pop((group, topic, queue_id)).messages
+            forgotten = self._gets.pop((group, topic, queue_id))
+            self._forgotten_gets += forgotten.messages
+            self._forgotten_pulls += forgotten.calls
             self._groups.pop((topic, group), None)
         for name, key in list(self._others):
             parts = key.split("@")

@@ -18,9 +18,20 @@ _BENCHMARK_QUEUES = 1024
 
 
 def system_topics(
-    *, broker_name: str, cluster: str, auto_create: bool, default_queues: int, trace_topic: str | None
+    *,
+    broker_name: str,
+    cluster: str,
+    auto_create: bool,
+    default_queues: int,
+    trace_topic: str | None,
+    cluster_topic: bool = True,
+    broker_topic: bool = True,
 ) -> list[TopicConfig]:
-    """The topics that every broker has from its first start."""
+    """The topics that every broker has from its first start.
+
+    Those named after the cluster and the broker are for asking where they are; `cluster_topic` and
+    `broker_topic` say whether they can be used as well.
+    """
 
     def topic(name: str, queues: int, perm: int = names.READ_WRITE) -> TopicConfig:
         return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
@@ -29,8 +40,8 @@ def system_topics(
     topics = [
         topic(names.SELF_TEST_TOPIC, 1),
         topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
-        topic(cluster, 16, inherited),
-        topic(broker_name, 1, inherited),
+        topic(cluster, 16, inherited if cluster_topic else names.INHERIT),
+        topic(broker_name, 1, inherited if broker_topic else names.INHERIT),
         topic(names.OFFSET_MOVED_EVENT_TOPIC, 1),
         topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
         topic(names.reply_topic(cluster), 1),
