@@ -1,8 +1,13 @@
 """Apache RocketMQ, rebuilt in Python."""
 
-from importlib.metadata import PackageNotFoundError, version
 
-try:
-    __version__ = version("pyromq")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0+unknown"
+def __getattr__(name: str) -> str:
+    """The version is looked up when someone asks: reading package metadata takes longer than all the rest."""
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("pyromq")
+        except PackageNotFoundError:  # run from a source tree that was never installed
+            return "0+unknown"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

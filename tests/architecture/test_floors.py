@@ -16,7 +16,7 @@ FLOORS = [
     {"filtering", "security"},
     {"remoting", "store"},
     {"broker", "nameserver", "client"},
-    {"admin", "aio"},
+    {"admin", "aio", "standalone"},
     {"cli", "console", "spark", "testing"},
     {"apps"},
 ]

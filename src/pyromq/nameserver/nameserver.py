@@ -259,8 +259,12 @@ def _limits(settings: NameServerSettings) -> ServerLimits:
         max_in_flight_bytes_per_connection=settings.max_in_flight_bytes_per_connection,
         max_in_flight=settings.max_in_flight_total,
         max_in_flight_bytes=settings.max_in_flight_bytes_total,
+        max_partial_bytes=settings.max_partial_bytes,
+        max_unsent_bytes_per_connection=settings.max_unsent_bytes_per_connection,
+        write_high_water_bytes=settings.write_high_water_bytes or ServerLimits().write_high_water_bytes,
         max_connections=settings.max_connections,
         idle_s=settings.idle_seconds,
+        handshake_s=settings.handshake_seconds,
     )
 
 
