@@ -16,6 +16,7 @@ from msgspec import inspect
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import fastjson_reader
 from pyromq.protocol.fastjson_reader import ObjectKey
+from pyromq.protocol.fastjson_references import path_of
 
 Fit = Callable[[Any], Any]
 
@@ -88,8 +89,9 @@ def _fit_dict(key_type: inspect.Type, value_type: inspect.Type) -> Fit:
         fitted = {}
         for key, member in value.items():
             content = fit_value(member)
-            if content is not None or keeps_none:
-                fitted[fit_key(key)] = content
+            name = fit_key(key)
+            if name is not None and (content is not None or keeps_none):
+                fitted[name] = content
         return fitted
 
     return fit
@@ -103,10 +105,21 @@ def _text_key(key: str | ObjectKey) -> str:
 
 def _object_key(key_type: inspect.StructType) -> Callable[[str | ObjectKey], Any]:
     fit_members = fitting(key_type)
+    decoder = msgspec.json.Decoder(key_type.cls, strict=False)
 
     def fit_key(key: str | ObjectKey) -> Any:
-        # java: an object may also stand as text within a quoted key
-        members = key.members if isinstance(key, ObjectKey) else fastjson_reader.read(key.encode())
+        members: Any
+        if isinstance(key, ObjectKey):
+            members = key.members
+        else:
+            # java: an object may also stand as text within a quoted key
+            try:
+                return decoder.decode(key)
+            except msgspec.DecodeError:
+                members = fastjson_reader.read(key.encode())
+        if members is None or path_of(members) is not None:
+            # java: a key that stood in full before cannot be told from the other keys of its map
+            return None
         return msgspec.convert(fit_members(members), key_type.cls, strict=False)
 
     return fit_key

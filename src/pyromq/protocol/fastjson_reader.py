@@ -11,12 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import fastjson_references
+from pyromq.protocol.fastjson_keys import as_standard_json
+from pyromq.protocol.fastjson_references import MAX_DEPTH
 
-MAX_DEPTH: Final = 128
-MAX_REFERENCED_VALUES: Final = 250_000
 MAX_DIGITS: Final = 400
-
-REFERENCE_MARK: Final = b"$ref"
+MAX_ODD_BYTES: Final = 1024 * 1024
+"""What the parser in Python takes on; documents that are odd only in their keys do not need it."""
 
 
 class ObjectKey:
@@ -31,50 +32,30 @@ class ObjectKey:
         return f"ObjectKey({self.members!r})"
 
 
-def read(data: bytes) -> Any:
-    """The plain value of a document, references resolved; `RemoteProtocolError` if it is not one."""
-    value = _read_plain(data)
-    return _References(value).resolve() if REFERENCE_MARK in data else value
+def read(data: bytes, standard: bytes | None = None) -> Any:
+    """The plain value of a document, references resolved; `RemoteProtocolError` if it is not one.
+
+    `standard` is the same document as `as_standard_json` has it, if the caller has asked already.
+    """
+    value = _read_plain(data, standard)
+    return fastjson_references.resolve(value) if fastjson_references.MARK in data else value
 
 
-def _read_plain(data: bytes) -> Any:
-    """Only documents that are too odd for the parser in C are read by the one in Python."""
+def _read_plain(data: bytes, standard: bytes | None) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return msgspec.json.decode(data if standard is None else standard)
     except msgspec.DecodeError:
         pass
-    quoted = quote_numeric_keys(data)
-    if quoted is not None:
-        try:
-            return msgspec.json.decode(quoted)
-        except msgspec.DecodeError:
-            pass
+    if standard is None:
+        standard = as_standard_json(data)
+        if standard is not None:
+            try:
+                return msgspec.json.decode(standard)
+            except msgspec.DecodeError:
+                pass
+    if len(data) > MAX_ODD_BYTES:
+        raise RemoteProtocolError(f"{len(data)} bytes of odd JSON; {MAX_ODD_BYTES} are allowed")
     return _Parser(data.decode()).document()
-
-
-_NUMERIC_KEY = re.compile(rb"(?<![-\d])(-?\d++)(?=\s*+:)")
-# Control characters, which no standard JSON has, stand in for what would be taken for the end of a string.
-_NEW_QUOTE, _ESCAPED_BACKSLASH, _ESCAPED_QUOTE = b"\0", b"\1", b"\2"
-
-
-def quote_numeric_keys(data: bytes) -> bytes | None:
-    """The same document with its numeric keys in quotes, or None if it has none or is odder than that."""
-    if _NEW_QUOTE in data or _ESCAPED_BACKSLASH in data or _ESCAPED_QUOTE in data:
-        return None
-    has_escapes = b"\\" in data
-    if has_escapes:
-        data = data.replace(rb"\\", _ESCAPED_BACKSLASH).replace(rb"\"", _ESCAPED_QUOTE)
-    parts = data.split(b'"')
-    between_strings = b'"'.join(parts[::2])
-    if not _NUMERIC_KEY.search(between_strings):
-        return None
-    # Splitting at the keys keeps them, so that joining again puts a quote on either side of each.
-    quoted = _NEW_QUOTE.join(_NUMERIC_KEY.split(between_strings))
-    parts[::2] = quoted.split(b'"')
-    data = b'"'.join(parts).replace(_NEW_QUOTE, b'"')
-    if has_escapes:
-        data = data.replace(_ESCAPED_QUOTE, rb"\"").replace(_ESCAPED_BACKSLASH, rb"\\")
-    return data
 
 
 _BLANK = r"(?:[\s\ufeff]++|//[^\n]*+|/\*[^*]*+(?:\*(?!/)[^*]*+)*+\*/)*+"
@@ -230,105 +211,3 @@ def _escaped(match: re.Match[str]) -> str:
     if escape not in _ESCAPED:
         raise RemoteProtocolError(f"JSON has no escape \\{escape}")
     return _ESCAPED[escape]
-
-
-# java: characters other than letters and digits are escaped in the names of a path
-_STEP = re.compile(r"""\.((?:\\.|[^.\[\\])++)|\[(\d{1,9})\]|\['((?:\\.|[^'\\])*+)'\]""", re.DOTALL)
-_ESCAPED_IN_PATH = re.compile(r"\\(.)", re.DOTALL)
-
-
-class _References:
-    """Puts in the place of each `{"$ref": path}` what stands at that path of the document.
-
-    A reference to something it stands in, or to nothing, becomes None. What references add to a document is
-    limited, for each may stand for as much as the whole document.
-    """
-
-    def __init__(self, root: Any) -> None:
-        self._root = root
-        self._own_values = 0
-        self._sizes: dict[int, int] = {}
-
-    def resolve(self) -> Any:
-        if not isinstance(self._root, dict | list):
-            return self._root
-        if _path_of(self._root) is not None:
-            return None
-        self._replace_in(self._root, [])
-        if self._size(self._root, MAX_DEPTH) > self._own_values + MAX_REFERENCED_VALUES:
-            raise RemoteProtocolError(f"references add more than {MAX_REFERENCED_VALUES} values to the JSON")
-        return self._root
-
-    def _replace_in(self, holder: Any, around: list[int]) -> None:
-        if len(around) > MAX_DEPTH:
-            raise RemoteProtocolError(f"JSON is nested deeper than {MAX_DEPTH} levels")
-        around.append(id(holder))
-        places = holder.items() if isinstance(holder, dict) else enumerate(holder)
-        self._own_values += len(holder)
-        for place, value in list(places):
-            if isinstance(place, ObjectKey):
-                path = _path_of(place.members)
-                if path is None:
-                    self._replace_in(place.members, around)
-                elif isinstance(key := self._find(path, around), dict):
-                    place.members = key
-                else:
-                    # java: a key that stood in full before cannot be told from the other keys of its map
-                    del holder[place]
-                    continue
-            if isinstance(value, dict | list):
-                path = _path_of(value)
-                if path is None:
-                    self._replace_in(value, around)
-                else:
-                    holder[place] = self._find(path, around)
-        around.pop()
-
-    def _find(self, path: str, around: list[int]) -> Any:
-        if not path.startswith("$"):
-            # java: `..` and `@` are what the reference stands in
-            return None
-        value = self._root
-        at = 1
-        while at < len(path):
-            step = _STEP.match(path, at)
-            if step is None:
-                return None
-            at = step.end()
-            name = _ESCAPED_IN_PATH.sub(r"\1", step[step.lastindex or 0])
-            if isinstance(value, dict):
-                value = value.get(name)
-            elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-                value = value[int(name)]
-            else:
-                return None
-        # java: the path of a reference is where the value stands in full, so it leads to no other reference
-        return None if id(value) in around or _path_of(value) is not None else value
-
-    def _size(self, value: Any, depth: int) -> int:
-        """How many values there are once every reference stands for its own copy."""
-        if not isinstance(value, dict | list):
-            return 0
-        known = self._sizes.get(id(value))
-        if known is not None:
-            if known < 0:
-                raise RemoteProtocolError("references go round in a circle")
-            return known
-        if depth == 0:
-            raise RemoteProtocolError(f"references nest JSON deeper than {MAX_DEPTH} levels")
-        self._sizes[id(value)] = -1
-        size = len(value)
-        if isinstance(value, dict):
-            size += sum(self._size(key.members, depth - 1) for key in value if isinstance(key, ObjectKey))
-            size += sum(self._size(member, depth - 1) for member in value.values())
-        else:
-            size += sum(self._size(item, depth - 1) for item in value)
-        self._sizes[id(value)] = size
-        return size
-
-
-def _path_of(value: Any) -> str | None:
-    if isinstance(value, dict) and len(value) == 1:
-        path = value.get("$ref")
-        return path if isinstance(path, str) else None
-    return None

@@ -1,4 +1,4 @@
-"""The JSON of bodies. Everything odd about Java's JSON lives here and in the three `fastjson_` files.
+"""The JSON of bodies. Everything odd about Java's JSON lives here and in the `fastjson_` files.
 
 What is standard JSON of the declared type costs one call into C; only oddities cost time in Python.
 """
@@ -11,7 +11,13 @@ import msgspec
 from msgspec import inspect
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol import fastjson_fitting, fastjson_reader, fastjson_writer
+from pyromq.protocol import (
+    fastjson_fitting,
+    fastjson_keys,
+    fastjson_reader,
+    fastjson_references,
+    fastjson_writer,
+)
 
 T = TypeVar("T")
 
@@ -61,22 +67,23 @@ class _Plan:
         self._fit = fastjson_fitting.fitting(declared)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_, strict=False)
         # The decoder in C would pass over these without a word.
-        self._needs_python = [fastjson_reader.REFERENCE_MARK, *sorted(_alias_marks(declared))]
+        self._needs_python = [fastjson_references.MARK, *sorted(_alias_marks(declared))]
 
     def decode(self, data: bytes) -> Any:
+        standard = None
         if not any(mark in data for mark in self._needs_python):
             try:
                 return self._decoder.decode(data)
             except msgspec.ValidationError:
                 pass
             except msgspec.DecodeError:
-                quoted = fastjson_reader.quote_numeric_keys(data)
-                if quoted is not None:
+                standard = fastjson_keys.as_standard_json(data)
+                if standard is not None:
                     try:
-                        return self._decoder.decode(quoted)
+                        return self._decoder.decode(standard)
                     except msgspec.DecodeError:
                         pass
-        plain = fastjson_reader.read(data)
+        plain = fastjson_reader.read(data, standard)
         return msgspec.convert(self._fit(plain), self._type, strict=False)
 
 
