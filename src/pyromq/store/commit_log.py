@@ -109,6 +109,9 @@ class CommitLog:
             self._files.create(path, size_bytes, size_bytes if self._preallocate else 0)
             if self._warm_up:
                 self._files.fill(path)
+            # Before a file is used, its size and name are safe: a crash leaves no gap in the row.
+            self._files.sync(path)
+            self._files.sync_directory(self.segments.directory)
 
     def create_wanted_segment(self) -> bool:
         """Make the next file ahead of its use; called by the flusher. Raises OSError if that fails."""

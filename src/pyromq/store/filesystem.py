@@ -69,6 +69,8 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size_bytes = os.fstat(self._descriptor).st_size
+        # Pages read ahead would make reserved blocks look like data.
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def __enter__(self) -> "Reader":
         return self
@@ -144,11 +146,16 @@ class Files:
         finally:
             os.close(descriptor)
 
-    def map(self, path: Path, *, writable: bool = True) -> MappedFile:
+    def map(self, path: Path, *, writable: bool = True, in_small_pieces: bool = False) -> MappedFile:
+        """Map a whole file. In small pieces: a touch brings in one page and not its neighbourhood."""
         descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            return MappedFile(path, mmap.mmap(descriptor, 0, access=access))
+            buffer = mmap.mmap(descriptor, 0, access=access)
+            if in_small_pieces:
+                # Otherwise the first write to a fresh file takes a millisecond and dirties a megabyte.
+                buffer.madvise(mmap.MADV_RANDOM)
+            return MappedFile(path, buffer)
         finally:
             os.close(descriptor)
 

@@ -111,7 +111,7 @@ class IndexFile:
     @property
     def mapped(self) -> MappedFile:
         if self._mapped is None:
-            self._mapped = self._files.map(self.path)
+            self._mapped = self._files.map(self.path, in_small_pieces=True)
         return self._mapped
 
     # Writing

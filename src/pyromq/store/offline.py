@@ -70,8 +70,8 @@ class Verification:
 
 
 class _ReadOnlyFiles(Files):
-    def map(self, path: Path, *, writable: bool = True) -> MappedFile:
-        return super().map(path, writable=False)
+    def map(self, path: Path, *, writable: bool = True, in_small_pieces: bool = False) -> MappedFile:
+        return super().map(path, writable=False, in_small_pieces=in_small_pieces)
 
 
 class OfflineStore:

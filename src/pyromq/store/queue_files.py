@@ -34,7 +34,7 @@ class QueueFiles:
         key = (queue, start)
         mapped = self._mapped.get(key)
         if mapped is None:
-            mapped = self._mapped[key] = self._files.map(queue.path_of(start))
+            mapped = self._mapped[key] = self._files.map(queue.path_of(start), in_small_pieces=True)
             self._evict()
         else:
             self._mapped.move_to_end(key)

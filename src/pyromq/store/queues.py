@@ -102,22 +102,25 @@ class Queues:
                 return f"file {start} has the wrong size"
         return None
 
-    def adopt_files(self, queue: ConsumeQueue, starts: list[int], before: int | None) -> int | None:
+    def adopt_files(
+        self, queue: ConsumeQueue, starts: list[int], before: int | None
+    ) -> tuple[int, int] | None:
         """Set the queue's range to the units that point before a log offset, or to all; wipe what follows.
 
-        Returns the log offset of the last unit kept.
+        Returns log offset and size of the last unit kept. Nothing is mapped: there may be very many queues.
         """
         self.queue_files.forget(queue)
         queue.first_file = starts[0]
         queue.end_offset = queue.next_offset = queue.first_unit
-        last_log_offset = None
+        last_place = None
         for start in reversed(starts):
             path = queue.path_of(start)
             with self._files.open(path) as reader:
                 units = count_units(reader, _NO_LIMIT if before is None else before)
                 clean = reader.is_zero_after(units * UNIT_BYTES)
                 if units:
-                    last_log_offset = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))[0]
+                    log_offset, size, _ = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))
+                    last_place = (log_offset, size)
             if units == 0 and start != starts[0]:
                 self._files.remove(path)
                 continue
@@ -126,7 +129,7 @@ class Queues:
                 self._files.sync(path)
             queue.end_offset = queue.next_offset = start // UNIT_BYTES + units
             break
-        return last_log_offset
+        return last_place
 
     def drop_files(self, queue: ConsumeQueue) -> None:
         """Start a queue over: everything it had is deleted, to be built again from the log."""

@@ -134,17 +134,17 @@ class Recovery:
     def _cut_queues(self, before: int | None) -> None:
         kept = []
         for queue, starts in self._loaded:
-            place = self._queues.adopt_files(queue, starts, before)
-            if place is not None and not self._leads_to_its_record(queue, place):
+            last = self._queues.adopt_files(queue, starts, before)
+            if last is not None and not self._leads_to_its_record(queue, *last):
                 self._drop(queue, "its last unit does not lead to its message")
                 continue
-            if place is not None:
-                self._last_places[queue] = place
+            if last is not None:
+                self._last_places[queue] = last[0]
             kept.append((queue, starts))
         self._loaded = kept
 
-    def _leads_to_its_record(self, queue: ConsumeQueue, place: int) -> bool:
-        if place < self._log.start_offset or queue.unit(queue.end_offset - 1)[1] == PRE_BLANK_SIZE:
+    def _leads_to_its_record(self, queue: ConsumeQueue, place: int, size: int) -> bool:
+        if place < self._log.start_offset or size == PRE_BLANK_SIZE:
             return True
         try:
             found = self._log.outline(place)
