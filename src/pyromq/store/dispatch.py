@@ -61,6 +61,7 @@ class Dispatcher:
         self.offset = 0
         """Everything before this log offset has been dispatched."""
         self.last_timestamp = 0
+        self.dispatched_messages = 0
         self.index_from = 0
         """Messages before this log offset are in the index already."""
 
@@ -125,6 +126,7 @@ class Dispatcher:
                 done += 1
                 self.offset = end
         finally:
+            self.dispatched_messages += done
             if done == len(pending):
                 pending.clear()
             else:
@@ -170,6 +172,7 @@ class Dispatcher:
             )
         )
         self.offset = outline.log_offset + outline.size
+        self.dispatched_messages += 1
 
     def put_unit(self, segment: Segment, outline: RecordOutline) -> None:
         """Only the queue's part of a dispatch: for a queue that is built again."""

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,8 +70,6 @@ class Reader:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size_bytes = os.fstat(self._descriptor).st_size
-        # Pages read ahead would make reserved blocks look like data.
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def __enter__(self) -> "Reader":
         return self
@@ -82,19 +81,25 @@ class Reader:
         return os.pread(self._descriptor, length, position)
 
     def is_zero_after(self, position: int) -> bool:
-        """Whether only zeros follow `position`; holes are skipped without being read."""
-        while True:
-            block = self.read(position, _BLOCK_BYTES - position % _BLOCK_BYTES)
-            if block.count(0) != len(block):
-                return False
-            if not block:
-                return True
+        """Whether only zeros follow `position`; what has no data on disk is not read."""
+        # All places are found before any is read: reading reserved blocks makes them look like data.
+        for start, end in list(self._data_after(position)):
+            for block in range(start, end, _BLOCK_BYTES):
+                content = self.read(block, min(_BLOCK_BYTES, end - block))
+                if content.count(0) != len(content):
+                    return False
+        return True
+
+    def _data_after(self, position: int) -> Iterator[tuple[int, int]]:
+        while position < self.size_bytes:
             try:
-                position = os.lseek(self._descriptor, position + len(block), os.SEEK_DATA)
+                start = os.lseek(self._descriptor, position, os.SEEK_DATA)
             except OSError as error:
                 if error.errno == errno.ENXIO:
-                    return True
+                    return
                 raise
+            position = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            yield start, position
 
 
 class FileLock:

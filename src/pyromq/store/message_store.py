@@ -126,7 +126,7 @@ class MessageStore:
         self._trouble_reason = "the store is not open"
         self._appended_messages = self._refused_messages = 0
         self._read_messages = self._read_bytes = self._removed_segments = 0
-        self._units_since_flush = 0
+        self._flushed_units = 0
         self._used_ratio = 0.0
         now = clock.monotonic()
         self._next_log_flush = self._next_thorough_log_flush = now
@@ -454,18 +454,14 @@ class MessageStore:
         """
         if limit is None:
             limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
-        before = self._dispatcher.offset
         try:
-            arrivals = self._dispatcher.step(limit, max_messages)
+            return self._dispatcher.step(limit, max_messages)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 self._refuse(Trouble.QUEUE_ERROR, f"dispatch: {error}")
             else:
                 self._refuse(Trouble.QUEUE_DISK_FULL, f"dispatch: {error}")
             return []
-        if self._dispatcher.offset != before:
-            self._units_since_flush += 1
-        return arrivals
 
     @property
     def has_dispatch_work(self) -> bool:
@@ -541,7 +537,7 @@ class MessageStore:
                 unit_count,
             )
         )
-        self._units_since_flush = 0
+        self._flushed_units = self._dispatcher.dispatched_messages
 
     def _notice_flush_failure(self) -> None:
         failure = self._flusher.failure
@@ -579,8 +575,9 @@ class MessageStore:
         if now >= self._next_queue_flush and not self._flusher.has_queue_work:
             self._next_queue_flush = now + settings.queue_flush_interval_ms / 1000
             is_thorough = now >= self._next_thorough_queue_flush
-            dirty_pages = self._units_since_flush // _UNITS_PER_PAGE
-            if self._units_since_flush and (is_thorough or dirty_pages >= settings.queue_flush_least_pages):
+            units = self._dispatcher.dispatched_messages - self._flushed_units
+            dirty_pages = units // _UNITS_PER_PAGE
+            if units and (is_thorough or dirty_pages >= settings.queue_flush_least_pages):
                 self._request_queue_flush()
                 self._next_thorough_queue_flush = now + settings.queue_flush_thorough_interval_ms / 1000
 
