@@ -23,7 +23,8 @@ from tests.support.apache import (
 )
 from tests.support.own_nameserver import OwnNameServer
 
-pytestmark = pytest.mark.interop
+# A JVM takes its time to start, and longer on a busy machine.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 FORMS = ("JSON", "ROCKETMQ")
 

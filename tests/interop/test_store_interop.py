@@ -28,7 +28,8 @@ from pyromq.protocol.record import Host, SysFlag
 from pyromq.store.message_store import MessageStore
 from pyromq.store.settings import StoreSettings
 
-pytestmark = pytest.mark.interop
+# A JVM takes its time to start, and longer on a busy machine.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 TOPIC = "Varied"
 BORN_MS = 1_700_000_000_123

@@ -33,9 +33,8 @@ SETTINGS: Final = {
 TOPICS: Final = ("Varied", "Delayed", "SCHEDULE_TOPIC_XXXX")
 
 
-def capture(release: Release, clean: bool) -> tuple[Path, list[dict[str, Any]]]:
+def capture(release: Release, clean: bool, root: Path) -> list[dict[str, Any]]:
     """Write the messages, read them all back with Java's client, then stop or kill the broker."""
-    root = Path(tempfile.mkdtemp(prefix="pyromq-golden-"))
     with (
         ApacheNameServer(release) as name_server,
         ApacheBroker(release, name_server.address, root, settings=SETTINGS) as broker,
@@ -68,7 +67,7 @@ def capture(release: Release, clean: bool) -> tuple[Path, list[dict[str, Any]]]:
             broker.terminate()
         else:
             broker.kill()
-    return root, messages
+    return messages
 
 
 def archive(root: Path, target: Path) -> list[dict[str, Any]]:
@@ -91,8 +90,9 @@ def main() -> None:
     for release in RELEASES:
         for clean in (True, False):
             name = f"{release.servers}-{'clean' if clean else 'killed'}"
-            root, messages = capture(release, clean)
-            files = archive(root, HERE / f"{name}.tar.xz")
+            with tempfile.TemporaryDirectory(prefix="pyromq-golden-") as root:
+                messages = capture(release, clean, Path(root))
+                files = archive(Path(root), HERE / f"{name}.tar.xz")
             for message in messages:
                 message["body"] = base64.b64encode(message["body"]).decode()
             description = {"release": release.servers, "clean": clean, "settings": SETTINGS, "files": files}
