@@ -1,0 +1,149 @@
+"""What the commands of all servers share: options in, settings out, and one line if it cannot start."""
+
+import errno
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import click
+
+from pyromq.config.loading import Layer, environment_layers, file_layer
+from pyromq.config.settings import Notice, Settings
+from pyromq.errors import PyroError
+
+log = logging.getLogger("pyromq.apps")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def server_options(log_file: str) -> Callable[[F], F]:
+    """The options of every server; a command receives them as config_file, print_settings, …"""
+    options = (
+        click.option(
+            "-c",
+            "--configFile",
+            "config_file",
+            type=click.Path(path_type=Path),
+            help="Read settings from this properties file.",
+        ),
+        click.option(
+            "-p",
+            "--printConfigItem",
+            "print_settings",
+            is_flag=True,
+            help="Print all settings and do not start.",
+        ),
+        click.option("--port", help="The TCP port to listen on; the same as -o listenPort=PORT."),
+        click.option("--log-dir", help=f"The directory of {log_file}; the same as -o logDir=DIR."),
+        click.option(
+            "-o",
+            "--set",
+            "assignments",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Override one setting; repeatable.",
+        ),
+    )
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def overrides(named: Mapping[str, str | None], assignments: Iterable[str]) -> dict[str, str]:
+    """What the command line sets: options of their own, then assignments, which win."""
+    values = {key: value for key, value in named.items() if value is not None}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint="-o")
+        values[key.strip()] = value
+    return values
+
+
+def layers(
+    parts: Iterable[type[Settings]], file: Path | None, written_back_key: str, from_command: Mapping[str, str]
+) -> list[Layer]:
+    """Where settings come from: the file, the environment, the command line, the last of them strongest."""
+    found: list[Layer] = []
+    if file is not None:
+        found.append(file_layer(file))
+        # java: changes made over the network go back to the file the server was started with.
+        found.append(Layer("-c", {written_back_key: str(file.absolute())}))
+    for part in parts:
+        found += environment_layers(part, os.environ)
+    found.append(Layer("the command line", from_command))
+    return found
+
+
+def show(text: str, notices: Iterable[Notice]) -> None:
+    """Print settings on stdout, and what is odd about them on stderr."""
+    for notice in notices:
+        click.echo(f"warning: {notice}", err=True)
+    click.echo(text, nl=False)
+
+
+class LogSettings(Protocol):
+    @property
+    def log_dir(self) -> Path | None: ...
+    @property
+    def log_level(self) -> str: ...
+    @property
+    def log_max_bytes(self) -> int: ...
+    @property
+    def log_backups(self) -> int: ...
+
+
+def start_log(
+    settings: LogSettings,
+    file_name: str,
+    notices: Iterable[Notice],
+    values: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> None:
+    """Set up logging; its first lines are what is odd about the settings, and which are not the defaults."""
+    from pyromq.apps.logging_setup import set_up_logging
+
+    file = settings.log_dir / file_name if settings.log_dir is not None else None
+    set_up_logging(settings.log_level, file, settings.log_max_bytes, settings.log_backups)
+    for notice in notices:
+        log.warning("%s", notice)
+    changed = sorted((key, value) for key, value in values.items() if defaults.get(key) != value)
+    log.info("starting %s", " ".join(f"{key}={value}" for key, value in changed))
+
+
+def announce(line: str) -> None:
+    """Tell that it is up: scripts wait for this line on stdout, people read it in the log."""
+    click.echo(line)
+    log.info("%s", line)
+
+
+@contextmanager
+def one_line_failures(program: str, addresses: Sequence[str] = ()) -> Iterator[None]:
+    """Whatever prevents a start becomes one line on stderr and the exit code 1."""
+    try:
+        yield
+    except OSError as error:
+        fail(program, _why_not_started(error, addresses))
+    except PyroError as error:
+        fail(program, " ".join([str(error), *(f"({note})" for note in getattr(error, "__notes__", ()))]))
+
+
+def fail(program: str, sentence: str) -> NoReturn:
+    click.echo(f"{program}: {sentence}", err=True)
+    sys.exit(1)
+
+
+def _why_not_started(error: OSError, addresses: Sequence[str]) -> str:
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return f"could not use {error.filename}: {reason}"
+    advice = "; choose another port" if error.errno == errno.EADDRINUSE else ""
+    return f"could not listen on {' and '.join(addresses)}: {reason}{advice}"
