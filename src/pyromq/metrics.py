@@ -57,20 +57,26 @@ class Counter:
 class CounterReading:
     """A count that someone keeps anyway: read when asked."""
 
-    __slots__ = ("_read", "_sentence", "name")
+    __slots__ = ("_read", "_sentence", "label_names", "name")
 
-    def __init__(self, name: str, sentence: str, read: Callable[[], int]) -> None:
+    def __init__(
+        self, name: str, sentence: str, read: Callable[[], Mapping[Labels, int]], label_names: Labels = ()
+    ) -> None:
         self.name = name
+        self.label_names = label_names
         self._sentence = sentence
         self._read = read
 
     def __repr__(self) -> str:
-        return f"<CounterReading {self.name} {self._read()}>"
+        return f"<CounterReading {self.name} {sum(self._read().values())}>"
 
     def family(self) -> "Metric":
         from prometheus_client.core import CounterMetricFamily
 
-        return CounterMetricFamily(self.name, self._sentence, value=self._read())
+        family = CounterMetricFamily(self.name, self._sentence, labels=self.label_names)
+        for labels, count in self._read().items():
+            family.add_metric(labels, count)
+        return family
 
 
 class Gauge:
@@ -101,11 +107,16 @@ class Gauge:
         return family
 
 
-class _Distribution:
+class Distribution:
+    """The counts of a histogram's buckets, and the sum of all values.
+
+    Whoever observes very often may hold on to one and add to it directly.
+    """
+
     __slots__ = ("counts", "total")
 
     def __init__(self, buckets: int) -> None:
-        self.counts = [0] * buckets
+        self.counts: list[float] = [0] * buckets
         self.total = 0.0
 
 
@@ -121,19 +132,24 @@ class Histogram:
         self._bounds = tuple(bounds)
         if not self._bounds or list(self._bounds) != sorted(set(self._bounds)):
             raise ValueError(f"{name}: bucket bounds must rise, not {self._bounds}")
-        self._distributions: dict[Labels, _Distribution] = {}
+        self._distributions: dict[Labels, Distribution] = {}
 
     def __repr__(self) -> str:
         return f"<Histogram {self.name} {sum(sum(each.counts) for each in self._distributions.values())}>"
 
-    def observe(self, value: float, labels: Labels = ()) -> None:
+    def observe(self, value: float, labels: Labels = (), weight: float = 1) -> None:
+        """Count a value, as often as `weight` says."""
+        distribution = self.of(labels)
+        distribution.counts[bisect_left(self._bounds, value)] += weight
+        distribution.total += value * weight
+
+    def of(self, labels: Labels = ()) -> Distribution:
         distribution = self._distributions.get(labels)
         if distribution is None:
-            distribution = self._distributions[labels] = _Distribution(len(self._bounds) + 1)
-        distribution.counts[bisect_left(self._bounds, value)] += 1
-        distribution.total += value
+            distribution = self._distributions[labels] = Distribution(len(self._bounds) + 1)
+        return distribution
 
-    def count(self, labels: Labels = ()) -> int:
+    def count(self, labels: Labels = ()) -> float:
         distribution = self._distributions.get(labels)
         return sum(distribution.counts) if distribution else 0
 
@@ -143,7 +159,7 @@ class Histogram:
         family = HistogramMetricFamily(self.name, self._sentence, labels=self.label_names)
         upper_bounds = [*map(repr, map(float, self._bounds)), "+Inf"]
         for labels, distribution in self._distributions.items():
-            below = 0
+            below: float = 0
             buckets: list[tuple[str, float]] = []
             for bound, count in zip(upper_bounds, distribution.counts, strict=True):
                 below += count
@@ -153,9 +169,12 @@ class Histogram:
 
 
 class Metrics:
-    """All metrics of one server."""
+    """All metrics of one server; `labels` are those that every one of them has."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
+        self._labels = dict(labels or {})
+        for name in self._labels:
+            _check_name(name)
         self._sources: dict[str, _Source] = {}
 
     def __repr__(self) -> str:
@@ -167,8 +186,13 @@ class Metrics:
         return counter
 
     def read_counter(self, name: str, sentence: str, read: Callable[[], int]) -> CounterReading:
-        counter = CounterReading(name, sentence, read)
-        self._register(name, (), counter)
+        return self.labelled_read_counter(name, sentence, lambda: {(): read()}, ())
+
+    def labelled_read_counter(
+        self, name: str, sentence: str, read: Callable[[], Mapping[Labels, int]], label_names: Labels
+    ) -> CounterReading:
+        counter = CounterReading(name, sentence, read, label_names)
+        self._register(name, label_names, counter)
         return counter
 
     def gauge(self, name: str, sentence: str, read: Callable[[], float]) -> Gauge:
@@ -191,7 +215,12 @@ class Metrics:
     def collect(self) -> "Iterator[Metric]":
         """What Prometheus' library asks of a collector."""
         for source in self._sources.values():
-            yield source.family()
+            family = source.family()
+            if self._labels:
+                family.samples = [
+                    sample._replace(labels=self._labels | sample.labels) for sample in family.samples
+                ]
+            yield family
 
     def exposition(self) -> tuple[str, bytes]:
         """Content type and text of everything counted, together with what the system says of this process."""
@@ -211,6 +240,10 @@ class Metrics:
         if name in self._sources:
             raise ValueError(f"{name} is counted already")
         for each in (name, *label_names):
-            if not _NAME.fullmatch(each):
-                raise ValueError(f"{each!r} is no name for a metric or a label")
+            _check_name(each)
         self._sources[name] = source
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for a metric or a label")

@@ -100,3 +100,29 @@ def test_a_name_prometheus_would_refuse_is_refused_at_once(name: str, labels: tu
 def test_bucket_bounds_must_rise(bounds: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="must rise"):
         Metrics().histogram("a", "A.", bounds=bounds)
+
+
+def test_labels_of_the_server_are_on_every_metric_but_those_of_the_process() -> None:
+    metrics = Metrics({"cluster": "c1"})
+    metrics.counter("pyromq_connections_total", "Connections accepted.").add()
+    metrics.histogram("pyromq_latency_seconds", "Time.", ("request",), bounds=(1.0,)).observe(0.5, ("a",))
+    found = samples(metrics)
+    assert found["pyromq_connections_total", (("cluster", "c1"),)] == 1
+    assert found["pyromq_latency_seconds_count", (("cluster", "c1"), ("request", "a"))] == 1
+    assert ("process_open_fds", ()) in found
+    with pytest.raises(ValueError, match="no name"):
+        Metrics({"0": "c1"})
+
+
+def test_a_labelled_count_kept_elsewhere_comes_out_as_a_counter() -> None:
+    metrics = Metrics()
+    metrics.labelled_read_counter("pyromq_sent_total", "Sent.", lambda: {("a",): 3}, ("topic",))
+    assert samples(metrics)["pyromq_sent_total", (("topic", "a"),)] == 3
+
+
+def test_a_value_may_stand_for_several() -> None:
+    metrics = Metrics()
+    sizes = metrics.histogram("pyromq_size", "Sizes.", bounds=(10,))
+    sizes.observe(4, weight=2.5)
+    found = samples(metrics)
+    assert (found["pyromq_size_count", ()], found["pyromq_size_sum", ()]) == (2.5, 10)
