@@ -1,13 +1,14 @@
 """Starting, waiting, losing brokers, restarting and stopping, over real sockets."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.conftest import ErrorLogs
-from tests.support.name_servers import Peer, name_server, register_broker
+from tests.support.name_servers import TIMEOUT_S, Peer, name_server, register_broker
 from tests.support.wire_client import WireClient
 
 from pyromq.clock import ManualClock
@@ -161,6 +162,30 @@ async def test_unknown_codes_count_as_one_request(tmp_path: Path) -> None:
         'pyromq_namesrv_requests_total{code="unknown",request="unknown",result="REQUEST_CODE_NOT_SUPPORTED"}'
     )
     assert f"{expected} 10.0" in text.splitlines()
+
+
+async def test_kv_entries_are_logged_from_time_to_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts: asyncio.Queue[str] = asyncio.Queue()
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("kv namespace"):
+                texts.put_nowait(record.getMessage())
+
+    monkeypatch.setattr("pyromq.nameserver.nameserver._FIRST_KV_LOG_S", 0)
+    monkeypatch.setattr("pyromq.nameserver.nameserver._KV_LOG_INTERVAL_S", 0.01)
+    (tmp_path / "kvConfig.json").write_bytes(b'{"configTable":{"n":{"k":"v"}}}')
+    log, lines = logging.getLogger("pyromq.nameserver.nameserver"), Lines()
+    log.addHandler(lines)
+    try:
+        with caplog.at_level(logging.INFO, logger=log.name):
+            async with name_server(tmp_path), asyncio.timeout(TIMEOUT_S):
+                for _ in range(2):
+                    assert await texts.get() == "kv namespace=n key=k value=v"
+    finally:
+        log.removeHandler(lines)
 
 
 class TestKvFile:

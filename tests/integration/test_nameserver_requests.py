@@ -354,6 +354,14 @@ async def test_some_settings_cannot_be_changed_over_the_network(peer: Peer, key:
     assert "orderMessageEnable=false\n" in (await peer.call(GetNameServerConfig())).body
 
 
+async def test_the_list_of_unchangeable_settings_only_adds_to_those(tmp_path: Path) -> None:
+    async with name_server(tmp_path, config_black_list="orderMessageEnable") as server, Peer(server) as peer:
+        for key in ("orderMessageEnable", "kvConfigPath", "configBlackList"):
+            with pytest.raises(Refused, match="black list"):
+                await peer.call(UpdateNameServerConfig(body=f"{key}=true"))
+        await peer.call(UpdateNameServerConfig(body="enableTopicList=true"))
+
+
 async def test_a_bad_value_changes_nothing(peer: Peer) -> None:
     with pytest.raises(Refused, match="brokerExpiryMillis") as refused:
         await peer.call(UpdateNameServerConfig(body="orderMessageEnable=true\nbrokerExpiryMillis=soon"))

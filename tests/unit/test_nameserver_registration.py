@@ -328,6 +328,14 @@ def test_a_replica_is_told_nothing_of_a_master_in_another_cluster() -> None:
     assert world.register("a", 1, cluster="d").master_address is None
 
 
+def test_a_broker_is_a_newcomer_once() -> None:
+    world = World()
+    assert world.register("a", 0, connection="k").is_newcomer
+    assert not world.register("a", 0, version=2, connection="k").is_newcomer
+    world.lose("k")
+    assert world.register("a", 0).is_newcomer
+
+
 def test_a_repetition_is_not_read_again() -> None:
     world = World()
     world.register("a", 0, "t", digest="d")

@@ -84,6 +84,11 @@ class BrokerRequests:
             connection=caller.connection,
             now_ms=self._now_ms(),
         )
+        if registered.is_newcomer:
+            _log.info(
+                "broker registered cluster=%s name=%s id=%d address=%s peer=%s",
+                *(who.cluster, who.name, who.id, who.address, caller.address),
+            )
         self._consequences.act(registered.changes)
         self._departures.expect_no_later_than(self._table.next_expiry_check_ms())
         ordered = None
@@ -102,7 +107,10 @@ class BrokerRequests:
         farewell = Farewell(request.cluster_name, request.broker_addr, request.broker_name, request.broker_id)
         changes = self._table.unregister(farewell)
         self._departures.count_farewell()
-        _log.info("broker unregistered name=%s id=%d address=%s", *farewell[2:], farewell.address)
+        _log.info(
+            "broker unregistered cluster=%s name=%s id=%s address=%s",
+            *(farewell.cluster, farewell.name, farewell.id, farewell.address),
+        )
         self._consequences.act(changes)
 
     @handles(SendBrokerHeartbeat)

@@ -13,6 +13,9 @@ from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
 
+# java: refused whatever the configured list says
+_NEVER_CHANGEABLE = {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+
 
 class ConfigRequests:
     def __init__(self, settings: LiveSettings[NameServerSettings], saving: Saving) -> None:
@@ -32,7 +35,7 @@ class ConfigRequests:
     async def update(self, request: UpdateNameServerConfig, caller: Caller) -> None:
         try:
             changes = properties.parse(request.body)
-            if changes.keys() & self._settings.now.unchangeable_keys:
+            if changes.keys() & (_NEVER_CHANGEABLE | self._settings.now.unchangeable_keys):
                 raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
             if not changes:
                 return

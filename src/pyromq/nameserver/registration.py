@@ -49,6 +49,8 @@ class Registered:
     changes: Changes
     master_address: str | None = None
     master_ha_address: str | None = None
+    is_newcomer: bool = False
+    """Whether the broker was not alive before."""
 
 
 def is_repetition(tables: Tables, who: Announcement, digest: Hashable) -> bool:
@@ -136,6 +138,7 @@ def register(
             _merge_mappings(tables, who, inventory, changes)
 
     # 8. The broker is alive.
+    is_newcomer = live is None
     if live is None:
         live = tables.live[who.key] = LiveBroker(who.key)
     live.names[who.name] = None
@@ -156,17 +159,19 @@ def register(
     # 11. A new smallest id is told to the others.
     if who.id < previous_min_id and tables.rules.notify_min_broker_id:
         changes.notices.append(min_broker_id_notice(group.addresses, ha_address=who.ha_address))
-    return _registered(tables, group, who, changes)
+    return _registered(tables, group, who, changes, is_newcomer=is_newcomer)
 
 
-def _registered(tables: Tables, group: BrokerGroup, who: Announcement, changes: Changes) -> Registered:
+def _registered(
+    tables: Tables, group: BrokerGroup, who: Announcement, changes: Changes, *, is_newcomer: bool = False
+) -> Registered:
     """A replica is told where its master is, if it is alive."""
     master_address = group.addresses.get(MASTER_ID)
     if who.id != MASTER_ID and master_address is not None:
         master = tables.live.get(BrokerKey(who.cluster, master_address))
         if master is not None:
-            return Registered(changes, master_address, master.ha_address)
-    return Registered(changes)
+            return Registered(changes, master_address, master.ha_address, is_newcomer)
+    return Registered(changes, is_newcomer=is_newcomer)
 
 
 def _describe(group: BrokerGroup, who: Announcement) -> None:
