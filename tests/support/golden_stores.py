@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import lzma
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +44,16 @@ class GoldenStore:
 
 def golden_stores() -> list[GoldenStore]:
     stores = []
-    for path in sorted(_DIRECTORY.glob("*.json")):
-        document = json.loads(path.read_text())
+    for path in sorted(_DIRECTORY.glob("*.json.xz")):
+        document = json.loads(lzma.decompress(path.read_bytes()))
         for message in document["messages"]:
             message["body"] = base64.b64decode(message["body"])
-        stores.append(GoldenStore(path.stem, document["clean"], document["messages"], document["settings"]))
+        stores.append(
+            GoldenStore(
+                path.name.removesuffix(".json.xz"),
+                document["clean"],
+                document["messages"],
+                document["settings"],
+            )
+        )
     return stores

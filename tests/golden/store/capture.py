@@ -3,7 +3,7 @@
     python -m tests.golden.store.capture        (needs Java and Maven; writes beside this file)
 
 Each release leaves two archives of its store directory: one after a clean stop, one of a broker killed
-(same messages, `abort` still there). `<name>.json` says which messages Java's client read from it before.
+(same messages, `abort` still there). `<name>.json.xz` says which messages Java's client read from it before.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def main() -> None:
             description = {"release": release.servers, "clean": clean, "settings": SETTINGS, "files": files}
             rows = ",\n".join(json.dumps(message, ensure_ascii=False) for message in messages)
             head = json.dumps(description)[:-1]
-            (HERE / f"{name}.json").write_text(f'{head}, "messages": [\n{rows}\n]}}\n')
+            document = f'{head}, "messages": [\n{rows}\n]}}\n'
+            (HERE / f"{name}.json.xz").write_bytes(lzma.compress(document.encode(), preset=9))
             sys.stderr.write(
                 f"{name}: {len(messages)} messages, {(HERE / f'{name}.tar.xz').stat().st_size} bytes\n"
             )
