@@ -189,8 +189,8 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine: Any = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=150,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -104,14 +104,19 @@ class CommitLog:
     def _create(self, start: int) -> None:
         path = self.segments.directory / offset_name(start)
         size_bytes = self.segments.segment_bytes
-        if self._files.size(path) != size_bytes:
-            self._files.remove(path)
+        if self._files.size(path) == size_bytes:
+            return
+        self._files.remove(path)
+        try:
             self._files.create(path, size_bytes, size_bytes if self._preallocate else 0)
             if self._warm_up:
                 self._files.fill(path)
             # Before a file is used, its size and name are safe: a crash leaves no gap in the row.
             self._files.sync(path)
             self._files.sync_directory(self.segments.directory)
+        except OSError:
+            self._files.remove(path)
+            raise
 
     def create_wanted_segment(self) -> bool:
         """Make the next file ahead of its use; called by the flusher. Raises OSError if that fails."""

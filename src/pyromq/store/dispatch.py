@@ -5,6 +5,7 @@ log. The two ways give the same files.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -116,17 +117,11 @@ class Dispatcher:
 
     def _step_in_memory(self, limit: int, max_messages: int) -> None:
         pending = self.pending
-        done = 0
+        before = self.dispatched_messages
         try:
-            for message in islice(pending, max_messages):
-                end = message[1] + message[2]
-                if end > limit:
-                    break
-                self._dispatch(message)
-                done += 1
-                self.offset = end
+            self._dispatch(islice(pending, max_messages), limit)
         finally:
-            self.dispatched_messages += done
+            done = self.dispatched_messages - before
             if done == len(pending):
                 pending.clear()
             else:
@@ -160,19 +155,16 @@ class Dispatcher:
 
     def dispatch_record(self, segment: Segment, outline: RecordOutline) -> None:
         """Dispatch a record of the log and move behind it."""
-        self._dispatch(
-            (
-                self._queues.get(outline.topic, outline.queue_id),
-                outline.log_offset,
-                outline.size,
-                outline.queue_offset,
-                outline.sys_flag,
-                outline.store_timestamp,
-                segment.mapped.buffer[outline.properties_start : outline.properties_end],
-            )
+        message = (
+            self._queues.get(outline.topic, outline.queue_id),
+            outline.log_offset,
+            outline.size,
+            outline.queue_offset,
+            outline.sys_flag,
+            outline.store_timestamp,
+            segment.mapped.buffer[outline.properties_start : outline.properties_end],
         )
-        self.offset = outline.log_offset + outline.size
-        self.dispatched_messages += 1
+        self._dispatch((message,), outline.log_offset + outline.size)
 
     def put_unit(self, segment: Segment, outline: RecordOutline) -> None:
         """Only the queue's part of a dispatch: for a queue that is built again."""
@@ -184,35 +176,44 @@ class Dispatcher:
         tags_code = self._tags_code(queue, outline.store_timestamp, properties, tags)
         queue.put(outline.queue_offset, outline.log_offset, outline.size, tags_code)
 
-    def _dispatch(self, message: Pending) -> None:
-        queue, log_offset, size, queue_offset, sys_flag, store_timestamp, properties = message
-        tags = unique = keys = b""
-        tags_code = 0
-        if properties:
-            tags, unique, keys = queue.probe.read(properties)
-            if tags or queue.is_schedule:
-                found = None if queue.is_schedule else self._tag_codes.get(tags)
-                tags_code = (
-                    self._tags_code(queue, store_timestamp, properties, tags) if found is None else found
-                )
-        # java: prepared (0x4) and rolled-back (0xC) records have no place in a queue
-        if not sys_flag & 0x4:
-            queue.put(queue_offset, log_offset, size, tags_code)
-            self._touched[queue] = None
-        self.last_timestamp = store_timestamp
-        # java: and rolled-back ones none in the index
-        if self._index is None or sys_flag & 0xC == 0xC or log_offset < self.index_from:
-            return
-        if unique:
-            self._keys.append(queue.index_prefix + unique)
-            self._key_places.append(log_offset)
-            self._key_times.append(store_timestamp)
-        if keys:
-            for key in keys.split(b" ") if b" " in keys else (keys,):
-                if key:
-                    self._keys.append(queue.index_prefix + key)
-                    self._key_places.append(log_offset)
-                    self._key_times.append(store_timestamp)
+    def _dispatch(self, messages: Iterable[Pending], limit: int) -> None:
+        """Put each message that ends at or before `limit` in its queue, and its keys in the lists."""
+        tag_codes, touched = self._tag_codes, self._touched
+        is_indexing, index_from = self._index is not None, self.index_from
+        add_key, add_place, add_time = self._keys.append, self._key_places.append, self._key_times.append
+        for queue, log_offset, size, queue_offset, sys_flag, store_timestamp, properties in messages:
+            if log_offset + size > limit:
+                return
+            unique = keys = b""
+            tags_code = 0
+            if properties:
+                tags, unique, keys = queue.probe.read(properties)
+                if queue.is_schedule:
+                    tags_code = self._tags_code(queue, store_timestamp, properties, tags)
+                elif tags:
+                    found = tag_codes.get(tags)
+                    tags_code = (
+                        self._tags_code(queue, store_timestamp, properties, tags) if found is None else found
+                    )
+            # java: prepared (0x4) and rolled-back (0xC) records have no place in a queue
+            if not sys_flag & 0x4:
+                queue.put(queue_offset, log_offset, size, tags_code)
+                touched[queue] = None
+            # java: and rolled-back ones none in the index
+            if is_indexing and log_offset >= index_from and sys_flag & 0xC != 0xC:
+                if unique:
+                    add_key(queue.index_prefix + unique)
+                    add_place(log_offset)
+                    add_time(store_timestamp)
+                if keys:
+                    for key in keys.split(b" ") if b" " in keys else (keys,):
+                        if key:
+                            add_key(queue.index_prefix + key)
+                            add_place(log_offset)
+                            add_time(store_timestamp)
+            self.last_timestamp = store_timestamp
+            self.offset = log_offset + size
+            self.dispatched_messages += 1
 
     def _tags_code(self, queue: ConsumeQueue, store_timestamp: int, properties: bytes, tags: bytes) -> int:
         if queue.is_schedule:

@@ -18,7 +18,10 @@ from pyromq.store.commit_log import CommitLog
 from pyromq.store.filesystem import Files
 from pyromq.store.results import AppendStatus
 
-NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+PASSING: Final = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""Errors of making or growing a file that go away when whatever ran out comes back."""
 
 OnFlushed = Callable[[AppendStatus], None]
 
@@ -116,7 +119,13 @@ class Flusher:
         while not self._is_stopping:
             self._wake.wait()
             self._wake.clear()
-            self.work()
+            try:
+                self.work()
+            except Exception as error:
+                # A bug, but one that must not leave anybody waiting.
+                self.failure = OSError(errno.EIO, f"the flusher stopped: {error!r}")
+                self._tell()
+                raise
 
     def _flush_log(self) -> None:
         self._log_wanted = False
@@ -169,7 +178,7 @@ class Flusher:
         try:
             write_checkpoint(self._files, self._checkpoint_path, checkpoint)
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in PASSING:
                 self.failure = error
                 self._tell()
             return  # an older checkpoint is still a true one

@@ -25,7 +25,7 @@ from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.dispatch import Arrival, Dispatcher
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import FileLock, Files
-from pyromq.store.flushing import NO_SPACE, Flusher, FlushWaiters, OnFlushed, QueueFlush
+from pyromq.store.flushing import PASSING, Flusher, FlushWaiters, OnFlushed, QueueFlush
 from pyromq.store.index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.queue_files import QueueFiles
@@ -441,7 +441,7 @@ class MessageStore:
         if isinstance(error, StoreError):
             return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
         reason = f"no new log file can be made: {error}"
-        self._refuse(Trouble.DISK_FULL if error.errno in NO_SPACE else Trouble.NOT_WRITEABLE, reason)
+        self._refuse(Trouble.DISK_FULL, reason)  # tried again after the next look at the disk
         return self._illegal(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason)
 
     # Dispatching
@@ -457,7 +457,7 @@ class MessageStore:
         try:
             return self._dispatcher.step(limit, max_messages)
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in PASSING:
                 self._refuse(Trouble.QUEUE_ERROR, f"dispatch: {error}")
             else:
                 self._refuse(Trouble.QUEUE_DISK_FULL, f"dispatch: {error}")
