@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
+from pyromq.broker.express import Express
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.arrivals import Arrivals
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lanes
 from pyromq.broker.flow.pressure import Pressure
 from pyromq.broker.flow.stamping import Stamp
+from pyromq.broker.metering import Metering
 from pyromq.broker.services.brokers import Brokers
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.services.groups import Groups
@@ -31,6 +33,7 @@ from pyromq.broker.services.sending import Sending
 from pyromq.broker.services.topics import Topics
 from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
+from pyromq.broker.status_pages import StatusPages
 from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
 from pyromq.broker.tables.delay_offsets import DelayOffsetTable
 from pyromq.broker.tables.filters import FilterTable
@@ -56,6 +59,7 @@ from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 from pyromq.remoting.tls import TlsClient, TlsServer
+from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore, StoreStatistics
 
 _log = logging.getLogger(__name__)
@@ -79,10 +83,15 @@ class BrokerStatistics:
 class Broker:
     """`async with Broker(configuration) as broker: broker.address`."""
 
-    def __init__(self, configuration: BrokerConfiguration, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, configuration: BrokerConfiguration, *, clock: Clock | None = None, files: Files | None = None
+    ) -> None:
+        """`files` is what the store sees of the file system."""
         self._configuration = configuration
         self._clock: Clock = clock if clock is not None else SystemClock()
+        self._files = files
         self._live = LiveSettings(configuration.broker)
+        self._pages = StatusPages()
         self._parts: _Parts | None = None
         self._background: asyncio.Task[None] | None = None
         self._registering: asyncio.Task[None] | None = None
@@ -106,6 +115,11 @@ class Broker:
     def advertised_address(self) -> str:
         """What clients are told."""
         return self._started.advertised
+
+    @property
+    def metrics_address(self) -> tuple[str, int]:
+        """Where metrics and readiness are; raises StateError if they are switched off."""
+        return self._pages.address
 
     @property
     def store(self) -> MessageStore:
@@ -134,21 +148,33 @@ class Broker:
     async def start(self) -> None:
         if self._parts is not None:
             raise StateError("the broker has been started already")
+        await self._pages.start(self.settings)
+        try:
+            self._parts = parts = await self._open()
+        except BaseException:
+            await self._pages.stop()
+            raise
+        self._background = asyncio.create_task(parts.run(), name="broker")
+        self._registering = asyncio.create_task(parts.registration.run(), name="registration")
+        await parts.registration.wait_tried()
+        self._pages.show(parts.metering, parts.store)
+        _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
+
+    async def _open(self) -> "_Parts":
         # Recovery may take long, and a signal must be able to end it.
-        store = await asyncio.to_thread(MessageStore.open, self._configuration.store, clock=self._clock)
+        store = await asyncio.to_thread(
+            MessageStore.open, self._configuration.store, clock=self._clock, files=self._files
+        )
         _log.info("store opened %s", store.recovery)
         try:
             ports = _take_ports(self.settings)
-            self._parts = parts = _Parts(self._live, store, self._clock, ports[0].getsockname()[1])
+            parts = _Parts(self._live, store, self._clock, ports[0].getsockname()[1])
             for server, taken in zip(parts.servers, ports, strict=True):
                 await server.listen(taken, self.settings.socket_backlog)
         except BaseException:
             store.close()
             raise
-        self._background = asyncio.create_task(parts.run(), name="broker")
-        self._registering = asyncio.create_task(parts.registration.run(), name="registration")
-        await parts.registration.wait_tried()
-        _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
+        return parts
 
     async def run_until_stopped(self) -> None:
         """Return after `stop`; raises what ended the background work, should it ever end by itself."""
@@ -180,6 +206,7 @@ class Broker:
         parts.close()
         await parts.dialer.close()
         await parts.settings_saving.close()
+        await self._pages.stop()
         self._stopped.set()
         _log.info("broker stopped name=%s", self.settings.broker_name)
 
@@ -208,6 +235,8 @@ class _Parts:
             auto_create=settings.auto_create_topics,
             default_queues=settings.default_topic_queues,
             trace_topic=settings.trace_topic if settings.trace_topic_enabled else None,
+            cluster_topic=settings.cluster_topic,
+            broker_topic=settings.broker_topic,
         )
         self.topics = topics = TopicTable(store.table("topics.json"), clock, system)
         self.groups = groups = GroupTable(
@@ -233,7 +262,7 @@ class _Parts:
         store_host = Host.of(settings.broker_ip1, port)
 
         # The two roads of a message
-        appending = Appending(store, store_host.pack())
+        self.appending = appending = Appending(store, store_host.pack())
         self.arrivals = arrivals = Arrivals()
         appending.on_arrival(arrivals.arrived)
         lanes = Lanes(live, topics, clock)
@@ -322,14 +351,44 @@ class _Parts:
         self.routes = Routes(pulling, *others, serving=BROKER, unserved=UNSERVED)
         fast_routes = Routes(*others, serving=BROKER, unserved=UNSERVED | NOT_ON_THE_FAST_PORT)
         direct = DirectHeaders(CATALOGUE[code] for code in _BUSIEST)
+        express = Express(
+            store,
+            store_host.pack(),
+            appending,
+            lanes,
+            pressure,
+            stamp,
+            born_hosts,
+            statistics,
+            settings.max_frame_bytes,
+        )
+        self.metering = (
+            Metering(
+                live,
+                store,
+                topics,
+                groups,
+                offsets,
+                consumers,
+                producers,
+                statistics,
+                lambda: self.arrivals.held_count,
+                lambda: [server.statistics() for server in self.servers],
+                clock,
+            )
+            if settings.metrics_exporter == "PROM"
+            else None
+        )
         self.servers = [
             Server(
                 routes,
                 limits=_limits(settings),
                 tls=_tls_server(settings, clock),
                 clock=clock,
+                observer=self.metering,
                 form=_form(settings),
                 direct=direct,
+                express=express,
             )
             for routes in (self.routes, fast_routes)
         ]

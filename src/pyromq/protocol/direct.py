@@ -23,7 +23,7 @@ class DirectHeaders:
     def __init__(self, declarations: Iterable[Declaration]) -> None:
         self._decoders: dict[bytes, Callable[[bytes | bytearray], Any]] = {
             # java: keys are written in alphabetical order, so that the code comes first
-            b'{"code":%d,' % declaration.code: _decoder(declaration)
+            b'{"code":%d,' % declaration.code: header_decoder(declaration)
             for declaration in declarations
         }
 
@@ -53,7 +53,8 @@ class DirectHeaders:
         )
 
 
-def _decoder(declaration: Declaration) -> Callable[[bytes | bytearray], Any]:
+def header_decoder(declaration: Declaration) -> Callable[[bytes | bytearray], Any]:
+    """Reads a JSON header with the request in it, as `request`; raises what msgspec raises."""
     header_type = msgspec.defstruct(
         f"{declaration.name}DirectHeader",
         [

@@ -43,6 +43,12 @@ class FrameReader:
     def buffered_bytes(self) -> int:
         return len(self._rest)
 
+    def take_rest(self) -> bytes:
+        """Give back what belongs to a frame that is not complete, as if it had not been read yet."""
+        rest = bytes(self._rest)
+        self._rest.clear()
+        return rest
+
     def feed(self, data: bytes) -> list[Frame]:
         if self.damage is not None:
             raise self.damage

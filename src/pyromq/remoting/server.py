@@ -16,7 +16,7 @@ from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Caller, Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
-from pyromq.remoting.traffic import Observer, Traffic, TrafficStatistics
+from pyromq.remoting.traffic import Express, Observer, Traffic, TrafficStatistics
 
 __all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics", "listening_socket"]
 
@@ -33,7 +33,7 @@ class Server:
     """Serves one table of routes on one port.
 
     `admit` sees every request before its handler and may raise Refused. `direct` reads the headers of the
-    busiest requests.
+    busiest requests, `express` handles the plainest of them.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Server:
         admit: Callable[[Declaration, Caller], None] | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
+        express: Express | None = None,
     ) -> None:
         self._traffic = Traffic(
             routes=routes,
@@ -56,6 +57,7 @@ class Server:
             admit=admit,
             form=form,
             direct=direct,
+            express=express,
         )
         self._entrance = Entrance(self._traffic, tls, self._welcome)
         self._listener: asyncio.Server | None = None

@@ -35,6 +35,15 @@ class Observer(Protocol):
         ...
 
 
+class Express(Protocol):
+    """A short road for requests that come by the hundred thousand: it sees the bytes of a read first."""
+
+    def __call__(self, data: bytes, connection: "Connection") -> tuple[int, int]:
+        """Handle whole frames from the start on, up to the first one that is not for this road; how many
+        frames, and how many bytes. Answers go to `connection.put` or, later, `connection.settle`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TrafficStatistics:
     """Totals of one server or dialer, at one moment and since its start."""
@@ -66,9 +75,11 @@ class Traffic:
         prepare: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
+        express: Express | None = None,
         stops_reading: bool = True,
     ) -> None:
         self.direct = direct
+        self.express = express
         self.routes: dict[int, Route] = routes.by_code if routes is not None else {}
         self.unserved: dict[int, str] = routes.unserved if routes is not None else {}
         self.limits = limits if limits is not None else ServerLimits()
