@@ -58,6 +58,35 @@ class Refused(PyroError):
         self.remark = remark
 
 
+class NoRoute(PyroError):
+    """No broker has the topic."""
+
+    def __init__(self, topic: str, name_servers: str) -> None:
+        super().__init__(
+            f"no route for topic {topic}: no broker registered it with {name_servers}; create it with"
+            f" `mqadmin updateTopic -n {name_servers} -c DefaultCluster -t {topic}`, or let the brokers"
+            " create topics (autoCreateTopicEnable=true)"
+        )
+        self.topic = topic
+
+
+class BadMessage(PyroError):
+    """A message that breaks a rule; it was not sent."""
+
+
+class SendFailed(PyroError):
+    """A message was not stored, or nobody said that it was; `attempts` tells what was tried."""
+
+    def __init__(self, what: str, attempts: list[str]) -> None:
+        tried = "; ".join(attempts) or "it was never tried"
+        super().__init__(f"{what} was not sent in {len(attempts)} attempts: {tried}")
+        self.attempts = attempts
+
+
+class NoReply(PyroError):
+    """A request was sent, and no consumer replied in time."""
+
+
 class BadExpression(PyroError):
     """A subscription expression that cannot be compiled."""
 

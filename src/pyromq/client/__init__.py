@@ -1,0 +1,1 @@
+"""Producers and consumers, for our brokers and for Apache's."""

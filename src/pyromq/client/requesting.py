@@ -1,0 +1,70 @@
+"""Requests between clients: a message that waits for another one, which carries the same correlation id."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from pyromq.client.values import Message, ReceivedMessage
+from pyromq.errors import BadMessage
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+
+_log = logging.getLogger(__name__)
+
+_REPLY = "reply"
+
+
+class PendingReplies:
+    """Who waits for which reply."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+
+    def __repr__(self) -> str:
+        return f"<PendingReplies waiting={len(self._waiting)}>"
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def expect(self, correlation_id: str) -> "asyncio.Future[ReceivedMessage]":
+        replied: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = replied
+        return replied
+
+    def forget(self, correlation_id: str) -> None:
+        self._waiting.pop(correlation_id, None)
+
+    def take(self, reply: ReceivedMessage) -> None:
+        replied = self._waiting.pop(reply.get(props.CORRELATION_ID) or "", None)
+        if replied is None or replied.done():
+            _log.info("a reply came that nobody waits for message=%s", reply.message_id)
+        else:
+            replied.set_result(reply)
+
+
+def request_properties(correlation_id: str, client_id: str, timeout_s: float) -> dict[str, str]:
+    """What makes a request of a message."""
+    return {
+        props.CORRELATION_ID: correlation_id,
+        props.REPLY_TO_CLIENT: client_id,
+        props.TTL: str(round(timeout_s * 1000)),
+    }
+
+
+def reply_to(
+    request: ReceivedMessage, body: bytes, *, tags: str | None, properties: Mapping[str, str]
+) -> tuple[Message, dict[str, str]]:
+    """The reply to a request, and the properties that bring it to the one who waits."""
+    cluster = request.get(props.CLUSTER)
+    correlation_id = request.get(props.CORRELATION_ID)
+    client_id = request.get(props.REPLY_TO_CLIENT)
+    if cluster is None or correlation_id is None or client_id is None:
+        raise BadMessage(f"{request!r} is no request: nobody waits for a reply to it")
+    system = {
+        props.MESSAGE_TYPE: _REPLY,
+        props.CORRELATION_ID: correlation_id,
+        props.REPLY_TO_CLIENT: client_id,
+    }
+    if (ttl := request.get(props.TTL)) is not None:
+        system[props.TTL] = ttl
+    return Message(names.reply_topic(cluster), body, tags=tags, properties=properties), system

@@ -1,0 +1,332 @@
+"""Where topics are: asked for once, then told by the name server where it offers that, asked again where not.
+
+A route stays in use until another is known: a name server that is away, or a topic that is gone for a moment,
+takes nothing from those who use it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyromq.client.name_servers import NameServers
+from pyromq.errors import NoRoute, PyroError, Refused
+from pyromq.protocol import names
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.routes import GetRoute
+
+_log = logging.getLogger(__name__)
+
+MASTER_ID = 0
+
+_LOGICAL_BROKER_PREFIX = "__syslo__"
+_NOWHERE = "__syslo__none__"
+_POLLS_PER_LOOK_AT_WATCHED = 10
+_QUESTIONS_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one topic is."""
+
+    topic: str
+    publish_queues: tuple[MessageQueue, ...] = ()
+    subscribe_queues: tuple[MessageQueue, ...] = ()
+    brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """Broker name → broker id → address; id 0 is the master."""
+    is_ordered: bool = False
+    """Whether its queues stay the same whatever brokers come and go."""
+    hosts: Mapping[MessageQueue, str] = field(default_factory=dict)
+    """Of a static topic: the broker that has a queue at the moment."""
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        return self.hosts.get(queue, queue.broker_name) if self.hosts else queue.broker_name
+
+    def __repr__(self) -> str:
+        brokers = ",".join(sorted(self.brokers))
+        return (
+            f"<Route {self.topic} publish_queues={len(self.publish_queues)} "
+            f"subscribe_queues={len(self.subscribe_queues)} brokers={brokers}>"
+        )
+
+
+def build_route(topic: str, data: TopicRouteData) -> Route:
+    """What a name server's answer means for producers and consumers."""
+    brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
+    mappings = data.topic_queue_mapping_by_broker
+    if data.order_topic_conf:
+        return Route(
+            topic,
+            tuple(_ordered_queues(topic, data.order_topic_conf)),
+            tuple(_readable_queues(topic, data)),
+            brokers,
+            is_ordered=True,
+        )
+    if mappings:
+        hosts = _hosts_of_static_queues(topic, mappings.values())
+        queues = tuple(sorted(hosts, key=lambda queue: queue.queue_id))
+        return Route(topic, queues, queues, brokers, hosts=hosts)
+    writable = (
+        MessageQueue(topic, each.broker_name, queue_id)
+        for each in sorted(data.queue_datas, key=lambda each: each.broker_name)
+        if each.perm & names.WRITE and MASTER_ID in brokers.get(each.broker_name, {})
+        for queue_id in range(each.write_queue_nums)
+    )
+    return Route(topic, tuple(writable), tuple(_readable_queues(topic, data)), brokers)
+
+
+def borrow_route(topic: str, template: TopicRouteData, max_queues: int) -> Route:
+    """The route of a topic that its first message will create, after the one it is created from."""
+    for each in template.queue_datas:
+        each.read_queue_nums = each.write_queue_nums = min(max_queues, each.read_queue_nums)
+    return build_route(topic, template)
+
+
+def _readable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
+    return (
+        MessageQueue(topic, each.broker_name, queue_id)
+        for each in data.queue_datas
+        if each.perm & names.READ
+        for queue_id in range(each.read_queue_nums)
+    )
+
+
+def _ordered_queues(topic: str, configuration: str) -> Iterable[MessageQueue]:
+    """`broker-a:4;broker-b:4`: these queues, whoever is alive."""
+    for part in configuration.split(";"):
+        broker_name, _, count = part.partition(":")
+        if count.isascii() and count.isdigit():
+            yield from (MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count)))
+
+
+def _hosts_of_static_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo]) -> dict[MessageQueue, str]:
+    hosts: dict[MessageQueue, str] = {}
+    totals: dict[str, int] = {}
+    # Where two brokers claim a queue, the later claim holds.
+    for info in sorted(mappings, key=lambda info: info.epoch, reverse=True):
+        totals[info.scope] = max(totals.get(info.scope, 0), info.total_queues)
+        for queue_id in info.curr_id_map:
+            queue = MessageQueue(topic, _LOGICAL_BROKER_PREFIX + info.scope, queue_id)
+            hosts.setdefault(queue, info.bname or _NOWHERE)
+    for scope, total in totals.items():
+        for queue_id in range(total):
+            hosts.setdefault(MessageQueue(topic, _LOGICAL_BROKER_PREFIX + scope, queue_id), _NOWHERE)
+    return hosts
+
+
+class Routes:
+    """Everything this client knows about topics and brokers.
+
+    `brokers_changed` is called when a broker came or went, or has another address.
+    """
+
+    def __init__(
+        self, name_servers: NameServers, timeout_s: float, brokers_changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._name_servers = name_servers
+        self._timeout_s = timeout_s
+        self._brokers_changed = brokers_changed
+        self._routes: dict[str, Route] = {}
+        self._borrowed: dict[str, Route] = {}
+        self._watched: set[str] = set()
+        self._listeners: dict[str, list[Callable[[Route], None]]] = {}
+        self._questions: dict[str, asyncio.Task[Route]] = {}
+        self._outdated: set[str] = set()
+        self._refreshes: set[asyncio.Task[None]] = set()
+        self._polls = 0
+        self.brokers: dict[str, Mapping[int, str]] = {}
+        """Every known broker: its name, then id → address."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Routes topics={len(self._routes)} watched={len(self._watched)} "
+            f"borrowed={len(self._borrowed)} brokers={len(self.brokers)}>"
+        )
+
+    # Knowing
+
+    def cached(self, topic: str) -> Route | None:
+        return self._routes.get(topic)
+
+    async def get(self, topic: str) -> Route:
+        """The route of a topic; raises NoRoute if no broker has it, TransportError if nobody can be asked."""
+        return self._routes.get(topic) or await self.refresh(topic)
+
+    def for_publishing(self, topic: str) -> Route | None:
+        """The cached route, or the borrowed one of a topic that does not exist yet."""
+        return self._routes.get(topic) or self._borrowed.get(topic)
+
+    async def get_or_borrow(self, topic: str, template: str, max_queues: int) -> Route:
+        """The route of a topic; if it has none, one like that of `template`, from which brokers create it."""
+        known = self.for_publishing(topic)
+        if known is not None:
+            return known
+        try:
+            return await self.refresh(topic)
+        except NoRoute:
+            try:
+                answer = await self._name_servers.call(GetRoute(topic=template), self._timeout_s)
+            except Refused as refusal:
+                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+            else:
+                route = self._borrowed[topic] = borrow_route(topic, answer.body, max_queues)
+                self._note_brokers(None, route)
+                return route
+            raise
+
+    async def refresh(self, topic: str) -> Route:
+        """Ask now; everyone who asks at the same time shares the question."""
+        question = self._questions.get(topic)
+        if question is None:
+            question = asyncio.create_task(self._ask(topic), name=f"route of {topic}")
+            question.add_done_callback(_retrieve)
+            self._questions[topic] = question
+        return await asyncio.shield(question)
+
+    def on_change(self, topic: str, callback: Callable[[Route], None]) -> Callable[[], None]:
+        """Call back with every new route of the topic, the first one included; returns how to stop that."""
+        listeners = self._listeners.setdefault(topic, [])
+        listeners.append(callback)
+
+        def stop() -> None:
+            if callback in listeners:
+                listeners.remove(callback)
+            if not listeners and self._listeners.get(topic) is listeners:
+                del self._listeners[topic]
+
+        return stop
+
+    def address(self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> str | None:
+        """Where a broker is; unless `only_this`, another of the same name will do."""
+        addresses = self.brokers.get(broker_name)
+        if not addresses:
+            return None
+        found = addresses.get(broker_id)
+        if found is None and broker_id != MASTER_ID:
+            found = addresses.get(broker_id + 1)  # java: a replica that has left may have a neighbour
+        if found is None and not only_this:
+            found = next(iter(addresses.values()))
+        return found
+
+    # Keeping up
+
+    def changed(self, topics: Iterable[str]) -> None:
+        """A name server says that these have another route now."""
+        for topic in topics:
+            if topic in self._questions:
+                # The answer that is on its way may be older than the change.
+                self._outdated.add(topic)
+            elif self._is_wanted(topic):
+                self.refresh_soon(topic)
+
+    def watch_lost(self) -> None:
+        """The connection ended on which changes are told: whatever changed meanwhile must be asked for."""
+        if self._watched:
+            self._watched.clear()
+            self._start(self._refresh_all(self._wanted()))
+
+    def refresh_soon(self, topic: str) -> None:
+        if topic not in self._questions:
+            self._start(self._refresh_all([topic]))
+
+    async def poll(self) -> None:
+        """Ask again for every route that nobody tells about; now and then also for the others."""
+        self._polls += 1
+        look_at_all = self._polls % _POLLS_PER_LOOK_AT_WATCHED == 0
+        topics = self._wanted()
+        await self._refresh_all(topic for topic in topics if look_at_all or topic not in self._watched)
+
+    async def close(self) -> None:
+        unfinished = [*self._refreshes, *self._questions.values()]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
+
+    def _wanted(self) -> list[str]:
+        return list(dict.fromkeys((*self._routes, *self._borrowed, *self._listeners)))
+
+    def _is_wanted(self, topic: str) -> bool:
+        return topic in self._routes or topic in self._borrowed or topic in self._listeners
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._refreshes.add(task)
+        task.add_done_callback(self._refreshes.discard)
+
+    async def _refresh_all(self, topics: Iterable[str]) -> None:
+        room = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+
+        async def refresh(topic: str) -> None:
+            async with room:
+                try:
+                    await self.refresh(topic)
+                except NoRoute:
+                    _log.debug("no route topic=%s", topic)
+                except PyroError as problem:
+                    _log.info("route not refreshed topic=%s: %s", topic, problem)
+
+        await asyncio.gather(*(refresh(topic) for topic in topics))
+
+    async def _ask(self, topic: str) -> Route:
+        try:
+            while True:
+                self._outdated.discard(topic)
+                route = await self._ask_once(topic)
+                if topic not in self._outdated:
+                    return route
+        finally:
+            self._outdated.discard(topic)
+            del self._questions[topic]
+
+    async def _ask_once(self, topic: str) -> Route:
+        try:
+            answer = await self._name_servers.call(GetRoute(topic=topic, watch=True), self._timeout_s)
+        except Refused as refusal:
+            self._watched.discard(topic)
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise NoRoute(topic, str(self._name_servers)) from None
+            raise
+        if answer.watch:
+            self._watched.add(topic)
+        else:
+            self._watched.discard(topic)
+        route = build_route(topic, answer.body)
+        self._take(route)
+        return route
+
+    def _take(self, route: Route) -> None:
+        borrowed = self._borrowed.pop(route.topic, None)
+        old = self._routes.get(route.topic)
+        self._routes[route.topic] = route
+        if route == old:
+            return
+        _log.info("route changed %r", route)
+        self._note_brokers(old or borrowed, route)
+        for callback in list(self._listeners.get(route.topic, ())):
+            callback(route)
+
+    def _note_brokers(self, old: Route | None, new: Route) -> None:
+        is_changed = False
+        for name, addresses in new.brokers.items():
+            if self.brokers.get(name) != addresses:
+                self.brokers[name] = addresses
+                is_changed = True
+        gone = old.brokers.keys() - new.brokers.keys() if old is not None else ()
+        for name in gone:
+            routes = (*self._routes.values(), *self._borrowed.values())
+            if not any(name in route.brokers for route in routes):
+                self.brokers.pop(name, None)
+                is_changed = True
+        if is_changed:
+            self._brokers_changed()
+
+
+def _retrieve(question: "asyncio.Task[Route]") -> None:
+    """Everyone who waited may have left: then nobody else looks at the failure."""
+    if not question.cancelled():
+        question.exception()

@@ -1,0 +1,390 @@
+"""One client for all producers and consumers of a process that have equal settings and the same event loop.
+
+It has the connections, the routes and the client id; it keeps brokers informed of who is here, and passes on
+what they ask. The last one that leaves closes it.
+"""
+
+import asyncio
+import logging
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+from pyromq.client.callbacks import Callbacks
+from pyromq.client.members import ConsumerMember, ProducerMember
+from pyromq.client.name_servers import NameServers
+from pyromq.client.namespaces import unwrap, wrap
+from pyromq.client.requesting import PendingReplies
+from pyromq.client.routes import MASTER_ID, Routes
+from pyromq.client.settings import ClientSettings, name_server_addresses
+from pyromq.clock import Clock, SystemClock
+from pyromq.errors import PyroError, StateError, TransportError
+from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from pyromq.protocol.catalogue import CLIENT, Answer, Request
+from pyromq.protocol.frame import Frame
+from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
+from pyromq.remoting import routing
+from pyromq.remoting.connection import Connection
+from pyromq.remoting.dialer import Dialer, DialerStatistics
+from pyromq.security.signature import signing_fields
+
+_log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Answer)
+
+_FIRST_HEARTBEAT_S = 1.0
+_NAMESRV_URL_INTERVAL_S = 120.0
+_NAMESRV_URL_TIMEOUT_S = 3.0
+_GOODBYE_S = 3.0
+
+_SESSIONS: "WeakKeyDictionary[asyncio.AbstractEventLoop, list[Session]]" = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatistics:
+    users: int
+    producer_groups: int
+    consumer_groups: int
+    brokers: int
+    heartbeats: int
+    failed_heartbeats: int
+    connections: DialerStatistics
+
+
+class Session:
+    """Made by `obtain`, given back by `release`."""
+
+    def __init__(
+        self, settings: ClientSettings, *, clock: Clock | None = None, stable_id: bool = False
+    ) -> None:
+        self.settings = settings
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.is_stable = stable_id
+        # java: what other instances of the same machine cannot have
+        own_instance = None if stable_id else f"{os.getpid()}#{time.monotonic_ns()}"
+        self.client_id = settings.client_id(own_instance)
+        self.replies = PendingReplies()
+        self._loop = asyncio.get_running_loop()
+        self._producers: dict[str, list[ProducerMember]] = {}
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._reserved: set[str] = set()
+        self._users = 0
+        self._greeted: set[str] = set()
+        self._acknowledged: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_greeting_all = False
+        self._is_closed = False
+        self._heartbeats = 0
+        self._failed_heartbeats = 0
+        name_servers = NameServers(settings.namesrv, self._call_name_server)
+        self.name_servers = name_servers
+        self.routes = Routes(name_servers, settings.call_timeout_s, self._greet_all_soon)
+        callbacks = Callbacks(
+            self._producers, self._consumers, self.routes, self.replies, settings.namespace, self.clock
+        )
+        self._dialer = Dialer(
+            routes=routing.Routes(callbacks, serving=CLIENT),
+            tls=settings.tls.client() if settings.tls is not None else None,
+            clock=self.clock,
+            prepare=_preparation(settings),
+            form=settings.form,
+            connect_timeout_s=settings.connect_timeout_s,
+        )
+        self._dialer.on_connection_lost(self._connection_lost)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Session {self.client_id} users={self._users} producers={len(self._producers)} "
+            f"consumers={len(self._consumers)} {self.routes!r}>"
+        )
+
+    def statistics(self) -> SessionStatistics:
+        return SessionStatistics(
+            users=self._users,
+            producer_groups=len(self._producers),
+            consumer_groups=len(self._consumers),
+            brokers=len(self.routes.brokers),
+            heartbeats=self._heartbeats,
+            failed_heartbeats=self._failed_heartbeats,
+            connections=self._dialer.statistics(),
+        )
+
+    # Beginning and end
+
+    @classmethod
+    async def obtain(
+        cls,
+        settings: ClientSettings,
+        *,
+        consumer_group: str | None = None,
+        stable_id: bool = False,
+        clock: Clock | None = None,
+    ) -> Self:
+        """The session for these settings; every call needs a `release`.
+
+        Consumers of one group must have different client ids: one that names its `consumer_group` gets a
+        session in which that group is not yet, unless an instance name was chosen. With `stable_id` the
+        client id is the same whenever the process is started, as the files of broadcasting consumers need it.
+        """
+        sessions = _SESSIONS.setdefault(asyncio.get_running_loop(), [])
+        for session in sessions:
+            is_fitting = session.settings == settings and session.is_stable == stable_id
+            is_free = (
+                consumer_group is None
+                or not settings.is_default_instance
+                or not session.has_consumer(consumer_group)
+            )
+            if is_fitting and is_free and isinstance(session, cls):
+                if consumer_group is not None:
+                    session._reserved.add(consumer_group)
+                session._users += 1
+                return session
+        session = cls(settings, clock=clock, stable_id=stable_id)
+        session._users = 1
+        if consumer_group is not None:
+            session._reserved.add(consumer_group)
+        sessions.append(session)
+        try:
+            await session._start()
+        except BaseException:
+            await session.release()
+            raise
+        return session
+
+    async def _start(self) -> None:
+        if self.settings.namesrv_url is not None and not self.settings.namesrv:
+            await self._ask_for_name_servers()
+            self._every(_NAMESRV_URL_INTERVAL_S, self._ask_for_name_servers)
+        self._every(self.settings.route_interval_s, self.routes.poll)
+        self._every(self.settings.heartbeat_interval_s, self.heartbeat_now, first_s=_FIRST_HEARTBEAT_S)
+        _log.info("client started id=%s namesrv=%s", self.client_id, self.name_servers)
+
+    async def release(self) -> None:
+        self._users -= 1
+        if self._users > 0 or self._is_closed:
+            return
+        self._is_closed = True
+        sessions = _SESSIONS.get(self._loop, [])
+        if self in sessions:
+            sessions.remove(self)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.routes.close()
+        await self._dialer.close()
+        _log.info("client stopped id=%s", self.client_id)
+
+    def _every(
+        self, interval_s: float, work: Callable[[], Awaitable[None]], *, first_s: float | None = None
+    ) -> None:
+        async def repeat() -> None:
+            await asyncio.sleep(interval_s if first_s is None else first_s)
+            while True:
+                try:
+                    await work()
+                except PyroError as problem:
+                    _log.warning("periodic work failed work=%s: %s", work.__name__, problem)
+                await asyncio.sleep(interval_s)
+
+        self._start_task(repeat())
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Names
+
+    def wrap(self, name: str) -> str:
+        """A topic or group as brokers know it."""
+        return wrap(name, self.settings.namespace)
+
+    def unwrap(self, name: str) -> str:
+        """A topic or group as the application knows it."""
+        return unwrap(name, self.settings.namespace)
+
+    # Calling
+
+    async def call(self, address: str, request: Request[A], timeout_s: float) -> A:
+        """Call a broker. A broker that was connected to anew learns at once who is here."""
+        if address not in self._greeted:
+            self._greet_soon(address)
+        return await self._dialer.call(address, request, timeout_s)
+
+    async def send_oneway(self, address: str, request: Request[Any]) -> None:
+        if address not in self._greeted:
+            self._greet_soon(address)
+        await self._dialer.send_oneway(address, request)
+
+    def broker_address(
+        self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False
+    ) -> str | None:
+        """Where a broker is; unless `only_this`, another of the same name will do."""
+        return self.routes.address(broker_name, broker_id, only_this=only_this)
+
+    async def _call_name_server(self, address: str, request: Request[A], timeout_s: float) -> A:
+        return await self._dialer.call(address, request, timeout_s)
+
+    def _connection_lost(self, connection: Connection) -> None:
+        address = connection.peer_address
+        self._greeted.discard(address)
+        self._acknowledged.discard(address)
+        if self._is_closed:
+            return
+        if address in self.name_servers.addresses:
+            self.routes.watch_lost()
+        elif self._consumers and address in self._broker_addresses():
+            # Producers come back with their next message; consumers may have nothing to say for long.
+            self._greet_soon(address)
+
+    # Who is here
+
+    def has_consumer(self, group: str) -> bool:
+        return group in self._consumers or group in self._reserved
+
+    def add_consumer(self, group: str, member: ConsumerMember) -> None:
+        if group in self._consumers:
+            raise StateError(
+                f"the client {self.client_id} has a consumer of group {group} already: give this one another"
+                " instance_name"
+            )
+        self._consumers[group] = member
+
+    async def remove_consumer(self, group: str) -> None:
+        """Forget the consumer and say goodbye to every broker."""
+        self._reserved.discard(group)
+        if self._consumers.pop(group, None) is not None:
+            await self._say_goodbye(UnregisterClient(client_id=self.client_id, consumer_group=group))
+
+    def add_producer(self, group: str, member: ProducerMember) -> None:
+        self._producers.setdefault(group, []).append(member)
+
+    async def remove_producer(self, group: str, member: ProducerMember) -> None:
+        """Forget the producer; after the last one of its group, say goodbye to every broker."""
+        members = self._producers.get(group, [])
+        if member in members:
+            members.remove(member)
+            if not members:
+                del self._producers[group]
+                await self._say_goodbye(UnregisterClient(client_id=self.client_id, producer_group=group))
+
+    async def _say_goodbye(self, goodbye: UnregisterClient) -> None:
+        async def say(address: str) -> None:
+            try:
+                await self._dialer.call(address, goodbye, _GOODBYE_S)
+            except PyroError as problem:
+                _log.info("no goodbye broker=%s: %s", address, problem)
+
+        # Whoever was never told of us need not be told that we go.
+        await asyncio.gather(*map(say, list(self._acknowledged)))
+
+    # Heartbeats
+
+    async def heartbeat_now(self) -> None:
+        """Tell every broker who is here; those that cannot be reached are told next time."""
+        if self._producers or self._consumers:
+            await asyncio.gather(*map(self._greet, self._broker_addresses()))
+
+    async def wait_known(self) -> None:
+        """Return when every broker that can be reached has been told who is here."""
+        if not self._acknowledged.issuperset(self._broker_addresses()):
+            await self.heartbeat_now()
+
+    def _broker_addresses(self) -> list[str]:
+        """Who gets heartbeats; replicas need to know consumers only."""
+        return [
+            address
+            for addresses in self.routes.brokers.values()
+            for broker_id, address in addresses.items()
+            if broker_id == MASTER_ID or self._consumers
+        ]
+
+    def _heartbeat(self) -> SendHeartbeat:
+        return SendHeartbeat(
+            body=HeartbeatData(
+                client_id=self.client_id,
+                producer_data_set=[ProducerData(group_name=group) for group in self._producers],
+                consumer_data_set=[member.consumer_data() for member in self._consumers.values()],
+            )
+        )
+
+    async def _greet(self, address: str) -> bool:
+        """One heartbeat; says whether it arrived."""
+        self._greeted.add(address)
+        self._heartbeats += 1
+        try:
+            await self._dialer.call(address, self._heartbeat(), self.settings.call_timeout_s)
+        except PyroError as problem:
+            self._failed_heartbeats += 1
+            if isinstance(problem, TransportError):
+                self._greeted.discard(address)
+            _log.info("heartbeat failed broker=%s: %s", address, problem)
+            return False
+        self._acknowledged.add(address)
+        return True
+
+    def _greet_soon(self, address: str) -> None:
+        if not (self._producers or self._consumers) or address not in self._broker_addresses():
+            return
+        self._greeted.add(address)
+        self._start_task(self._greet_and_divide(address))
+
+    async def _greet_and_divide(self, address: str) -> None:
+        """A broker that knows us again may have told others of our queues meanwhile."""
+        if await self._greet(address):
+            for member in list(self._consumers.values()):
+                member.members_changed()
+
+    def _greet_all_soon(self) -> None:
+        """Brokers came or went."""
+        if self._is_greeting_all or self._is_closed:
+            return
+        self._is_greeting_all = True
+
+        async def greet_all() -> None:
+            self._is_greeting_all = False
+            new = set(self._broker_addresses()) - self._greeted
+            if self._consumers:
+                await asyncio.gather(*map(self._greet_and_divide, new))
+
+        self._start_task(greet_all())
+
+    # Name servers by URL
+
+    async def _ask_for_name_servers(self) -> None:
+        url = self.settings.namesrv_url or ""
+        if self.settings.unit_name:
+            url += f"-{self.settings.unit_name}?nofix=1"
+        try:
+            text = await asyncio.to_thread(_read_first_line, url)
+        except (OSError, urllib.error.URLError, ValueError) as problem:
+            _log.warning("name servers not learned url=%s: %s", url, problem)
+            return
+        if addresses := name_server_addresses(text):
+            self.name_servers.update(addresses)
+
+
+def _read_first_line(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_NAMESRV_URL_TIMEOUT_S) as answer:
+        return str(answer.readline(4096), "utf-8", "replace").strip()
+
+
+def _preparation(settings: ClientSettings) -> Callable[[Frame], None] | None:
+    """What every request gets before it leaves; the signature comes last, over everything."""
+    namespace, credentials = settings.namespace_v2, settings.credentials
+    if namespace is None and credentials is None:
+        return None
+
+    def prepare(frame: Frame) -> None:
+        if namespace is not None:
+            frame.ext["nsd"], frame.ext["ns"] = "true", namespace
+        if credentials is not None:
+            frame.ext.update(signing_fields(frame.ext, frame.body, credentials))
+
+    return prepare

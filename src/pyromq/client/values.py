@@ -1,0 +1,166 @@
+"""What goes in and what comes out: messages, queues, results. Values only, nothing here does anything."""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+import msgspec
+
+from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message import shown_message_id
+from pyromq.protocol.message_id import encode_offset_message_id
+from pyromq.protocol.record import Host, StoredMessage
+
+__all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
+
+_SHOWN_BODY_BYTES = 32
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message to be sent.
+
+    `keys` are looked up by operators: a list, or a text in which blanks separate them. `properties` are the
+    application's own. A message may wait at the broker: for a delay level, a time in milliseconds, or until a
+    moment. Unless `wait_stored`, the broker answers before it has made the message safe.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | Sequence[str] = ()
+    properties: Mapping[str, str] = {}
+    delay_level: int = 0
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+    wait_stored: bool = True
+    flag: int = 0
+
+    @property
+    def is_delayed(self) -> bool:
+        return self.delay_level > 0 or self.delay_ms is not None or self.deliver_at_ms is not None
+
+    def __repr__(self) -> str:
+        parts = [f"Message({self.topic!r}, {_shown(self.body)}"]
+        parts += [f"tags={self.tags!r}"] if self.tags else []
+        parts += [f"keys={self.keys!r}"] if self.keys else []
+        parts += [f"properties={dict(self.properties)!r}"] if self.properties else []
+        return ", ".join(parts) + ")"
+
+
+class ReceivedMessage:
+    """A message as a consumer gets it: unpacked, under the topic that the application knows."""
+
+    __slots__ = ("_properties", "queue", "stored", "topic")
+
+    def __init__(self, stored: StoredMessage, queue: MessageQueue, topic: str | None = None) -> None:
+        """`topic`: the name to show where it is not the one the message is stored under."""
+        self.stored = stored
+        self.queue = queue
+        self.topic = stored.topic if topic is None else topic
+        self._properties: dict[str, str] | None = None
+
+    def __repr__(self) -> str:
+        tags = f" tags={self.tags!r}" if self.tags else ""
+        return (
+            f"<ReceivedMessage {self.topic} {self.message_id} {self.queue} offset={self.queue_offset}"
+            f"{tags} body={_shown(self.body)}>"
+        )
+
+    @property
+    def body(self) -> bytes:
+        return self.stored.body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Every property, the system's own among them."""
+        if self._properties is None:
+            self._properties = self.stored.property_map()
+        return self._properties
+
+    def get(self, name: str) -> str | None:
+        """One property, found without reading the others."""
+        return self.stored.get(name)
+
+    @property
+    def tags(self) -> str | None:
+        return self.get(props.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple((self.get(props.KEYS) or "").split())
+
+    @property
+    def message_id(self) -> str:
+        """The id that the producer gave it."""
+        return shown_message_id(self.stored)
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id of the place it is stored at."""
+        return encode_offset_message_id(self.stored.store_host, self.stored.log_offset)
+
+    @property
+    def queue_offset(self) -> int:
+        return self.stored.queue_offset
+
+    @property
+    def born_ms(self) -> int:
+        return self.stored.born_timestamp
+
+    @property
+    def stored_ms(self) -> int:
+        return self.stored.store_timestamp
+
+    @property
+    def born_host(self) -> Host:
+        return self.stored.born_host
+
+    @property
+    def store_host(self) -> Host:
+        return self.stored.store_host
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was delivered before."""
+        return self.stored.reconsume_times
+
+    @property
+    def flag(self) -> int:
+        return self.stored.flag
+
+
+class SendStatus(IntEnum):
+    """How safe a sent message is. All but SEND_OK: stored, but not as safely as the broker is set up to."""
+
+    SEND_OK = ResponseCode.SUCCESS
+    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+class SendResult(msgspec.Struct, frozen=True, gc=False):
+    """Where a message went."""
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    recall_handle: str | None = None
+    region: str = "DefaultRegion"
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is SendStatus.SEND_OK
+
+    def __repr__(self) -> str:
+        where = f"queue={self.queue}, offset={self.queue_offset}"
+        return f"SendResult({self.status.name}, {self.message_id}, {where})"
+
+
+def _shown(body: bytes) -> str:
+    if len(body) <= _SHOWN_BODY_BYTES:
+        return repr(body)
+    return f"{body[:_SHOWN_BODY_BYTES]!r}… {len(body)} bytes"
