@@ -124,6 +124,7 @@ class MessageStore:
         self._max_message_bytes = settings.max_message_bytes
         self._trouble = Trouble.NOT_WRITEABLE
         self._trouble_reason = "the store is not open"
+        self._is_refusing = True  # the same as a plain bool: asking a flag for its truth is slow
         self._appended_messages = self._refused_messages = 0
         self._read_messages = self._read_bytes = self._removed_segments = 0
         self._flushed_units = 0
@@ -194,8 +195,7 @@ class MessageStore:
         self._retention = Retention(
             files, paths, self._clock, self._settings, self._log, self._queues, self._index
         )
-        self._trouble = Trouble.NONE
-        self._trouble_reason = ""
+        self._set_trouble(Trouble.NONE, "")
         self._check_disk()
 
     def close(self) -> None:
@@ -227,8 +227,7 @@ class MessageStore:
         self._release()
 
     def _release(self) -> None:
-        self._trouble = Trouble.NOT_WRITEABLE
-        self._trouble_reason = "the store is closed"
+        self._set_trouble(Trouble.NOT_WRITEABLE, "the store is closed")
         self._log.close()
         self._queues.close()
         if self._index is not None:
@@ -266,7 +265,7 @@ class MessageStore:
         # This is the hottest path of all: everything it can do without a call, it does without one.
         queues = self._queues_by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
-        if queue is None or self._trouble:
+        if queue is None or self._is_refusing:
             refusal = self._refusal(topic, queue_id)
             if refusal is not None:
                 return refusal
@@ -602,13 +601,16 @@ class MessageStore:
 
     def _refuse(self, trouble: Trouble, reason: str) -> None:
         if not self._trouble & trouble:
-            self._trouble |= trouble
-            self._trouble_reason = reason
+            self._set_trouble(self._trouble | trouble, reason)
 
     def _relieve(self, trouble: Trouble) -> None:
-        self._trouble &= ~trouble
-        if not self._trouble:
-            self._trouble_reason = ""
+        remaining = self._trouble & ~trouble
+        self._set_trouble(remaining, self._trouble_reason if remaining else "")
+
+    def _set_trouble(self, trouble: Trouble, reason: str) -> None:
+        self._trouble = trouble
+        self._trouble_reason = reason
+        self._is_refusing = trouble is not Trouble.NONE
 
     # Reading
 
