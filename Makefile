@@ -32,5 +32,19 @@ test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
 	$(PYTEST) -m 'not interop' $(TESTS)
 
+interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central)
+	$(BIN)/python -m tests.support.apache
+	$(PYTEST) -m interop $(TESTS)
+
+bench: setup ## every benchmark, beside Apache's servers where they can be had
+	$(BIN)/python -m benchmarks.namesrv
+	$(BIN)/python -m benchmarks.store
+	$(BIN)/python -m benchmarks.broker
+
+docs: setup ## write the generated pages of docs/ and conf/ anew
+	$(BIN)/python -m tests.support.example_requests
+	$(BIN)/pyromq config namesrv --markdown > docs/reference/namesrv-settings.md
+	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf
+
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info

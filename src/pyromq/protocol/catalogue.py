@@ -16,6 +16,7 @@ from msgspec.structs import fields as struct_fields
 
 from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
+from pyromq.protocol.bodies.body import Int32, Int64
 from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 
@@ -41,9 +42,6 @@ __all__ = [
     "request",
     "wire",
 ]
-
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Peer(Flag):

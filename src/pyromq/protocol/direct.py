@@ -5,15 +5,15 @@ different goes the general way, with the same result.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
+from pyromq.protocol.bodies.body import Int32
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.json_header import language_code
 
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _LONGEST_PREFIX = 24
 
 
@@ -58,11 +58,11 @@ def header_decoder(declaration: Declaration) -> Callable[[bytes | bytearray], An
     header_type = msgspec.defstruct(
         f"{declaration.name}DirectHeader",
         [
-            ("code", _Int32),
+            ("code", Int32),
             ("request", declaration.request_type, msgspec.field(name="extFields")),
-            ("opaque", _Int32, 0),
-            ("flag", _Int32, 0),
-            ("version", _Int32, 0),
+            ("opaque", Int32, 0),
+            ("flag", Int32, 0),
+            ("version", Int32, 0),
             ("language", str | None, None),
             ("remark", str | None, None),
         ],

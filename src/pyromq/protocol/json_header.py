@@ -4,25 +4,24 @@ Anything a peer may write is either read or is a `RemoteProtocolError`.
 """
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
+from pyromq.protocol.bodies.body import Int32
 from pyromq.protocol.codes import Language
 from pyromq.protocol.frame import Frame, HeaderForm
-
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 _LANGUAGE_NAMES = {int(language): language.name for language in Language}
 _LANGUAGE_CODES = {language.name: int(language) for language in Language}
 
 
 class _ReadHeader(msgspec.Struct, gc=False):
-    code: _Int32
-    opaque: _Int32 = 0
-    flag: _Int32 = 0
-    version: _Int32 = 0
+    code: Int32
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    version: Int32 = 0
     language: str | None = None
     remark: str | None = None
     ext: dict[str, str] | None = msgspec.field(name="extFields", default=None)

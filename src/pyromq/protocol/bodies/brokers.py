@@ -1,7 +1,5 @@
 """Brokers: who belongs to a cluster, and how replication between them stands."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from msgspec import field
 
 from pyromq.protocol.bodies.body import Body, Int32, Int64

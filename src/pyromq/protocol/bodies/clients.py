@@ -1,7 +1,5 @@
 """The clients connected to a broker."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from enum import StrEnum
 
 from msgspec import field

@@ -4,8 +4,6 @@
 and `messageRequestMode.json` do travel; they stand in `topic_tables`, `groups`, `offsets` and `assignments`.
 """
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from msgspec import field
 
 from pyromq.protocol.bodies.body import Body, Int32, Int64

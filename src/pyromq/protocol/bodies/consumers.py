@@ -1,7 +1,5 @@
 """How one consuming client is doing, as it tells itself."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from enum import StrEnum
 
 from msgspec import field

@@ -1,7 +1,5 @@
 """What a controller and its brokers tell each other about replicas."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from pyromq.protocol.bodies.body import Body, Int32, Int64
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup
 

@@ -1,7 +1,5 @@
 """Subscription groups as brokers configure them."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from enum import StrEnum
 
 from msgspec import field

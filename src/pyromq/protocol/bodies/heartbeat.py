@@ -1,7 +1,5 @@
 """What a client tells every broker it uses: who it is, what it produces for and what it consumes."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from enum import StrEnum
 
 from msgspec import field

@@ -1,7 +1,5 @@
 """Tables of text by text."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from pyromq.protocol.bodies.body import Body
 
 

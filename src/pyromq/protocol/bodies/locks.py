@@ -1,7 +1,5 @@
 """Locks on queues that are consumed in order."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from msgspec import field
 
 from pyromq.protocol.bodies.body import Body

@@ -1,7 +1,5 @@
 """Offsets: where groups stand, and where an operator wants them to stand."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from pyromq.protocol.bodies.body import Body, Int32, Int64
 from pyromq.protocol.bodies.queues import MessageQueue, MessageQueueForC
 from pyromq.protocol.bodies.versions import DataVersion

@@ -1,7 +1,5 @@
 """Acknowledgements of popped messages, and the records that a broker keeps about pops."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from collections.abc import Mapping
 from typing import ClassVar
 

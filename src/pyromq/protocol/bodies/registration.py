@@ -11,8 +11,6 @@ The text of a topic is `name readQueues writeQueues perm filterType attributes`,
 the attributes are JSON and only there from 5.0 on. The flags and the order of a topic are lost in it.
 """
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 import re
 import zlib
 from copy import copy

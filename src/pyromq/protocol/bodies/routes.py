@@ -1,7 +1,5 @@
 """Routes: which brokers hold a topic, where they listen, which queues they offer."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from collections.abc import Mapping
 from typing import ClassVar
 

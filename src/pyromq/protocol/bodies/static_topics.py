@@ -1,7 +1,5 @@
 """Static topics: global queue ids mapped onto the queues of brokers, which may change over time."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from pyromq.protocol.bodies.body import Body, Int32, Int64
 from pyromq.protocol.bodies.topics import TopicConfig
 

@@ -1,7 +1,5 @@
 """Figures about topics, groups and queues, for people."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from pyromq.protocol.bodies.body import Body, Int32, Int64
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.protocol.bodies.queues import MessageQueue

@@ -1,7 +1,5 @@
 """The topics of a broker as one table, as brokers send it and keep it in `topics.json`."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from msgspec import field
 
 from pyromq.protocol.bodies.body import Body

@@ -1,7 +1,5 @@
 """Topics as brokers configure them."""
 
-# ruff: noqa: RUF012 (each new body gets its own copy of an empty default)
-
 from enum import StrEnum
 
 from pyromq.protocol.bodies.body import Body, Int32
