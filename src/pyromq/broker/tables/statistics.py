@@ -248,6 +248,18 @@ class Statistics:
         minute, hour, day = (_item(series, which, measure) for which in range(len(_SPANS)))
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
+    def puts(self) -> Iterable[tuple[tuple[str, int], Series]]:
+        """What was stored since the start, by topic and queue."""
+        return self._puts.items()
+
+    def gets(self) -> Iterable[tuple[tuple[str, str, int], Series]]:
+        """What was handed out since the start, by group, topic and queue."""
+        return self._gets.items()
+
+    def counted(self, name: str) -> dict[str, int]:
+        """What was added under a name since the start, by key."""
+        return {key: series.messages for (each, key), series in self._others.items() if each == name}
+
     def topic_put_tps(self, topic: str) -> float:
         return _item(self._topics.get(topic, {}).values(), 0, _MESSAGES).tps
 

@@ -1,0 +1,344 @@
+"""What a broker tells Prometheus, under Apache's names and labels.
+
+Nearly everything is read from tables and counters that are kept anyway, at the moment somebody asks. Only the
+latency of requests is counted as they are handled.
+"""
+
+import shutil
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from pyromq.broker.consumer_lag import Lag, lags
+from pyromq.broker.message_sizes import MessageSizes
+from pyromq.broker.request_names import java_name
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS, Statistics
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import ConfigError
+from pyromq.metrics import Distribution, Labels, Metrics
+from pyromq.protocol import names
+from pyromq.protocol.bodies.heartbeat import ConsumeType
+from pyromq.protocol.catalogue import Declaration
+from pyromq.protocol.codes import Language, ResponseCode, version_name
+from pyromq.remoting.server import ServerStatistics
+from pyromq.store.message_store import MessageStore
+
+_KIB = 1024
+_MESSAGE_BYTES = (_KIB, 4 * _KIB, 512 * _KIB, 1024 * _KIB, 2048 * _KIB, 4096 * _KIB)
+_RPC_MS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+_RPC_SECONDS = tuple(bound / 1000 for bound in _RPC_MS)
+
+_IN = ("topic", "message_type", "is_system")
+_OUT = ("topic", "consumer_group", "is_retry", "is_system")
+_LAG = ("consumer_group", "topic", "is_retry", "is_system")
+_STORAGE = ("storage_type", "storage_medium")
+_THIS_STORAGE = ("local", "disk")
+_REMOTING = "remoting"
+_UNKNOWN = "unknown"
+
+# java: how a consumer consumes, in the words of Apache's metrics
+_CONSUME_MODES = {
+    ConsumeType.CONSUME_ACTIVELY: "pull",
+    ConsumeType.CONSUME_PASSIVELY: "push",
+    ConsumeType.CONSUME_POP: "pop",
+}
+
+
+class Metering:
+    """Observes every request; reads everything else when it is asked for."""
+
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        producers: ProducerTable,
+        statistics: Statistics,
+        held_pulls: Callable[[], int],
+        traffic: Callable[[], Iterable[ServerStatistics]],
+        clock: Clock,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._producers = producers
+        self._statistics = statistics
+        self._clock = clock
+        self._lags: list[Lag] = []
+        self._requests: dict[tuple[int, int], Distribution] = {}
+
+        self._metrics = metrics = Metrics(_common_labels(live.now))
+        self._latency = metrics.histogram(
+            "rocketmq_rpc_latency_milliseconds",
+            "Time from reading a request to its answer.",
+            ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
+            _RPC_MS,
+        )
+        sizes = metrics.histogram("rocketmq_message_size", "Sizes of stored messages.", _IN, _MESSAGE_BYTES)
+        self._sizes = MessageSizes(store, sizes, self._labels_in)
+        self._offer_tables(metrics)
+        self._offer_messages(metrics)
+        self._offer_clients(metrics)
+        self._offer_lag(metrics)
+        self._offer_storage(metrics)
+        _offer_traffic(metrics, traffic, held_pulls)
+
+    def __repr__(self) -> str:
+        return f"<Metering {self._metrics!r} requests={len(self._requests)}>"
+
+    def exposition(self) -> tuple[str, bytes]:
+        """Content type and text of everything, as it is now."""
+        self._lags = list(lags(self._store, self._topics, self._offsets, self._consumers))
+        self._sizes.look()
+        return self._metrics.exposition()
+
+    # Requests: the only thing counted as it happens
+
+    def request_handled(
+        self, declaration: Declaration | None, code: int, result_code: int, seconds: float
+    ) -> None:
+        try:
+            distribution = self._requests[code, result_code]
+        except KeyError:
+            distribution = self._first(declaration, code, result_code)
+        distribution.counts[bisect_left(_RPC_SECONDS, seconds)] += 1
+        distribution.total += seconds * 1000
+
+    def _first(self, declaration: Declaration | None, code: int, result_code: int) -> Distribution:
+        try:
+            result = ResponseCode(result_code).name.lower()
+        except ValueError:
+            result = str(result_code)
+        outcome = "oneway" if declaration is not None and declaration.oneway else "success"
+        name = _UNKNOWN if declaration is None else java_name(declaration)
+        distribution = self._latency.of((_REMOTING, name, result, "false", outcome))
+        if declaration is not None:  # Strangers may send any code: they all count as one.
+            self._requests[code, result_code] = distribution
+        return distribution
+
+    # The rest: read when asked for
+
+    def _offer_tables(self, metrics: Metrics) -> None:
+        metrics.gauge(
+            "rocketmq_broker_permission",
+            "What this broker allows: 4 reading, 2 writing, 6 both.",
+            lambda: self._live.now.broker_permission,
+        )
+        metrics.gauge("rocketmq_topic_number", "Topics.", lambda: len(self._topics))
+        metrics.gauge("rocketmq_consumer_group_number", "Consumer groups.", lambda: len(self._groups))
+
+    def _offer_messages(self, metrics: Metrics) -> None:
+        offer = metrics.labelled_read_counter
+        offer("rocketmq_messages_in_total", "Messages stored.", lambda: self._stored("messages"), _IN)
+        offer("rocketmq_throughput_in_total", "Bytes stored.", lambda: self._stored("size_bytes"), _IN)
+        offer("rocketmq_messages_out_total", "Messages handed out.", lambda: self._read("messages"), _OUT)
+        offer("rocketmq_throughput_out_total", "Bytes handed out.", lambda: self._read("size_bytes"), _OUT)
+        offer(
+            "rocketmq_send_to_dlq_messages_total",
+            "Messages that a group gave up on.",
+            self._dead_letters,
+            ("consumer_group", "topic", "is_system"),
+        )
+
+    def _stored(self, measure: str) -> dict[Labels, int]:
+        totals: Tally[str] = Tally()
+        for (topic, _), series in self._statistics.puts():
+            totals[topic] += getattr(series, measure)
+        return {self._labels_in(topic): total for topic, total in totals.items()}
+
+    def _labels_in(self, topic: str) -> Labels:
+        """The type is the one the topic was made for: nobody looks into each message for it."""
+        if topic == names.SCHEDULE_TOPIC:
+            kind = "delay"
+        else:
+            config = self._topics.get(topic)
+            kind = config.attributes.get("message.type", "normal").lower() if config is not None else "normal"
+        return topic, kind, _word(self._topics.is_system(topic))
+
+    def _read(self, measure: str) -> dict[Labels, int]:
+        totals: Tally[Labels] = Tally()
+        for (group, topic, _), series in self._statistics.gets():
+            is_retry = _word(names.is_retry_topic(topic))
+            totals[topic, group, is_retry, self._is_system(topic, group)] += getattr(series, measure)
+        return totals
+
+    def _dead_letters(self) -> dict[Labels, int]:
+        dead: dict[Labels, int] = {}
+        for key, count in self._statistics.counted(SENT_TO_DEAD_LETTERS).items():
+            topic, _, group = key.partition("@")
+            dead[group, topic, self._is_system(topic, group)] = count
+        return dead
+
+    def _offer_clients(self, metrics: Metrics) -> None:
+        metrics.labelled_gauge(
+            "rocketmq_producer_connections",
+            "Connected producers.",
+            self._count_producers,
+            ("language", "version", "protocol_type"),
+        )
+        metrics.labelled_gauge(
+            "rocketmq_consumer_connections",
+            "Connected consumers.",
+            self._count_consumers,
+            ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
+        )
+
+    def _count_producers(self) -> Mapping[Labels, float]:
+        return Tally(
+            (_language(client.language), _version(client.version), _REMOTING)
+            for members in self._producers.groups().values()
+            for client in members.values()
+        )
+
+    def _count_consumers(self) -> Mapping[Labels, float]:
+        return Tally(
+            (
+                group.name,
+                _language(client.language),
+                _version(client.version),
+                _CONSUME_MODES.get(group.consume_type, _UNKNOWN) if group.consume_type else _UNKNOWN,
+                _REMOTING,
+                _word(names.is_system_group(group.name)),
+            )
+            for group in self._consumers
+            for client in group.members.values()
+        )
+
+    def _offer_lag(self, metrics: Metrics) -> None:
+        for name, sentence, read in (
+            ("lag_messages", "Messages a group has not consumed yet.", lambda lag: lag.unconsumed),
+            (
+                "lag_latency_milliseconds",
+                "Age of the oldest message a group has not consumed yet.",
+                lambda lag: self._age_ms(lag.unconsumed_since_ms),
+            ),
+            (
+                "inflight_messages",
+                "Messages a group has pulled and not consumed yet.",
+                lambda lag: lag.in_flight,
+            ),
+            (
+                "queueing_latency_milliseconds",
+                "Age of the oldest message a group has not pulled yet.",
+                lambda lag: self._age_ms(lag.unpulled_since_ms),
+            ),
+            ("ready_messages", "Messages a group has not pulled yet.", lambda lag: lag.unpulled),
+        ):
+            self._offer_lag_figure(metrics, f"rocketmq_consumer_{name}", sentence, read)
+
+    def _offer_lag_figure(
+        self, metrics: Metrics, name: str, sentence: str, read: Callable[[Lag], int]
+    ) -> None:
+        def figures() -> dict[Labels, float]:
+            return {
+                (lag.group, lag.topic, "false", self._is_system(lag.topic, lag.group)): read(lag)
+                for lag in self._lags
+            }
+
+        metrics.labelled_gauge(name, sentence, figures, _LAG)
+
+    def _age_ms(self, since_ms: int) -> int:
+        return max(self._clock.now_ms() - since_ms, 0) if since_ms > 0 else 0
+
+    def _offer_storage(self, metrics: Metrics) -> None:
+        def offer(name: str, sentence: str, read: Callable[[], float]) -> None:
+            metrics.labelled_gauge(name, sentence, lambda: {_THIS_STORAGE: read()}, _STORAGE)
+
+        store = self._store
+        offer(
+            "rocketmq_storage_size_bytes",
+            "Bytes used on the file system of the store.",
+            lambda: shutil.disk_usage(store.root).used,
+        )
+        offer(
+            "rocketmq_storage_flush_behind_bytes",
+            "Bytes of the log that are not on disk yet.",
+            lambda: store.statistics().flush_behind_bytes,
+        )
+        offer(
+            "rocketmq_storage_dispatch_behind_bytes",
+            "Bytes of the log that consumers cannot see yet.",
+            lambda: store.statistics().dispatch_behind_bytes,
+        )
+        offer(
+            "rocketmq_storage_message_reserve_time_milliseconds",
+            "Age of the oldest message.",
+            lambda: self._age_ms(store.earliest_time()),
+        )
+        # Requests wait in no queue here; an append may wait for its flush.
+        metrics.labelled_gauge(
+            "rocketmq_processor_watermark",
+            "Requests that wait.",
+            lambda: {("async_put",): store.statistics().waiting_appends},
+            ("processor",),
+        )
+
+    def _is_system(self, topic: str, group: str) -> str:
+        return _word(self._topics.is_system(topic) or names.is_system_group(group))
+
+
+def _offer_traffic(
+    metrics: Metrics, traffic: Callable[[], Iterable[ServerStatistics]], held_pulls: Callable[[], int]
+) -> None:
+    """What Apache has no names for."""
+
+    def total(figure: str) -> Callable[[], int]:
+        return lambda: sum(getattr(each, figure) for each in traffic())
+
+    metrics.gauge("pyromq_broker_held_pulls", "Pulls that wait for messages.", held_pulls)
+    metrics.gauge("pyromq_broker_connections", "Open connections.", total("connections"))
+    metrics.gauge("pyromq_broker_in_flight_requests", "Requests not answered yet.", total("in_flight"))
+    for figure, sentence in (
+        ("frames_read", "Frames read."),
+        ("busy_answers", "Requests answered SYSTEM_BUSY for want of room."),
+        ("unsupported_requests", "Requests that nobody serves here."),
+        ("closed_for_bad_input", "Connections closed because they did not speak the protocol."),
+        ("closed_for_idling", "Connections closed because they were silent."),
+        ("closed_for_not_reading", "Connections closed because they left their answers unread."),
+    ):
+        metrics.read_counter(f"pyromq_broker_{figure}_total", sentence, total(figure))
+
+
+def _common_labels(settings: BrokerSettings) -> dict[str, str]:
+    """java: those of the settings first, because the broker's own names win."""
+    return dict(_label_pairs(settings.metrics_labels)) | {
+        "cluster": settings.broker_cluster_name,
+        "node_type": "broker",
+        "node_id": settings.broker_name,
+    }
+
+
+def _label_pairs(text: str) -> Iterator[tuple[str, str]]:
+    for pair in filter(None, text.split(",")):
+        name, colon, value = pair.partition(":")
+        name = name.strip()
+        if not colon or not (name.isascii() and name.isidentifier()):
+            raise ConfigError("metricsLabel", text, "name:value,name:value")
+        yield name, value.strip()
+
+
+def _word(is_true: bool) -> str:
+    return "true" if is_true else "false"
+
+
+def _language(language: int) -> str:
+    try:
+        return Language(language).name.lower()
+    except ValueError:
+        return str(language)
+
+
+def _version(version: int) -> str:
+    return version_name(version).lower()

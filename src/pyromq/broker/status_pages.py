@@ -1,0 +1,71 @@
+"""Metrics, readiness and health over HTTP, from before the store is recovered until the end."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyromq.broker.metering import Metering
+from pyromq.broker.settings import BrokerSettings
+from pyromq.errors import StateError
+from pyromq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from pyromq.remoting.http_status import HttpStatus
+
+_log = logging.getLogger(__name__)
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+class StatusPages:
+    """Nothing at all unless the settings ask for it."""
+
+    def __init__(self) -> None:
+        self._http: HttpStatus | None = None
+        self._metering: Metering | None = None
+        self._store: MessageStore | None = None
+
+    def __repr__(self) -> str:
+        return f"<StatusPages {self._http!r}>"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Raises StateError if there are no pages."""
+        if self._http is None:
+            raise StateError("metrics are switched off")
+        return self._http.address
+
+    async def start(self, settings: BrokerSettings) -> None:
+        if settings.metrics_exporter not in ("PROM", "DISABLE"):
+            _log.warning("no metrics are served metricsExporterType=%s", settings.metrics_exporter)
+        if settings.metrics_exporter != "PROM":
+            return
+        from pyromq.remoting.http_status import HttpStatus
+
+        self._http = HttpStatus({"/metrics": self._metrics, "/ready": self._ready, "/health": _health})
+        await self._http.start(settings.metrics_address or settings.broker_ip1, settings.metrics_port)
+
+    def show(self, metering: Metering | None, store: MessageStore) -> None:
+        """The broker is up: there is something to be seen now."""
+        self._metering = metering
+        self._store = store
+
+    async def stop(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
+
+    def _metrics(self) -> tuple[int, str, bytes]:
+        if self._metering is None:
+            return 503, _TEXT, b"starting\n"
+        return (200, *self._metering.exposition())
+
+    def _ready(self) -> tuple[int, str, bytes]:
+        if self._store is None:
+            return 503, _TEXT, b"starting\n"
+        if self._store.trouble:
+            reason = self._store.statistics().trouble_reason
+            return 503, _TEXT, f"the store takes no messages: {reason}\n".encode()
+        return 200, _TEXT, b"ready\n"
+
+
+def _health() -> tuple[int, str, bytes]:
+    return 200, _TEXT, b"alive\n"

@@ -1,0 +1,309 @@
+"""What a broker tells Prometheus: Apache's names and labels, read from its tables when asked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.support.broker_parts import (
+    BROKER_NAME,
+    CLUSTER,
+    BrokerParts,
+    FakeConnection,
+    as_connection,
+    broker_parts,
+)
+from tests.support.small_stores import append
+
+import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
+from pyromq.broker.consumer_lag import Lag, lags
+from pyromq.broker.message_sizes import MessageSizes
+from pyromq.broker.metering import Metering
+from pyromq.broker.request_names import java_name
+from pyromq.broker.tables.clients import Client
+from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS, Statistics
+from pyromq.errors import ConfigError
+from pyromq.metrics import Metrics
+from pyromq.protocol import names
+from pyromq.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from pyromq.protocol.catalogue import CATALOGUE
+from pyromq.protocol.codes import V4_9_4, Language, ResponseCode
+from pyromq.remoting.server import ServerStatistics
+
+TOPIC, GROUP = "Orders", "shop"
+COMMON = {"cluster": CLUSTER, "node_type": "broker", "node_id": BROKER_NAME}
+
+
+class World:
+    def __init__(self, parts: BrokerParts) -> None:
+        self.parts = parts
+        self.statistics = Statistics(parts.clock, is_system=parts.topics.is_system)
+        self.traffic: list[ServerStatistics] = []
+        parts.add_topic(TOPIC, queues=2)
+        self.metering = Metering(
+            parts.live,
+            parts.store,
+            parts.topics,
+            parts.groups,
+            parts.offsets,
+            parts.consumers,
+            parts.producers,
+            self.statistics,
+            lambda: 7,
+            lambda: self.traffic,
+            parts.clock,
+        )
+
+    def figures(self, name: str) -> dict[frozenset[tuple[str, str]], float]:
+        """The samples of one name, by the labels that not all metrics have."""
+        content_type, text = self.metering.exposition()
+        assert content_type.startswith("text/plain")
+        found = {}
+        for family in text_string_to_metric_families(text.decode()):
+            for sample in family.samples:
+                if sample.name == name:
+                    assert COMMON.items() <= sample.labels.items()
+                    own = sample.labels.items() - COMMON.items()
+                    found[frozenset(own)] = sample.value
+        return found
+
+    def figure(self, name: str, **labels: str) -> float:
+        found = self.figures(name)
+        return found[frozenset(labels.items())]
+
+    def append(self, size: int, queue_id: int = 0, topic: str = TOPIC) -> None:
+        assert append(self.parts.store, b"x" * size, topic=topic, queue_id=queue_id).is_ok
+        while self.parts.store.dispatch():
+            pass
+
+    def consume(self, group: str = GROUP, topic: str = TOPIC) -> None:
+        data = ConsumerData(
+            group_name=group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=MessageModel.CLUSTERING,
+            consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            subscription_data_set=[
+                SubscriptionData(topic=topic),
+                SubscriptionData(topic=names.retry_topic(group)),
+            ],
+        )
+        self.parts.consumers.register(_client(), data)
+
+
+def _client() -> Client:
+    return Client(as_connection(FakeConnection()), "c@1", Language.GO, V4_9_4, 0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with broker_parts(tmp_path) as parts:
+        yield World(parts)
+
+
+def test_sizes_of_tables_and_the_permission_are_told(world: World) -> None:
+    assert world.figure("rocketmq_topic_number") == len(world.parts.topics)
+    assert world.figure("rocketmq_consumer_group_number") == len(world.parts.groups)
+    assert world.figure("rocketmq_broker_permission") == 6
+    world.parts.change(brokerPermission="4")
+    assert world.figure("rocketmq_broker_permission") == 4
+
+
+def test_messages_are_counted_by_topic_over_all_queues(world: World) -> None:
+    world.statistics.put(TOPIC, 0, 3, 300)
+    world.statistics.put(TOPIC, 1, 1, 50)
+    world.statistics.put(names.SCHEDULE_TOPIC, 2, 1, 90)
+    world.parts.add_topic("Sorted", attributes={"message.type": "FIFO"})
+    world.statistics.put("Sorted", 0, 2, 20)
+    for name, figures in (
+        ("rocketmq_messages_in_total", (4, 1, 2)),
+        ("rocketmq_throughput_in_total", (350, 90, 20)),
+    ):
+        assert world.figures(name) == {
+            frozenset({("topic", topic), ("message_type", kind), ("is_system", is_system)}): figure
+            for (topic, kind, is_system), figure in zip(
+                (
+                    (TOPIC, "normal", "false"),
+                    (names.SCHEDULE_TOPIC, "delay", "true"),
+                    ("Sorted", "fifo", "false"),
+                ),
+                figures,
+                strict=True,
+            )
+        }
+
+
+def test_what_is_handed_out_is_counted_by_group_and_topic(world: World) -> None:
+    world.statistics.got(GROUP, TOPIC, 0, 3, 300)
+    world.statistics.got(GROUP, TOPIC, 1, 1, 100)
+    world.statistics.got(GROUP, names.retry_topic(GROUP), 0, 2, 20)
+    labels = {"consumer_group": GROUP, "is_system": "false"}
+    assert world.figure("rocketmq_messages_out_total", topic=TOPIC, is_retry="false", **labels) == 4
+    assert world.figure("rocketmq_throughput_out_total", topic=TOPIC, is_retry="false", **labels) == 400
+    retry = names.retry_topic(GROUP)
+    assert world.figure("rocketmq_messages_out_total", topic=retry, is_retry="true", **labels) == 2
+
+
+def test_dead_letters_are_counted(world: World) -> None:
+    world.statistics.add(SENT_TO_DEAD_LETTERS, f"{TOPIC}@{GROUP}")
+    labels = {"consumer_group": GROUP, "topic": TOPIC, "is_system": "false"}
+    assert world.figure("rocketmq_send_to_dlq_messages_total", **labels) == 1
+
+
+def test_clients_are_counted_by_language_and_version(world: World) -> None:
+    world.parts.producers.register("tills", _client())
+    world.parts.producers.register("tills", _client())
+    world.consume()
+    client = {"language": "go", "version": "v4_9_4", "protocol_type": "remoting"}
+    assert world.figure("rocketmq_producer_connections", **client) == 2
+    consumer = {"consumer_group": GROUP, "consume_mode": "push", "is_system": "false"}
+    assert world.figure("rocketmq_consumer_connections", **client, **consumer) == 1
+
+
+def test_the_lag_of_a_group_is_told_in_messages_and_time(world: World) -> None:
+    for queue_id in (0, 0, 0, 1):
+        world.append(10, queue_id)
+        world.parts.clock.advance(1)
+    world.consume()
+    world.parts.offsets.commit(GROUP, TOPIC, 0, 1)
+    world.parts.offsets.pulled(GROUP, TOPIC, 0, 2)
+    labels = {"consumer_group": GROUP, "topic": TOPIC, "is_retry": "false", "is_system": "false"}
+    assert {
+        name: world.figure(f"rocketmq_consumer_{name}", **labels)
+        for name in (
+            "lag_messages",
+            "lag_latency_milliseconds",
+            "inflight_messages",
+            "queueing_latency_milliseconds",
+            "ready_messages",
+        )
+    } == {
+        "lag_messages": 2,
+        "lag_latency_milliseconds": 3000,
+        "inflight_messages": 1,
+        "queueing_latency_milliseconds": 2000,
+        "ready_messages": 1,
+    }
+
+
+def test_a_group_that_is_up_to_date_has_no_lag(world: World) -> None:
+    world.append(10)
+    world.consume()
+    world.parts.offsets.commit(GROUP, TOPIC, 0, 1)
+    parts = world.parts
+    assert list(lags(parts.store, parts.topics, parts.offsets, parts.consumers)) == [Lag(GROUP, TOPIC)]
+
+
+def test_topics_that_are_gone_and_groups_that_are_away_have_no_lag(world: World) -> None:
+    world.consume(topic="Nowhere")
+    world.parts.offsets.commit("away", TOPIC, 0, 1)
+    assert world.figures("rocketmq_consumer_lag_messages") == {}
+
+
+def test_the_store_tells_how_far_behind_it_is(world: World) -> None:
+    labels = {"storage_type": "local", "storage_medium": "disk"}
+    assert world.figure("rocketmq_storage_message_reserve_time_milliseconds", **labels) == 0
+    world.append(10)
+    world.parts.clock.advance(5)
+    assert world.figure("rocketmq_storage_message_reserve_time_milliseconds", **labels) == 5000
+    assert world.figure("rocketmq_storage_flush_behind_bytes", **labels) > 0
+    assert world.figure("rocketmq_storage_dispatch_behind_bytes", **labels) == 0
+    assert world.figure("rocketmq_storage_size_bytes", **labels) > 0
+    assert world.figure("rocketmq_processor_watermark", processor="async_put") == 0
+
+
+def test_requests_are_timed_under_apaches_names(world: World) -> None:
+    handled = world.metering.request_handled
+    for seconds in (0.0005, 0.0005, 0.004, 9.0):
+        handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, seconds)
+    handled(CATALOGUE[34], 34, ResponseCode.SYSTEM_ERROR, 0.001)
+    labels = {"protocol_type": "remoting", "is_long_polling": "false", "result": "success"}
+    send = labels | {"request_code": "send_message_v2", "response_code": "success"}
+    buckets = {
+        le: world.figure("rocketmq_rpc_latency_milliseconds_bucket", le=le, **send)
+        for le in ("1.0", "3.0", "5.0", "3000.0", "+Inf")
+    }
+    assert buckets == {"1.0": 2, "3.0": 2, "5.0": 3, "3000.0": 3, "+Inf": 4}
+    assert world.figure("rocketmq_rpc_latency_milliseconds_sum", **send) == pytest.approx(9005)
+    failed = labels | {"request_code": "heart_beat", "response_code": "system_error"}
+    assert world.figure("rocketmq_rpc_latency_milliseconds_count", **failed) == 1
+
+
+def test_requests_that_nobody_serves_count_as_one(world: World) -> None:
+    for code in range(40_000, 40_100):
+        world.metering.request_handled(None, code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0.1)
+    world.metering.request_handled(CATALOGUE[310], 310, 77, 0.1)
+    counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
+    by_request = {
+        (dict(key)["request_code"], dict(key)["response_code"]): count for key, count in counts.items()
+    }
+    assert by_request == {
+        ("unknown", "request_code_not_supported"): 100,
+        ("send_message_v2", "77"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(11, "pull_message"), (36, "consumer_send_msg_back"), (38, "get_consumer_list_by_group")],
+)
+def test_requests_have_apaches_names(code: int, name: str) -> None:
+    assert java_name(CATALOGUE[code]) == name
+
+
+def test_sizes_of_messages_are_told_by_the_queues(world: World) -> None:
+    for _ in range(3):
+        world.append(100)
+    world.append(2000, queue_id=1)
+    labels = {"topic": TOPIC, "message_type": "normal", "is_system": "false"}
+    for _ in range(2):  # what was counted is not counted again
+        assert world.figure("rocketmq_message_size_bucket", le="1024.0", **labels) == 3
+        assert world.figure("rocketmq_message_size_count", **labels) == 4
+    world.append(2000)
+    assert world.figure("rocketmq_message_size_bucket", le="4096.0", **labels) == 5
+
+
+def test_a_few_sizes_stand_for_many(world: World) -> None:
+    parts = world.parts
+    sizes = Metrics().histogram("sizes", "Sizes.", bounds=(1024,))
+    world.append(10)
+    counting = MessageSizes(parts.store, sizes, lambda _: ())
+    for _ in range(1000):
+        append(parts.store, b"x", topic=TOPIC)
+    while parts.store.dispatch():
+        pass
+    counting.look()
+    assert sizes.count() == pytest.approx(1000)
+    parts.store.delete_topic(TOPIC)
+    world.append(10)
+    counting.look()
+    assert sizes.count() == pytest.approx(1001)
+
+
+def test_labels_of_the_settings_are_on_every_metric(tmp_path: Path) -> None:
+    with broker_parts(tmp_path, broker={"metrics_labels": "zone:a, rack : b,cluster:mine"}) as parts:
+        world = World(parts)
+        assert world.figure("rocketmq_topic_number", zone="a", rack="b") > 0
+
+
+@pytest.mark.parametrize("text", ["zone", "zo-ne:a", ":a", "zöne:a"])
+def test_bad_labels_stop_the_start(tmp_path: Path, text: str) -> None:
+    with (
+        broker_parts(tmp_path, broker={"metrics_labels": text}) as parts,
+        pytest.raises(ConfigError) as caught,
+    ):
+        World(parts)
+    assert caught.value.key == "metricsLabel"
+
+
+def test_traffic_of_all_ports_adds_up(world: World) -> None:
+    zero = dict.fromkeys(ServerStatistics.__dataclass_fields__, 0)
+    world.traffic = [ServerStatistics(**zero | {"connections": 2, "busy_answers": count}) for count in (3, 4)]
+    assert world.figure("pyromq_broker_connections") == 4
+    assert world.figure("pyromq_broker_busy_answers_total") == 7
+    assert world.figure("pyromq_broker_held_pulls") == 7
