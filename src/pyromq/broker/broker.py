@@ -61,6 +61,7 @@ from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 from pyromq.remoting.tls import TlsClient, TlsServer
 from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore, StoreStatistics
+from pyromq.store.recovery import RecoveryReport
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +166,7 @@ class Broker:
         store = await asyncio.to_thread(
             MessageStore.open, self._configuration.store, clock=self._clock, files=self._files
         )
-        _log.info("store opened %s", store.recovery)
+        _tell(store.recovery)
         try:
             ports = _take_ports(self.settings)
             parts = _Parts(self._live, store, self._clock, ports[0].getsockname()[1])
@@ -415,6 +416,24 @@ class _Parts:
             f"scheduleMessageOffset_{level}": f"{offset},{end}"
             for level, (offset, end) in self._delays.progress().items()
         }
+
+
+def _tell(report: RecoveryReport) -> None:
+    _log.info(
+        "store opened clean=%s log_start=%d log_end=%d began_at=%d records_checked=%d queues=%d"
+        " queues_rebuilt=%d queues_cut=%d log_files_removed=%d",
+        report.was_clean,
+        report.log_start,
+        report.log_end,
+        report.began_at,
+        report.records_checked,
+        report.queues,
+        len(report.queues_rebuilt),
+        report.queues_cut,
+        report.segments_removed,
+    )
+    for remark in filter(None, (report.stopped_because, *report.remarks)):
+        _log.warning("recovery of the store: %s", remark)
 
 
 async def _end(task: "asyncio.Task[None] | None") -> None:
