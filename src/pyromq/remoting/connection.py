@@ -289,7 +289,8 @@ class Connection(asyncio.Protocol):
                     result = self._answer_problem(frame, problem)
             if observe is not None:
                 now = monotonic()
-                observe(route.declaration if route is not None else None, frame.code, result, now - started)
+                declaration = route.declaration if route is not None else None
+                observe(declaration, frame.code, result, now - started, False)
                 started = now
             if self._outgoing_bytes >= high_water_bytes:
                 self._flush()
@@ -338,7 +339,7 @@ class Connection(asyncio.Protocol):
         self._flush_soon()
         if traffic.observer is not None:
             seconds = traffic.clock.monotonic() - started
-            traffic.observer.request_handled(route.declaration, frame.code, result, seconds)
+            traffic.observer.request_handled(route.declaration, frame.code, result, seconds, True)
         traffic.end(size_bytes)
 
     def _judge_load(self) -> None:
@@ -420,13 +421,17 @@ class Connection(asyncio.Protocol):
         outgoing = self._outgoing
         if not outgoing:
             return
-        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
-        outgoing.clear()
+        # Copying much into one piece costs more than handing over the pieces.
+        pieces = outgoing if self._outgoing_bytes > _SHORT_BYTES else [b"".join(outgoing)]
+        self._outgoing = []
         self._outgoing_bytes = 0
         if not self.is_open:
             return
         self._is_active = True
-        self._transport.write(data)
+        if len(pieces) == 1:
+            self._transport.write(pieces[0])
+        else:
+            self._transport.writelines(pieces)
         if self._writable is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes > self._traffic.limits.max_unsent_bytes_per_connection:
