@@ -2,13 +2,13 @@
 
 Keys are padded on the left with zero bytes, which leave the hash as it is, and laid side by side. Then
 neighbouring digits of the long number are combined, `high * 31**n + low`: bytes into pairs, pairs into fours,
-fours into eights, eights into sixteens. A dozen operations do the work of a loop over every character.
+fours into eights, eights into sixteens, and those by one multiplication. A few operations do the work of a
+loop over every character.
 """
 
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import mul
 from typing import Final
 
 from pyromq.protocol.java_hash import java_string_hash
@@ -16,8 +16,6 @@ from pyromq.protocol.java_hash import java_string_hash
 _LANE_BYTES: Final = 16
 _MOST_BYTES: Final = 256
 _MASK: Final = 0xFFFFFFFF
-_POWER_16: Final = pow(31, 16, 1 << 32)
-_POWER_32: Final = pow(31, 32, 1 << 32)
 
 
 def index_key_hash(key: str) -> int:
@@ -31,27 +29,34 @@ def index_key_hashes(keys: Sequence[bytes]) -> list[int]:
     longest = max(map(len, keys), default=0)
     if longest > _MOST_BYTES or not b"".join(keys).isascii():
         return [index_key_hash(key.decode("utf-8", "replace")) for key in keys]
-    lanes = max(3, -(-longest // _LANE_BYTES))
+    lanes = max(1, -(-longest // _LANE_BYTES))
     width = lanes * _LANE_BYTES
     digits = int.from_bytes(b"".join([key.rjust(width, b"\0") for key in keys]), "big")
     for shift, mask, factor in _steps(_round_up(len(keys) * width)):
         digits = (digits >> shift & mask) * factor + (digits & mask)
-    raw = digits.to_bytes(len(keys) * width, "big")
-    if lanes == 3:
-        sums = [
-            (high * _POWER_32 + middle * _POWER_16 + low) & _MASK
-            for high, middle, low in _last_words(3).iter_unpack(raw)
-        ]
-    else:
-        powers = [pow(31, _LANE_BYTES * lane, 1 << 32) for lane in reversed(range(lanes))]
-        sums = [sum(map(mul, words, powers)) & _MASK for words in _last_words(lanes).iter_unpack(raw)]
+    multiplier, last_word = _joining(lanes)
+    joined = (digits & _lane_mask(_round_up(len(keys) * width))) * multiplier
+    raw = joined.to_bytes(len(keys) * width + width - _LANE_BYTES, "big")[width - _LANE_BYTES :]
     # java: Math.abs of the smallest number is negative and becomes 0
-    return [each if each < 0x80000000 else (0x100000000 - each) & 0x7FFFFFFF for each in sums]
+    return [
+        each if each < 0x80000000 else (0x100000000 - each) & 0x7FFFFFFF
+        for (each,) in last_word.iter_unpack(raw)
+    ]
 
 
 @lru_cache(maxsize=_MOST_BYTES // _LANE_BYTES)
-def _last_words(lanes: int) -> struct.Struct:
-    return struct.Struct(">" + f"{_LANE_BYTES - 4}xI" * lanes)
+def _joining(lanes: int) -> tuple[int, struct.Struct]:
+    """The factor that makes the first digit of a key the sum of all, each times its power; its place."""
+    multiplier = 0
+    for lane in range(lanes):
+        multiplier |= pow(31, _LANE_BYTES * (lanes - 1 - lane), 1 << 32) << 8 * _LANE_BYTES * lane
+    return multiplier, struct.Struct(f">{_LANE_BYTES - 4}xI{_LANE_BYTES * (lanes - 1)}x")
+
+
+@lru_cache(maxsize=24)
+def _lane_mask(size_bytes: int) -> int:
+    lane = _MASK.to_bytes(_LANE_BYTES, "big")
+    return int.from_bytes(lane * (size_bytes // _LANE_BYTES), "big")
 
 
 def _round_up(size_bytes: int) -> int:
