@@ -34,6 +34,7 @@ from pyromq.protocol.bodies.heartbeat import (
 )
 from pyromq.protocol.catalogue import CATALOGUE
 from pyromq.protocol.codes import V4_9_4, Language, ResponseCode
+from pyromq.remoting.connection import Connection
 from pyromq.remoting.server import ServerStatistics
 
 TOPIC, GROUP = "Orders", "shop"
@@ -220,8 +221,8 @@ def test_the_store_tells_how_far_behind_it_is(world: World) -> None:
 def test_requests_are_timed_under_apaches_names(world: World) -> None:
     handled = world.metering.request_handled
     for seconds in (0.0005, 0.0005, 0.004, 9.0):
-        handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, seconds)
-    handled(CATALOGUE[34], 34, ResponseCode.SYSTEM_ERROR, 0.001)
+        handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, seconds, False)
+    handled(CATALOGUE[34], 34, ResponseCode.SYSTEM_ERROR, 0.001, False)
     labels = {"protocol_type": "remoting", "is_long_polling": "false", "result": "success"}
     send = labels | {"request_code": "send_message_v2", "response_code": "success"}
     buckets = {
@@ -234,10 +235,40 @@ def test_requests_are_timed_under_apaches_names(world: World) -> None:
     assert world.figure("rocketmq_rpc_latency_milliseconds_count", **failed) == 1
 
 
+def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> None:
+    for waited in (False, True):
+        world.metering.request_handled(CATALOGUE[11], 11, ResponseCode.SUCCESS, 0.1, waited)
+        world.metering.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, waited)
+    counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
+    assert {
+        (dict(key)["request_code"], dict(key)["is_long_polling"]): count for key, count in counts.items()
+    } == {
+        ("pull_message", "false"): 1,
+        ("pull_message", "true"): 1,
+        ("send_message_v2", "false"): 2,
+    }
+
+
+def test_sends_on_the_short_road_are_timed_together(world: World) -> None:
+    peer = as_connection(FakeConnection())
+
+    def express(data: bytes, connection: Connection) -> tuple[int, int]:
+        world.parts.clock.advance(0.002)
+        return len(data) // 10, len(data)
+
+    timed = world.metering.timed(express)
+    assert timed(b"", peer) == (0, 0)
+    assert timed(b"x" * 30, peer) == (3, 30)
+    (count,) = world.figures("rocketmq_rpc_latency_milliseconds_count").values()
+    (total_ms,) = world.figures("rocketmq_rpc_latency_milliseconds_sum").values()
+    assert count == 3
+    assert total_ms == pytest.approx(6)
+
+
 def test_requests_that_nobody_serves_count_as_one(world: World) -> None:
     for code in range(40_000, 40_100):
-        world.metering.request_handled(None, code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0.1)
-    world.metering.request_handled(CATALOGUE[310], 310, 77, 0.1)
+        world.metering.request_handled(None, code, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0.1, False)
+    world.metering.request_handled(CATALOGUE[310], 310, 77, 0.1, False)
     counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
     by_request = {
         (dict(key)["request_code"], dict(key)["response_code"]): count for key, count in counts.items()

@@ -575,12 +575,12 @@ async def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
 
 class Tally:
     def __init__(self) -> None:
-        self.seen: list[tuple[str | None, int, int, float]] = []
+        self.seen: list[tuple[str | None, int, int, float, bool]] = []
 
     def request_handled(
-        self, declaration: Declaration | None, code: int, result_code: int, seconds: float
+        self, declaration: Declaration | None, code: int, result_code: int, seconds: float, waited: bool
     ) -> None:
-        self.seen.append((declaration.name if declaration else None, code, result_code, seconds))
+        self.seen.append((declaration.name if declaration else None, code, result_code, seconds, waited))
 
 
 async def test_an_observer_sees_every_request_with_its_result_and_time() -> None:
@@ -593,11 +593,11 @@ async def test_an_observer_sees_every_request_with_its_result_and_time() -> None
     service.release(1)
     await turns()
     assert tally.seen == [
-        ("Echo", 31_001, 0, 0.0),
-        ("Fail", 31_004, 16, 0.0),
-        (None, 29_999, 3, 0.0),
-        ("Note", 31_005, 0, 0.0),
-        ("Wait", 31_002, 0, 2.0),
+        ("Echo", 31_001, 0, 0.0, False),
+        ("Fail", 31_004, 16, 0.0, False),
+        (None, 29_999, 3, 0.0, False),
+        ("Note", 31_005, 0, 0.0, False),
+        ("Wait", 31_002, 0, 2.0, True),
     ]
 
 

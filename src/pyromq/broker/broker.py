@@ -59,6 +59,7 @@ from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 from pyromq.remoting.tls import TlsClient, TlsServer
+from pyromq.remoting.traffic import Express as ExpressRoad
 from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore, StoreStatistics
 from pyromq.store.recovery import RecoveryReport
@@ -389,7 +390,7 @@ class _Parts:
                 observer=self.metering,
                 form=_form(settings),
                 direct=direct,
-                express=express,
+                express=self._watched(express),
             )
             for routes in (self.routes, fast_routes)
         ]
@@ -399,6 +400,12 @@ class _Parts:
     @property
     def server(self) -> Server:
         return self.servers[0]
+
+    def _watched(self, express: Express) -> ExpressRoad | None:
+        if self.metering is None:
+            return express
+        # Its answers would come later than it returns, and who asks for latencies wants those of flushes.
+        return None if self.store.settings.is_sync_flush else self.metering.timed(express)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

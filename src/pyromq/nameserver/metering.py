@@ -71,7 +71,7 @@ class Metering:
         return f"<Metering {self._metrics!r}>"
 
     def request_handled(
-        self, declaration: Declaration | None, code: int, result_code: int, seconds: float
+        self, declaration: Declaration | None, code: int, result_code: int, seconds: float, waited: bool
     ) -> None:
         labels = self._labels.get((code, result_code))
         if labels is None:

@@ -29,9 +29,10 @@ class Observer(Protocol):
     """Told about every request that was handled; it counts, it never waits and never raises."""
 
     def request_handled(
-        self, declaration: Declaration | None, code: int, result_code: int, seconds: float
+        self, declaration: Declaration | None, code: int, result_code: int, seconds: float, waited: bool
     ) -> None:
-        """`declaration` is None for codes nobody serves; oneways count with the code they would have got."""
+        """`declaration` is None for codes nobody serves; oneways count with the code they would have got.
+        `waited`: the answer was not there at once."""
         ...
 
 
