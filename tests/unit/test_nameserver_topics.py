@@ -98,7 +98,7 @@ def test_registering_a_topic_without_queues_does_nothing() -> None:
     world = World()
     world.register("a", 0, "")
     assert not world.table.register_topic("t", [])
-    assert not world.table.has_topic("t")
+    assert world.table.all_topics().topic_list == []
 
 
 def test_the_list_of_all_topics() -> None:

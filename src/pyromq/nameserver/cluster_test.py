@@ -28,7 +28,6 @@ class ClusterTestLookup:
         self._dialer = dialer
         self._addresses = [each.strip() for each in addresses.split(";") if each.strip()]
         self._environment = environment
-        self.asked_elsewhere = 0
 
     def __repr__(self) -> str:
         return f"<ClusterTestLookup {self._environment} {';'.join(self._addresses)}>"
@@ -48,7 +47,6 @@ class ClusterTestLookup:
 
     async def _ask_elsewhere(self, topic: str) -> bytes | None:
         """java: written in the plain dialect whoever asks"""
-        self.asked_elsewhere += 1
         for address in self._addresses:
             try:
                 answer = await self._dialer.call(address, GetRoute(topic=topic), _TIMEOUT_S)

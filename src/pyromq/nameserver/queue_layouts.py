@@ -158,7 +158,7 @@ class QueueLayouts:
         existing = source.shapes.get(broker)
         if existing is not None and (only_missing or existing == shape):
             return None
-        return self._layout({**source.shapes, broker: shape})
+        return self._layout(_with(source.shapes, broker, shape))
 
     def remove(self, broker: str, topics: Iterable[str]) -> Topics:
         """Take a broker's queues away from some topics; a topic without any queues is gone."""
@@ -170,7 +170,7 @@ class QueueLayouts:
                 continue
             topic = source.topics.pop(name)
             if source not in targets:
-                rest = {each: shape for each, shape in source.shapes.items() if each != broker}
+                rest = _without(source.shapes, broker)
                 targets[source] = self._layout(rest) if rest else None
             target = targets[source]
             if target is None:
@@ -196,10 +196,10 @@ class QueueLayouts:
 
     def remove_broker(self, broker: str) -> list[Topics]:
         changed: list[Topics] = []
-        for layout in list(self.of_broker(broker)):
+        for layout in self._by_broker.pop(broker, ()):
             changed.append(layout.topics)
             self._pairs -= len(layout.topics)
-            rest = {each: shape for each, shape in layout.shapes.items() if each != broker}
+            rest = _without(layout.shapes, broker)
             if rest:
                 self._relabel(layout, rest)
             else:
@@ -217,7 +217,7 @@ class QueueLayouts:
             after = change(before)
             if after != before:
                 changed.append(layout.topics)
-                self._relabel(layout, {**layout.shapes, broker: after})
+                self._relabel(layout, _with(layout.shapes, broker, after))
         return changed
 
     def forget_answers_of(self, broker: str) -> list[Topics]:
@@ -232,40 +232,41 @@ class QueueLayouts:
         for layout in self._by_key.values():
             layout.answers.clear()
 
-    def _layout(self, shapes: Mapping[str, QueueShape]) -> Layout:
+    def _layout(self, shapes: dict[str, QueueShape]) -> Layout:
         key = _key_of(shapes)
         layout = self._by_key.get(key)
         if layout is None:
-            layout = Layout(dict(zip(*key, strict=True)), key)
-            self._remember(layout)
+            layout = self._by_key[key] = Layout(shapes, key)
+            for broker in shapes:
+                self._by_broker.setdefault(broker, {})[layout] = None
         return layout
 
-    def _relabel(self, layout: Layout, shapes: Mapping[str, QueueShape]) -> None:
-        """Lay out all topics of a layout differently at once, without touching each of them if possible."""
-        self._forget(layout)
+    def _relabel(self, layout: Layout, shapes: dict[str, QueueShape]) -> None:
+        """Lay out all topics of a layout differently at once, without touching each of them if possible.
+
+        The brokers stay the same, or are fewer by one that has been taken out of the index already.
+        """
         key = _key_of(shapes)
         twin = self._by_key.get(key)
         if twin is not None:
+            self._forget(layout)
             twin.topics.update(layout.topics)
             for topic in layout.topics:
                 self._of_topic[topic] = twin
             return
-        layout.shapes, layout.key = dict(zip(*key, strict=True)), key
+        del self._by_key[layout.key]
+        layout.shapes, layout.key = shapes, key
         layout.answers.clear()
-        self._remember(layout)
-
-    def _remember(self, layout: Layout) -> None:
-        self._by_key[layout.key] = layout
-        for broker in layout.shapes:
-            self._by_broker.setdefault(broker, {})[layout] = None
+        self._by_key[key] = layout
 
     def _forget(self, layout: Layout) -> None:
         del self._by_key[layout.key]
         for broker in layout.shapes:
-            layouts = self._by_broker[broker]
-            del layouts[layout]
-            if not layouts:
-                del self._by_broker[broker]
+            layouts = self._by_broker.get(broker)
+            if layouts is not None:
+                layouts.pop(layout, None)
+                if not layouts:
+                    del self._by_broker[broker]
 
     def _drop_empty(self, layouts: Iterable[Layout]) -> None:
         for layout in layouts:
@@ -278,7 +279,15 @@ class QueueLayouts:
         self._pairs += appeared
 
 
-def _key_of(shapes: Mapping[str, QueueShape]) -> _Key:
-    # java: the order is that of a hash table; ours is the same on every name server
-    names = tuple(sorted(shapes))
-    return names, tuple([shapes[name] for name in names])
+def _with(shapes: Mapping[str, QueueShape], broker: str, shape: QueueShape) -> dict[str, QueueShape]:
+    # java: the order is that of a hash table; ours is by name, the same on every name server
+    changed = {**shapes, broker: shape}
+    return changed if broker in shapes else dict(sorted(changed.items()))
+
+
+def _without(shapes: Mapping[str, QueueShape], broker: str) -> dict[str, QueueShape]:
+    return {each: shape for each, shape in shapes.items() if each != broker}
+
+
+def _key_of(shapes: dict[str, QueueShape]) -> _Key:
+    return tuple(shapes), tuple(shapes.values())

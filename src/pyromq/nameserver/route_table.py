@@ -189,9 +189,6 @@ class RouteTable:
         group = self._tables.groups.get(broker)
         return dict(sorted(group.addresses.items())) if group is not None else {}
 
-    def has_topic(self, topic: str) -> bool:
-        return topic in self._tables.queues
-
     def all_topics(self) -> TopicList:
         return TopicList(topic_list=list(self._tables.queues.topics))
 
