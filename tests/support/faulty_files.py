@@ -60,7 +60,6 @@ class FaultyFiles(Files):
         self.failures: dict[str, int] = {}
         """Error numbers by operation: `create`, `allocate`, `sync`, `overwrite`, `write`."""
         self.space_now: Space | None = None
-        self.bytes_read = 0
         self._adopt_what_is_there()
 
     def _adopt_what_is_there(self) -> None:

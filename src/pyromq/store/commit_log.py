@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.record import (
-    BLANK_MAGIC,
     BLANK_SIZE,
     MAGIC_V1,
     MAGIC_V2,
@@ -195,12 +194,6 @@ class CommitLog:
         if len(head) < MIN_RECORD_SIZE or peek_size_and_magic(head)[1] not in (MAGIC_V1, MAGIC_V2):
             return 0
         return peek_store_timestamp(head)
-
-    def is_blank(self, offset: int) -> bool:
-        segment = self.segments.find(offset)
-        if segment is None or offset + BLANK_SIZE > segment.end:
-            return False
-        return peek_size_and_magic(segment.mapped.buffer, offset - segment.start)[1] == BLANK_MAGIC
 
     # Recovery, cleaning, end
 

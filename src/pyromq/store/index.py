@@ -91,9 +91,6 @@ class Index:
         dirty, self._dirty = self._dirty, []
         return dirty
 
-    def put_back_dirty(self, dirty: list[IndexFile]) -> None:
-        self._dirty = dirty + self._dirty
-
     # Reading
 
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:

@@ -69,11 +69,6 @@ class QueueFiles:
             queue.is_dirty = False
         return dirty
 
-    def put_back_dirty(self, dirty: list[tuple[ConsumeQueue, int]]) -> None:
-        for queue, start in dirty:
-            self._dirty.append((queue, start))
-            queue.is_dirty = True
-
     def remove_files(self, queue: ConsumeQueue, first: int, before: int | None = None) -> int:
         """Delete the files of a queue from `first` to `before` (or the last); how many there were."""
         removed = 0
