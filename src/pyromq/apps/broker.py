@@ -1,0 +1,149 @@
+"""mqbroker: settings in, a running broker out; whatever prevents it is one line on stderr."""
+
+import logging
+from pathlib import Path
+
+import click
+
+from pyromq.apps.launching import (
+    announce,
+    layers,
+    one_line_failures,
+    overrides,
+    server_options,
+    show,
+    start_log,
+)
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker, vip_port
+from pyromq.store.settings import StoreSettings
+
+PROGRAM = "mqbroker"
+LOG_FILE = "broker.log"
+
+log = logging.getLogger("pyromq.apps.broker")
+
+# java: those that Apache's broker marks as important and that have an effect here, and where we listen.
+IMPORTANT_KEYS = frozenset(
+    [
+        "accessMessageInMemoryMaxRatio",
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "bindAddress",
+        "brokerClusterName",
+        "brokerId",
+        "brokerIP1",
+        "brokerIP2",
+        "brokerName",
+        "brokerPermission",
+        "brokerRole",
+        "cleanFileForciblyEnable",
+        "clusterTopicEnable",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "fileReservedTime",
+        "flushDiskType",
+        "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue",
+        "haListenPort",
+        "listenPort",
+        "maxHashSlotNum",
+        "maxIndexNum",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInDisk",
+        "maxTransferCountOnMessageInMemory",
+        "messageIndexEnable",
+        "msgTraceTopicName",
+        "namesrvAddr",
+        "rejectTransactionMessage",
+        "storePathCommitLog",
+        "storePathRootDir",
+        "storeReplyMessageEnable",
+        "syncFlushTimeout",
+        "traceTopicEnable",
+        "warmMapedFileEnable",
+    ]
+)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@server_options(LOG_FILE)
+@click.option(
+    "-m", "--printImportantConfig", "print_important", is_flag=True, help="Print the important settings only."
+)
+@click.option("-n", "--namesrvAddr", "namesrv_addr", help="The name servers, as 'host:port;host:port'.")
+@click.option("--store", help="The directory of the store; the same as -o storePathRootDir=DIR.")
+def command(
+    config_file: Path | None,
+    print_settings: bool,
+    print_important: bool,
+    namesrv_addr: str | None,
+    port: str | None,
+    store: str | None,
+    log_dir: str | None,
+    assignments: tuple[str, ...],
+) -> None:
+    """Run a RocketMQ broker.
+
+    A setting comes from its default, the file, the environment or the command line; the last that has one
+    wins. `pyromq config broker` and `pyromq config store` list them all.
+    """
+    from_command = overrides(
+        {"namesrvAddr": namesrv_addr, "listenPort": port, "storePathRootDir": store, "logDir": log_dir},
+        assignments,
+    )
+    with one_line_failures(PROGRAM):
+        configuration = load_broker(
+            layers([BrokerSettings, StoreSettings], config_file, "brokerConfigPath", from_command)
+        )
+    if print_settings or print_important:
+        text = configuration.describe()
+        show(text if print_settings else _important(text), configuration.notices)
+        return
+    with one_line_failures(PROGRAM, _addresses(configuration.broker)):
+        run(configuration)
+
+
+def run(configuration: BrokerConfiguration) -> None:
+    """Run a broker until a signal ends it."""
+    from pyromq.apps.serving import serve
+    from pyromq.broker.broker import Broker
+    from pyromq.clock import SystemClock
+
+    settings = configuration.broker
+    defaults = BrokerConfiguration(BrokerSettings(), StoreSettings())
+    start_log(
+        settings, LOG_FILE, configuration.notices, configuration.as_java_dict(), defaults.as_java_dict()
+    )
+    broker = Broker(configuration, clock=SystemClock())
+
+    def started() -> None:
+        if settings.metrics_exporter == "PROM":
+            log.info("metrics and health are served address=%s:%d", *broker.metrics_address)
+        # java: operators' scripts wait for this very line.
+        line = (
+            f"The broker[{settings.broker_name}, {broker.advertised_address}] boot success. "
+            f"serializeType={settings.serialize_type}"
+        )
+        announce(line + (f" and name server is {settings.namesrv_addr}" if settings.namesrv_addr else ""))
+
+    serve(broker, started)
+
+
+def _important(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if line.partition("=")[0] in IMPORTANT_KEYS)
+
+
+def _addresses(settings: BrokerSettings) -> list[str]:
+    addresses = [f"{settings.bind_address}:{settings.listen_port}"]
+    if settings.listen_port:
+        addresses.append(f"{settings.bind_address}:{vip_port(settings.listen_port)}")
+    if settings.metrics_exporter == "PROM":
+        addresses.append(f"{settings.metrics_address or settings.broker_ip1}:{settings.metrics_port}")
+    return addresses
+
+
+def main() -> None:
+    command(prog_name=PROGRAM)
