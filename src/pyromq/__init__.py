@@ -1,9 +1,91 @@
-"""Apache RocketMQ, rebuilt in Python."""
+"""Apache RocketMQ, rebuilt in Python.
+
+from pyromq import Message, Producer
+
+with Producer("orders", namesrv="127.0.0.1:9876") as producer:
+    producer.send(Message("Orders", b"...", tags="Created", keys=["o-1"]))
+
+`pyromq.aio` has the same names for asyncio. Nothing is imported before it is used.
+"""
+
+TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer than all of this
+
+if TYPE_CHECKING:
+    from pyromq.client.blocking import Producer, TransactionProducer
+    from pyromq.client.settings import Credentials, TlsOptions
+    from pyromq.client.transactions import TransactionResult, TransactionState
+    from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+    from pyromq.errors import (
+        BadMessage,
+        ConfigError,
+        NoReply,
+        NoRoute,
+        PyroError,
+        Refused,
+        SendFailed,
+        StateError,
+        TransportError,
+    )
+    from pyromq.protocol.compression import Compression
+
+_HOMES = {
+    "BadMessage": "errors",
+    "Compression": "protocol.compression",
+    "ConfigError": "errors",
+    "Credentials": "client.settings",
+    "Message": "client.values",
+    "MessageQueue": "client.values",
+    "NoReply": "errors",
+    "NoRoute": "errors",
+    "Producer": "client.blocking",
+    "PyroError": "errors",
+    "ReceivedMessage": "client.values",
+    "Refused": "errors",
+    "SendFailed": "errors",
+    "SendResult": "client.values",
+    "SendStatus": "client.values",
+    "StateError": "errors",
+    "TlsOptions": "client.settings",
+    "TransactionProducer": "client.blocking",
+    "TransactionResult": "client.transactions",
+    "TransactionState": "client.transactions",
+    "TransportError": "errors",
+}
+
+__all__ = [
+    "BadMessage",
+    "Compression",
+    "ConfigError",
+    "Credentials",
+    "Message",
+    "MessageQueue",
+    "NoReply",
+    "NoRoute",
+    "Producer",
+    "PyroError",
+    "ReceivedMessage",
+    "Refused",
+    "SendFailed",
+    "SendResult",
+    "SendStatus",
+    "StateError",
+    "TlsOptions",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
+    "TransportError",
+]
 
 
-def __getattr__(name: str) -> str:
-    """The version is looked up when someone asks: reading package metadata takes longer than all the rest."""
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        from importlib import import_module
+
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
     if name == "__version__":
+        # Reading package metadata takes longer than all the rest.
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -11,3 +93,7 @@ def __getattr__(name: str) -> str:
         except PackageNotFoundError:  # run from a source tree that was never installed
             return "0+unknown"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -69,11 +69,9 @@ class Callbacks:
     def check_transaction(self, request: CheckTransactionState, caller: Caller) -> None:
         message = self._received(request.body, request.target_broker_name or "")
         group = message.get(props.PRODUCER_GROUP) or ""
-        members = self._producers.get(group)
-        if not members:
-            _log.warning("a transaction of a group that is not here was checked group=%s", group)
-            return
-        members[0].check_transaction(request, message, caller.address)
+        members = self._producers.get(group, ())
+        if not any(member.check_transaction(request, message, caller.address) for member in members):
+            _log.warning("a transaction was asked about that nobody here knows of group=%s", group)
 
     @handles(PushReply)
     def take_reply(self, request: PushReply, caller: Caller) -> None:

@@ -12,8 +12,12 @@ from pyromq.protocol.requests.pushes import CheckTransactionState
 class ProducerMember(Protocol):
     def check_transaction(
         self, request: CheckTransactionState, message: ReceivedMessage, address: str
-    ) -> None:
-        """A broker wants to know what became of a transaction; the answer goes to `address`, later."""
+    ) -> bool:
+        """A broker wants to know what became of a transaction; the answer goes to `address`, later.
+
+        Says whether this producer has transactions at all.
+        """
+        ...
 
 
 class ConsumerMember(Protocol):

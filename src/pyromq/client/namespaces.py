@@ -3,6 +3,7 @@
 from pyromq.protocol import names
 
 _SEPARATOR = "%"
+_REPLY_TOPIC_SUFFIX = names.reply_topic("")
 
 
 def wrap(name: str, namespace: str | None) -> str:
@@ -37,4 +38,5 @@ def _is_system(name: str) -> bool:
         or name.startswith(names.SYSTEM_TOPIC_PREFIX)
         or names.is_system_group(name)
         or name in names.SYSTEM_GROUPS
+        or name.endswith(_REPLY_TOPIC_SUFFIX)
     )

@@ -7,11 +7,13 @@ what they ask. The last one that leaves closes it.
 import asyncio
 import logging
 import os
+import random
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -21,12 +23,13 @@ from pyromq.client.name_servers import NameServers
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.requesting import PendingReplies
 from pyromq.client.routes import MASTER_ID, Routes
-from pyromq.client.settings import ClientSettings, name_server_addresses
+from pyromq.client.settings import ClientSettings, local_ip, name_server_addresses
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import PyroError, StateError, TransportError
 from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
 from pyromq.protocol.frame import Frame
+from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
 from pyromq.remoting import routing
 from pyromq.remoting.connection import Connection
@@ -69,6 +72,7 @@ class Session:
         own_instance = None if stable_id else f"{os.getpid()}#{time.monotonic_ns()}"
         self.client_id = settings.client_id(own_instance)
         self.replies = PendingReplies()
+        self.unique_keys = UniqueKeys(_packed_ip(settings), os.getpid(), random.getrandbits(32))
         self._loop = asyncio.get_running_loop()
         self._producers: dict[str, list[ProducerMember]] = {}
         self._consumers: dict[str, ConsumerMember] = {}
@@ -368,6 +372,13 @@ class Session:
             return
         if addresses := name_server_addresses(text):
             self.name_servers.update(addresses)
+
+
+def _packed_ip(settings: ClientSettings) -> bytes:
+    try:
+        return ip_address(settings.client_ip or local_ip()).packed
+    except ValueError:  # the client ip may be any text
+        return ip_address(local_ip()).packed
 
 
 def _read_first_line(url: str) -> str:

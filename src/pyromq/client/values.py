@@ -14,6 +14,8 @@ from pyromq.protocol.record import Host, StoredMessage
 
 __all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
 
+DEFAULT_REGION = "DefaultRegion"
+
 _SHOWN_BODY_BYTES = 32
 
 
@@ -149,7 +151,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     transaction_id: str | None = None
     recall_handle: str | None = None
-    region: str = "DefaultRegion"
+    region: str = DEFAULT_REGION
 
     @property
     def is_ok(self) -> bool:

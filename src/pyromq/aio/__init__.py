@@ -1,0 +1,6 @@
+"""The asyncio face: the names of `pyromq`, to be awaited."""
+
+from pyromq.client.producer import Producer
+from pyromq.client.transactions import TransactionProducer
+
+__all__ = ["Producer", "TransactionProducer"]

@@ -1,0 +1,202 @@
+"""Several messages in one request: those that the sender hands over together, and those that come together.
+
+All messages of a batch go to one topic and wait, or do not wait, to be made safe; none of them is delayed,
+retried, packed or part of a transaction.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from pyromq.client.letters import Letter
+from pyromq.errors import BadMessage
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.batch import MIN_ENTRY_SIZE, BatchEntry, encode_batch
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
+from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+
+
+def entry_bytes(letter: Letter) -> int:
+    """What a letter takes in a batch; not less than it does."""
+    properties = letter.properties
+    size_bytes = len(properties) if properties.isascii() else len(properties.encode())
+    return MIN_ENTRY_SIZE + len(letter.body) + size_bytes
+
+
+def batching_problem(letter: Letter) -> str | None:
+    """Why a letter cannot be in a batch, if it cannot."""
+    if letter.is_delayed:
+        return "a delayed message cannot be in a batch"
+    if names.is_retry_topic(letter.topic):
+        return "a message to a retry topic cannot be in a batch"
+    if letter.kind is not SendMessageV2 or letter.sys_flag:
+        return "only plain messages can be in a batch"
+    return None
+
+
+def check_batch(letters: Sequence[Letter]) -> None:
+    """Raises BadMessage for letters that cannot be in one batch."""
+    if not letters:
+        raise BadMessage("the batch is empty")
+    topics = {letter.topic for letter in letters}
+    if len(topics) > 1:
+        raise BadMessage(f"a batch goes to one topic, not to {', '.join(sorted(topics))}")
+    if len({letter.wait_stored for letter in letters}) > 1:
+        raise BadMessage("of the messages of a batch all wait until they are stored, or none")
+    for letter in letters:
+        if (problem := batching_problem(letter)) is not None:
+            raise BadMessage(problem)
+
+
+def split(letters: Iterable[Letter], max_bytes: int) -> list[list[Letter]]:
+    """The same letters in the same order, in parts that fit into a request each."""
+    parts: list[list[Letter]] = []
+    room_bytes = 0
+    for letter in letters:
+        size_bytes = entry_bytes(letter)
+        if size_bytes > room_bytes:
+            parts.append([])
+            room_bytes = max_bytes
+        parts[-1].append(letter)
+        room_bytes -= size_bytes
+    return parts
+
+
+def pack_letters(letters: Sequence[Letter], unique_key: str) -> Letter:
+    """One letter that holds them all."""
+    first = letters[0]
+    body = encode_batch(BatchEntry(each.body, each.properties.encode(), each.flag) for each in letters)
+    properties = f"{props.UNIQ_KEY}{NAME_SEPARATOR}{unique_key}{PAIR_SEPARATOR}"
+    if not first.wait_stored:
+        properties += f"{props.WAIT}{NAME_SEPARATOR}false{PAIR_SEPARATOR}"
+    return Letter(
+        first.topic,
+        body,
+        properties,
+        unique_key,
+        first.born_ms,
+        wait_stored=first.wait_stored,
+        plain_bytes=len(body),
+        kind=SendMessageBatch,
+    )
+
+
+class _Key(NamedTuple):
+    """What letters must have in common to come into one batch."""
+
+    topic: str
+    queue: MessageQueue | None
+    wait_stored: bool
+    tags: str | None
+
+
+class _Gathering:
+    """A batch that is not full yet."""
+
+    __slots__ = ("letters", "promises", "size_bytes", "timer")
+
+    def __init__(self) -> None:
+        self.letters: list[Letter] = []
+        self.promises: list[asyncio.Future[object]] = []
+        self.size_bytes = 0
+        self.timer: asyncio.Handle | None = None
+
+
+class Accumulator:
+    """Gathers letters for a moment and sends them together; each gets a result of its own.
+
+    `deliver` sends the letters of one batch and gives a result for each.
+    """
+
+    def __init__(
+        self,
+        deliver: Callable[[list[Letter], MessageQueue | None], Awaitable[Sequence[object]]],
+        *,
+        linger_s: float,
+        max_bytes: int,
+    ) -> None:
+        self._deliver = deliver
+        self._linger_s = linger_s
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._gatherings: dict[_Key, _Gathering] = {}
+        self._deliveries: set[asyncio.Task[None]] = set()
+        self.batches = 0
+        self.letters = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Accumulator gathering={len(self._gatherings)} delivering={len(self._deliveries)} "
+            f"batches={self.batches} letters={self.letters}>"
+        )
+
+    def takes(self, letter: Letter) -> bool:
+        return batching_problem(letter) is None and entry_bytes(letter) <= self._max_bytes
+
+    def add(self, letter: Letter, queue: MessageQueue | None) -> "asyncio.Future[object]":
+        key = _Key(letter.topic, queue, letter.wait_stored, letter.tags)
+        size_bytes = entry_bytes(letter)
+        gathering = self._gatherings.get(key)
+        if gathering is not None and gathering.size_bytes + size_bytes > self._max_bytes:
+            self._flush(key)
+            gathering = None
+        if gathering is None:
+            gathering = self._gatherings[key] = _Gathering()
+            if self._linger_s > 0:
+                gathering.timer = self._loop.call_later(self._linger_s, self._flush, key)
+            else:
+                # What is sent in one turn of the loop leaves together.
+                gathering.timer = self._loop.call_soon(self._flush, key)
+        promise: asyncio.Future[object] = self._loop.create_future()
+        gathering.letters.append(letter)
+        gathering.promises.append(promise)
+        gathering.size_bytes += size_bytes
+        if gathering.size_bytes >= self._max_bytes:
+            self._flush(key)
+        return promise
+
+    def flush(self, topic: str | None = None) -> None:
+        """Send what is gathered for a topic, or everything, now."""
+        for key in list(self._gatherings):
+            if topic is None or key.topic == topic:
+                self._flush(key)
+
+    async def close(self) -> None:
+        self.flush()
+        await asyncio.gather(*self._deliveries)
+
+    def _flush(self, key: _Key) -> None:
+        gathering = self._gatherings.pop(key)
+        if gathering.timer is not None:
+            gathering.timer.cancel()
+        task = self._loop.create_task(self._send(gathering, key.queue))
+        self._deliveries.add(task)
+        task.add_done_callback(self._deliveries.discard)
+
+    async def _send(self, gathering: _Gathering, queue: MessageQueue | None) -> None:
+        # Whoever was cancelled before it left does not leave.
+        wanted = [
+            (letter, promise)
+            for letter, promise in zip(gathering.letters, gathering.promises, strict=True)
+            if not promise.done()
+        ]
+        if not wanted:
+            return
+        self.batches += 1
+        self.letters += len(wanted)
+        try:
+            results = await self._deliver([letter for letter, _ in wanted], queue)
+        except asyncio.CancelledError:
+            for _, promise in wanted:
+                promise.cancel()
+            raise
+        except Exception as problem:
+            for _, promise in wanted:
+                if not promise.done():
+                    promise.set_exception(problem)
+        else:
+            for (_, promise), result in zip(wanted, results, strict=True):
+                if not promise.done():
+                    promise.set_result(result)

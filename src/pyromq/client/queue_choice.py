@@ -1,0 +1,67 @@
+"""Which queue a message goes to: the next one, the one its key belongs to, or the one its sender wants."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pyromq.client.fault_avoidance import BrokerFaults
+from pyromq.client.values import Message
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.java_hash import java_string_hash
+
+Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""Chooses one of the queues of a topic for a message."""
+
+
+def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
+    """The queue to which everything with this key goes, as long as there are as many queues."""
+    # java: the remainder has the sign of the hash, and loses it then
+    return queues[abs(java_string_hash(key)) % len(queues)]
+
+
+class RoundRobin:
+    """One queue after the other, for each topic; brokers in trouble are passed over.
+
+    Without `faults` only the broker that has just failed is.
+    """
+
+    def __init__(
+        self, faults: BrokerFaults | None, random_below: Callable[[int], int] = random.randrange
+    ) -> None:
+        self._faults = faults
+        self._random_below = random_below
+        self._next: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<RoundRobin topics={len(self._next)} {self._faults!r}>"
+
+    def choose(
+        self, queues: Sequence[MessageQueue], now_ms: float, avoid_broker: str | None = None
+    ) -> MessageQueue:
+        topic = queues[0].topic
+        start = self._next.get(topic)
+        if start is None:
+            start = self._random_below(1 << 16)
+        faults = self._faults
+        count = len(queues)
+        if avoid_broker is None and (faults is None or faults.is_empty):
+            self._next[topic] = start + 1
+            return queues[start % count]
+        for is_good in self._wishes(now_ms, avoid_broker):
+            for step in range(count):
+                queue = queues[(start + step) % count]
+                if is_good(queue.broker_name):
+                    self._next[topic] = start + step + 1
+                    return queue
+        self._next[topic] = start + 1
+        return queues[start % count]
+
+    def _wishes(self, now_ms: float, avoid_broker: str | None) -> list[Callable[[str], bool]]:
+        """What a broker should be, the strictest first."""
+        faults = self._faults
+        wishes: list[Callable[[str], bool]] = []
+        if faults is not None:
+            wishes.append(lambda name: name != avoid_broker and faults.is_available(name, now_ms))
+            wishes.append(lambda name: name != avoid_broker and faults.is_reachable(name))
+        wishes.append(lambda name: name != avoid_broker)
+        return wishes

@@ -1,0 +1,78 @@
+"""A bounded number of messages and bytes in flight; who finds no room waits, in the order of coming."""
+
+import asyncio
+from collections import deque
+
+
+class Room:
+    """A single message larger than all the bytes there are room for is let in alone."""
+
+    def __init__(self, max_count: int, max_bytes: int) -> None:
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._empty: asyncio.Future[None] | None = None
+        self.count = 0
+        self.size_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<Room count={self.count} bytes={self.size_bytes} waiting={len(self._waiting)}>"
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def try_enter(self, size_bytes: int) -> bool:
+        if self._waiting or not self._has_room(size_bytes):
+            return False
+        self.count += 1
+        self.size_bytes += size_bytes
+        return True
+
+    async def enter(self, size_bytes: int) -> None:
+        if self.try_enter(size_bytes):
+            return
+        let_in: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, let_in))
+        try:
+            await let_in
+        except asyncio.CancelledError:
+            if let_in.done() and not let_in.cancelled():
+                self.leave(size_bytes)
+            else:
+                self._admit()
+            raise
+
+    def leave(self, size_bytes: int) -> None:
+        self.count -= 1
+        self.size_bytes -= size_bytes
+        if self._waiting:
+            self._admit()
+        if self.count == 0 and self._empty is not None:
+            self._empty.set_result(None)
+            self._empty = None
+
+    async def wait_empty(self) -> None:
+        """Return when nothing is in flight and nobody waits."""
+        while self.count or self._waiting:
+            if self._empty is None:
+                self._empty = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._empty)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        if self.count == 0:
+            return True
+        return self.count < self._max_count and self.size_bytes + size_bytes <= self._max_bytes
+
+    def _admit(self) -> None:
+        while self._waiting:
+            size_bytes, let_in = self._waiting[0]
+            if let_in.done():
+                self._waiting.popleft()
+                continue
+            if not self._has_room(size_bytes):
+                return
+            self._waiting.popleft()
+            self.count += 1
+            self.size_bytes += size_bytes
+            let_in.set_result(None)

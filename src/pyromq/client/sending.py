@@ -1,0 +1,227 @@
+"""From a letter to a stored message: one broker after another, until one has it or the time is over."""
+
+import asyncio
+from dataclasses import dataclass
+
+from pyromq.client.fault_avoidance import BrokerFaults
+from pyromq.client.letters import Letter
+from pyromq.client.queue_choice import RoundRobin
+from pyromq.client.routes import MASTER_ID, Route
+from pyromq.client.session import Session
+from pyromq.errors import NoRoute, Refused, SendFailed, TransportError
+from pyromq.protocol import names
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
+from pyromq.remoting.addresses import format_address, parse_address
+
+RETRIED_CODES = frozenset(
+    (
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    )
+)
+"""java: refusals after which another broker may say something else."""
+
+_FIRST_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendPolicy:
+    """How hard a sender tries."""
+
+    timeout_s: float = 3.0
+    try_timeout_s: float | None = None
+    retries: int = 2
+    retry_unsafe_stores: bool = False
+    create_topic_key: str = names.AUTO_CREATE_TOPIC
+    default_topic_queues: int = 4
+    avoid_slow_brokers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of a letter."""
+
+    answer: SendMessageAnswer
+    queue: MessageQueue
+    address: str
+    latency_ms: float
+
+
+@dataclass(slots=True)
+class SenderStatistics:
+    attempts: int = 0
+    retries: int = 0
+    failures: int = 0
+
+
+class Sender:
+    """Sends for one producer group."""
+
+    def __init__(self, session: Session, group: str, policy: SendPolicy) -> None:
+        """`group`: as brokers know it."""
+        self.session = session
+        self.group = group
+        self.policy = policy
+        self.statistics = SenderStatistics()
+        self._routes = session.routes
+        self._clock = session.clock
+        self._loop = asyncio.get_running_loop()
+        self._unit_mode = True if session.settings.unit_mode else None
+        self._faults = BrokerFaults()
+        self._round_robin = RoundRobin(self._faults if policy.avoid_slow_brokers else None)
+
+    def __repr__(self) -> str:
+        return f"<Sender {self.group} {self.statistics} {self._faults!r}>"
+
+    async def route(self, topic: str) -> Route:
+        """Where a topic can be sent to; raises NoRoute if nowhere."""
+        route = self._routes.for_publishing(topic)
+        if route is None:
+            policy = self.policy
+            route = await self._routes.get_or_borrow(
+                topic, policy.create_topic_key, policy.default_topic_queues
+            )
+        if not route.publish_queues:
+            raise NoRoute(topic, str(self.session.name_servers))
+        return route
+
+    async def send(
+        self, letter: Letter, queue: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> Sent:
+        """Send until a broker has it. Without a queue, a failure moves on to another broker.
+
+        Raises Refused where trying again would not help, SendFailed where it did not.
+        """
+        policy, clock = self.policy, self._clock
+        deadline = clock.monotonic() + (policy.timeout_s if timeout_s is None else timeout_s)
+        attempts: list[str] = []
+        failed_broker: str | None = None
+        for tries_left in range(policy.retries, -1, -1):
+            route = self._routes.for_publishing(letter.topic)
+            if route is None or not route.publish_queues:
+                route = await self._route_before(letter.topic, deadline, attempts)
+            started = clock.monotonic()
+            target = (
+                queue
+                if queue is not None
+                else self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
+            )
+            if target.broker_name == failed_broker:
+                started = await self._pause(len(attempts), deadline)
+            if started >= deadline:
+                break
+            broker_name = route.broker_of(target)
+            address = await self._address(letter.topic, broker_name)
+            if address is None:
+                attempts.append(f"{broker_name} has no master at the moment")
+                failed_broker = target.broker_name
+                continue
+            limit_s = deadline - started
+            if tries_left and queue is None and len(route.brokers) > 1:
+                # One that is silent must leave time for the others.
+                limit_s = min(limit_s, policy.try_timeout_s or limit_s / 2)
+            self.statistics.attempts += 1
+            try:
+                answer = await self.session.call(address, self._request(letter, target, broker_name), limit_s)
+            except TransportError as problem:
+                attempts.append(f"{broker_name}: {problem}")
+                self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=False)
+                self._routes.refresh_soon(letter.topic)
+            except Refused as refusal:
+                if refusal.code not in RETRIED_CODES:
+                    self.statistics.failures += 1
+                    raise
+                attempts.append(f"{broker_name}: {refusal}")
+                self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=True)
+            else:
+                now = clock.monotonic()
+                latency_ms = (now - started) * 1000
+                self._faults.answered(target.broker_name, latency_ms, now * 1000)
+                is_safe = answer.code == ResponseCode.SUCCESS
+                if is_safe or not policy.retry_unsafe_stores or not tries_left:
+                    return Sent(answer, target, address, latency_ms)
+                attempts.append(f"{broker_name}: stored, but code {answer.code}")
+            self.statistics.retries += tries_left > 0
+            failed_broker = target.broker_name
+        self.statistics.failures += 1
+        raise SendFailed(f"a message to {letter.topic}", attempts)
+
+    async def send_oneway(self, letter: Letter, queue: MessageQueue | None = None) -> None:
+        """Send without learning what came of it; raises only if no connection can be had."""
+        attempts: list[str] = []
+        failed_broker: str | None = None
+        for _ in range(1 + self.policy.retries):
+            route = await self.route(letter.topic)
+            now_ms = self._clock.monotonic() * 1000
+            target = queue or self._round_robin.choose(route.publish_queues, now_ms, failed_broker)
+            broker_name = route.broker_of(target)
+            address = await self._address(letter.topic, broker_name)
+            if address is not None:
+                try:
+                    request = self._request(letter, target, broker_name)
+                    await self.session.send_oneway(address, request)
+                    return
+                except TransportError as problem:
+                    attempts.append(f"{broker_name}: {problem}")
+                    self._faults.failed(target.broker_name, now_ms, is_reachable=False)
+            else:
+                attempts.append(f"{broker_name} has no master at the moment")
+            failed_broker = target.broker_name
+        raise SendFailed(f"a message to {letter.topic}", attempts)
+
+    def _request(self, letter: Letter, queue: MessageQueue, broker_name: str) -> SendMessageV2:
+        policy = self.policy
+        return letter.kind(
+            producer_group=self.group,
+            topic=letter.topic,
+            default_topic=policy.create_topic_key,
+            default_topic_queue_nums=policy.default_topic_queues,
+            queue_id=queue.queue_id,
+            sys_flag=letter.sys_flag,
+            born_timestamp=letter.born_ms,
+            flag=letter.flag,
+            properties=letter.properties,
+            reconsume_times=letter.reconsume_times,
+            unit_mode=self._unit_mode,
+            max_reconsume_times=letter.max_reconsume_times,
+            batch=True if letter.kind is SendMessageBatch else None,
+            target_broker_name=broker_name,
+            body=letter.body,
+        )
+
+    async def _route_before(self, topic: str, deadline: float, attempts: list[str]) -> Route:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                return await self.route(topic)
+        except TimeoutError:
+            attempts.append(f"no name server of {self.session.name_servers} answered in time")
+            raise SendFailed(f"a message to {topic}", attempts) from None
+        except TransportError as problem:
+            raise SendFailed(f"a message to {topic}", [*attempts, str(problem)]) from problem
+
+    async def _address(self, topic: str, broker_name: str) -> str | None:
+        address = self.session.broker_address(broker_name, MASTER_ID, only_this=True)
+        if address is None:
+            try:
+                await self._routes.refresh(topic)
+            except (NoRoute, TransportError, Refused):
+                return None
+            address = self.session.broker_address(broker_name, MASTER_ID, only_this=True)
+        if address is not None and self.session.settings.vip_channel:
+            host, port = parse_address(address)
+            return format_address(host, port - 2)
+        return address
+
+    async def _pause(self, attempt: int, deadline: float) -> float:
+        """The same broker again: give it a moment."""
+        now = self._clock.monotonic()
+        await asyncio.sleep(max(0.0, min(_FIRST_PAUSE_S * 2**attempt, deadline - now)))
+        return self._clock.monotonic()

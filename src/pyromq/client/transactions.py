@@ -1,0 +1,266 @@
+"""Messages that consumers see only if something else succeeds.
+
+The message is stored where nobody sees it, then the local transaction runs, then the broker is told how it
+ended. If it is never told, the broker asks a producer of the group.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from inspect import isawaitable, iscoroutinefunction
+from typing import TypeAlias, Unpack
+
+import msgspec
+
+from pyromq.client.letters import Letter
+from pyromq.client.producer import Producer, ProducerParts
+from pyromq.client.producer_settings import ProducerOptions
+from pyromq.client.routes import MASTER_ID
+from pyromq.client.sending import Sent
+from pyromq.client.tracing import ended_record
+from pyromq.client.values import DEFAULT_REGION, Message, ReceivedMessage, SendResult
+from pyromq.errors import BadMessage, PyroError, StateError, TransportError
+from pyromq.protocol import properties as props
+from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.pushes import CheckTransactionState
+from pyromq.protocol.requests.transactions import EndTransaction
+
+_log = logging.getLogger(__name__)
+
+_MAX_CHECKS_WAITING = 2000
+_CHECKS_AT_ONCE = 4
+
+
+class TransactionState(Enum):
+    """How a local transaction ended. Of an unknown one the broker asks again, later."""
+
+    COMMIT = SysFlag.TRANSACTION_COMMIT
+    ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
+    UNKNOWN = 0
+
+    @property
+    def java_name(self) -> str:
+        # java: sic
+        return {"COMMIT": "COMMIT_MESSAGE", "ROLLBACK": "ROLLBACK_MESSAGE", "UNKNOWN": "UNKNOW"}[self.name]
+
+
+LocalTransaction: TypeAlias = Callable[[Message], TransactionState | Awaitable[TransactionState]]
+"""Does what the message is about; a plain function runs on a thread."""
+
+Check: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
+"""Finds out how the transaction of a message ended; a plain function runs on a thread."""
+
+
+class TransactionResult(msgspec.Struct, frozen=True):
+    send_result: SendResult
+    state: TransactionState
+
+    def __repr__(self) -> str:
+        return f"TransactionResult({self.state.name}, {self.send_result!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A message that is stored and that nobody sees yet."""
+
+    message: Message
+    letter: Letter
+    sent: Sent
+    result: SendResult
+
+
+class TransactionProducer(Producer):
+    """`await producer.send_in_transaction(message, work)`; `check` answers brokers that ask how it ended."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Iterable[str] | None = None,
+        *,
+        check: Check,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        super().__init__(group, namesrv, **options)
+        self._check = check
+        self._checks: set[asyncio.Task[None]] = set()
+        self._checks_at_once = asyncio.Semaphore(_CHECKS_AT_ONCE)
+
+    async def start(self) -> None:
+        await super().start()
+        # Brokers that still have open questions from before learn that there is someone to ask.
+        await self._started().session.heartbeat_now()
+
+    async def send_in_transaction(self, message: Message, work: LocalTransaction) -> TransactionResult:
+        """Send, run `work` on the message, and commit or roll back as it says.
+
+        If it raises, the broker is told that the end is unknown, and the error is raised again.
+        """
+        half = await self.prepare(message)
+        if not half.result.is_ok:
+            # java: a message that may be lost is no ground for a transaction
+            return await self.end(half, TransactionState.ROLLBACK)
+        try:
+            state = checked(await _run(work, message))
+        except BaseException as problem:
+            await self.end(half, TransactionState.UNKNOWN, remark=f"{type(problem).__name__}: {problem}")
+            raise
+        return await self.end(half, state)
+
+    async def prepare(self, message: Message) -> Half:
+        """The first half: store the message where nobody sees it."""
+        parts = self._started()
+        if message.is_delayed:
+            raise BadMessage("a message of a transaction cannot be delayed")
+        group = parts.sender.group
+        system = {props.TRANSACTION_PREPARED: "true", props.PRODUCER_GROUP: group}
+        letter = parts.write(message, system)
+        letter.sys_flag |= SysFlag.TRANSACTION_PREPARED
+        sent = await parts.sender.send(letter)
+        return Half(message, letter, sent, parts.result(letter, sent))
+
+    async def end(
+        self, half: Half, state: TransactionState, *, remark: str | None = None
+    ) -> TransactionResult:
+        """The second half: tell the broker. If it cannot be told it will ask."""
+        parts, sent = self._started(), half.sent
+        broker_name = sent.queue.broker_name
+        address = parts.session.broker_address(broker_name, MASTER_ID, only_this=True) or sent.address
+        request = EndTransaction(
+            topic=half.letter.topic,
+            producer_group=parts.sender.group,
+            tran_state_table_offset=sent.answer.queue_offset,
+            commit_log_offset=decode_offset_message_id(sent.answer.msg_id).log_offset,
+            commit_or_rollback=state.value,
+            msg_id=half.letter.unique_key,
+            transaction_id=sent.answer.transaction_id,
+            target_broker_name=broker_name,
+            remark=remark,
+        )
+        await self._tell(parts, address, request)
+        self._report(
+            parts,
+            topic=half.message.topic,
+            message_id=half.letter.unique_key,
+            tags=half.letter.tags,
+            keys=half.letter.keys,
+            region=half.result.region,
+            transaction_id=half.result.transaction_id,
+            address=address,
+            state=state,
+            is_check=False,
+        )
+        return TransactionResult(half.result, state)
+
+    async def _tell(self, parts: ProducerParts, address: str, request: EndTransaction) -> None:
+        try:
+            await parts.session.send_oneway(address, request)
+        except TransportError as problem:
+            _log.warning("the end of a transaction was not told message=%s: %s", request.msg_id, problem)
+
+    # What brokers ask
+
+    def check_transaction(
+        self, request: CheckTransactionState, message: ReceivedMessage, address: str
+    ) -> bool:
+        if len(self._checks) >= _MAX_CHECKS_WAITING:
+            _log.warning("too many transactions are asked about: message=%s waits", message.message_id)
+            return True
+        task = asyncio.get_running_loop().create_task(self._answer_check(request, message, address))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+        return True
+
+    async def _answer_check(
+        self, request: CheckTransactionState, message: ReceivedMessage, address: str
+    ) -> None:
+        remark: str | None = None
+        async with self._checks_at_once:
+            try:
+                state = checked(await _run(self._check, message))
+            except Exception as problem:
+                _log.exception("the check of a transaction failed message=%s", message.message_id)
+                state, remark = TransactionState.UNKNOWN, f"{type(problem).__name__}: {problem}"
+        parts = self._parts
+        if parts is None:
+            return
+        answer = EndTransaction(
+            topic=request.topic,
+            producer_group=parts.sender.group,
+            tran_state_table_offset=request.tran_state_table_offset,
+            commit_log_offset=request.commit_log_offset,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=request.transaction_id,
+            target_broker_name=request.target_broker_name,
+            remark=remark,
+        )
+        try:
+            await self._tell(parts, address, answer)
+        except PyroError as problem:
+            _log.warning("a broker was not answered about message=%s: %s", message.message_id, problem)
+        self._report(
+            parts,
+            topic=message.topic,
+            message_id=message.message_id,
+            tags=message.tags,
+            keys=" ".join(message.keys),
+            region=message.get(props.MSG_REGION),
+            transaction_id=request.transaction_id,
+            address=address,
+            state=state,
+            is_check=True,
+        )
+
+    async def _finish(self, parts: ProducerParts) -> None:
+        for task in list(self._checks):
+            task.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
+        await super()._finish(parts)
+
+    def _report(
+        self,
+        parts: ProducerParts,
+        *,
+        topic: str,
+        message_id: str,
+        tags: str | None,
+        keys: str,
+        region: str | None,
+        transaction_id: str | None,
+        address: str,
+        state: TransactionState,
+        is_check: bool,
+    ) -> None:
+        if parts.tracing is None:
+            return
+        record = ended_record(
+            at_ms=parts.session.clock.now_ms(),
+            region=region or DEFAULT_REGION,
+            group=self.group,
+            topic=topic,
+            message_id=message_id,
+            tags=tags,
+            keys=keys or None,
+            store_host=address,
+            transaction_id=transaction_id,
+            state=state.java_name,
+            is_check=is_check,
+        )
+        parts.tracing.report(record, (message_id, *keys.split()))
+
+
+async def _run(work: Callable[..., object], argument: object) -> object:
+    if iscoroutinefunction(work):
+        return await work(argument)
+    result = await asyncio.to_thread(work, argument)
+    return await result if isawaitable(result) else result
+
+
+def checked(state: object) -> TransactionState:
+    if not isinstance(state, TransactionState):
+        raise StateError(f"a local transaction must return a TransactionState, not {state!r}")
+    return state
