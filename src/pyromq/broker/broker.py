@@ -212,6 +212,24 @@ class Broker:
         self._stopped.set()
         _log.info("broker stopped name=%s", self.settings.broker_name)
 
+    async def abandon(self) -> None:
+        """Let go of everything at once, as a crash would: nobody is told, the next start recovers."""
+        if self._background is None or self._is_stopping:
+            return
+        self._is_stopping = True
+        parts = self._started
+        await _end(self._registering)
+        await _end(self._background)
+        for server in parts.servers:
+            for connection in list(server.connections):
+                connection.abort()
+            await server.stop(0)
+        parts.store.abandon()
+        await parts.dialer.close()
+        await parts.settings_saving.close()
+        await self._pages.stop()
+        self._stopped.set()
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -396,6 +414,7 @@ class _Parts:
         ]
         for server in self.servers:
             server.on_connection_lost(self._membership.connection_lost)
+            server.on_connection_lost(arrivals.release_owner)
 
     @property
     def server(self) -> Server:

@@ -1,10 +1,11 @@
 """Pulls that wait for messages, by the queue they wait for.
 
-A message wakes only those who wait for its queue. An idle wait costs its memory and one timer.
+A message wakes only those who wait for its queue. An idle wait costs its memory and one timer, and ends with
+whoever waits.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from pyromq.store.dispatch import Arrival
@@ -17,6 +18,7 @@ Attempt = Callable[[bool], bool]
 class _Held:
     attempt: Attempt
     key: tuple[str, int]
+    owner: Hashable
     timer: asyncio.TimerHandle | None = None
 
 
@@ -24,6 +26,7 @@ class Arrivals:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], dict[_Held, None]] = {}
+        self._owned: dict[Hashable, dict[_Held, None]] = {}
         self._count = 0
 
     def __repr__(self) -> str:
@@ -33,11 +36,14 @@ class Arrivals:
     def held_count(self) -> int:
         return self._count
 
-    def hold(self, topic: str, queue_id: int, attempt: Attempt, timeout_s: float) -> None:
-        """Try again on each arrival in a queue, and once more after the time-out."""
-        held = _Held(attempt, (topic, queue_id))
+    def hold(
+        self, topic: str, queue_id: int, attempt: Attempt, timeout_s: float, owner: Hashable = None
+    ) -> None:
+        """Try again on each arrival in a queue, and once more after the time-out or when its owner goes."""
+        held = _Held(attempt, (topic, queue_id), owner)
         held.timer = self._loop.call_later(timeout_s, self._expire, held)
         self._waiting.setdefault(held.key, {})[held] = None
+        self._owned.setdefault(owner, {})[held] = None
         self._count += 1
 
     def arrived(self, arrival: Arrival) -> None:
@@ -52,6 +58,11 @@ class Arrivals:
         for key in [key for key in self._waiting if key[0] == topic]:
             for held in list(self._waiting.get(key, ())):
                 self._expire(held)
+
+    def release_owner(self, owner: Hashable) -> None:
+        """Let everyone go who waits for this owner's sake."""
+        for held in list(self._owned.get(owner, ())):
+            self._expire(held)
 
     def release_all(self) -> None:
         for topic in {topic for topic, _ in self._waiting}:
@@ -69,6 +80,10 @@ class Arrivals:
         self._count -= 1
         if not waiting:
             del self._waiting[held.key]
+        owned = self._owned[held.owner]
+        del owned[held]
+        if not owned:
+            del self._owned[held.owner]
         if held.timer is not None:
             held.timer.cancel()
             held.timer = None

@@ -74,9 +74,9 @@ class Brokers:
             return
         self._store.use(updated.store)
         self._live.replace(updated.broker)
-        _log.info("settings changed peer=%s keys=%s", caller.address, ",".join(sorted(changes)))
+        _log.info("settings changed peer=%s keys=%.500s", caller.address, ",".join(sorted(changes)))
         for remark in updated.remarks_on(changes):
-            _log.warning("%s", remark)
+            _log.warning("%.500s", remark)
         try:
             await self._save_settings()
         except StoreError as problem:

@@ -39,6 +39,7 @@ from pyromq.remoting.routing import Caller, handles
 _log = logging.getLogger(__name__)
 
 _PAGE_SIZE = 2000
+_MAX_QUEUES = 65_536
 
 
 class Groups:
@@ -65,7 +66,10 @@ class Groups:
 
     def _update(self, configs: list[SubscriptionGroupConfig], caller: Caller) -> None:
         for config in configs:
-            if problem := names.group_problem(config.group_name):
+            problem = names.group_problem(config.group_name)
+            if problem is None and config.retry_queue_nums > _MAX_QUEUES:
+                problem = f"{config.retry_queue_nums} retry queues: expected at most {_MAX_QUEUES}"
+            if problem is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, problem)
         changed = [config for config in configs if self._groups.get(config.group_name) != config]
         if changed:

@@ -302,7 +302,8 @@ class Pulling:
             answered.set_result(self._answer(request, group, result, code))
             return True
 
-        self._arrivals.hold(request.topic, request.queue_id, attempt, max(timeout_ms, 0) / 1000)
+        timeout_s = max(timeout_ms, 0) / 1000
+        self._arrivals.hold(request.topic, request.queue_id, attempt, timeout_s, caller.connection)
         return answered
 
 
