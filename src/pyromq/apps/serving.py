@@ -1,8 +1,10 @@
 """Running a server until it is told to stop: the first signal ends it in good order, the second at once."""
 
 import asyncio
+import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -25,6 +27,7 @@ class Server(Protocol):
 
 def serve(server: Server, announce: Callable[[], None]) -> None:
     """Run the server on a loop of its own; returns after it stopped in good order."""
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(server, announce))
 
@@ -35,6 +38,20 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # not to be had on this platform; asyncio's own loop does
         return None
     return uvloop.new_event_loop
+
+
+def _settle_memory() -> None:
+    """What is here after the start stays: collecting garbage need not look at it again, and not so often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def _raise_file_limit() -> None:
+    """Connections and mapped files are file descriptors: take as many as the system grants."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(server: Server, announce: Callable[[], None]) -> None:
@@ -52,6 +69,7 @@ async def _serve(server: Server, announce: Callable[[], None]) -> None:
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, on_signal, each)
     await server.start()
+    _settle_memory()
     announce()
     running = asyncio.create_task(server.run_until_stopped(), name="server")
     waiting = asyncio.create_task(stop_asked.wait(), name="signal")
