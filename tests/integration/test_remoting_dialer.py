@@ -144,6 +144,16 @@ async def test_a_failed_address_is_forgotten_in_the_end(deaf_address: str) -> No
         assert dialer.statistics().resting_addresses == 0
 
 
+async def test_failed_addresses_are_looked_through_without_being_told(deaf_address: str) -> None:
+    clock = ManualClock()
+    async with dialing(clock=clock, limits=ServerLimits(idle_s=0.012)) as dialer:
+        with pytest.raises(ConnectFailed):
+            await dialer.connection(deaf_address)
+        assert dialer.statistics().resting_addresses == 1
+        clock.advance(LONGEST_PAUSE_S * 3)
+        await turn_until(lambda: dialer.statistics().resting_addresses == 0)
+
+
 async def test_connecting_has_a_timeout(silent_address: str) -> None:
     async with dialing(connect_timeout_s=0.05) as dialer:
         with pytest.raises(ConnectFailed, match=r"no connection in 0\.05 s"):
@@ -156,7 +166,9 @@ async def test_connecting_counts_towards_the_time_of_a_call(silent_address: str)
             await dialer.call(silent_address, Echo(), 0.05)
 
 
-@pytest.mark.parametrize("address", ["nowhere", "::1:80", "host:0"])
+@pytest.mark.parametrize(
+    "address", ["nowhere", "::1:80", "host:0", f"{'a' * 64}:80", "a..b:80", "..:80", "\ud800:80"]
+)
 async def test_what_is_no_address_cannot_be_dialed(address: str) -> None:
     async with dialing() as dialer:
         with pytest.raises(ConnectFailed, match="is no address"):

@@ -161,6 +161,7 @@ class Dialer:
             raise CallTimeout(f"{address}: not connected before the deadline") from None
 
     async def _open(self, address: str, destination: _Destination) -> Connection:
+        self._sweep.start()
         try:
             connection = await self._connect(address)
         except ConnectFailed as problem:
@@ -175,7 +176,6 @@ class Dialer:
             destination.attempt = None
         destination.failures = 0
         destination.connection = connection
-        self._sweep.start()
         return connection
 
     async def _connect(self, address: str) -> Connection:
@@ -190,6 +190,9 @@ class Dialer:
             raise ConnectFailed(f"{address}: no connection in {self._connect_timeout_s} s") from None
         except OSError as problem:
             raise ConnectFailed(f"{address}: {problem}") from problem
+        except ValueError as problem:
+            # A host that no name server could be asked for; it may come from a stranger's registration.
+            raise ConnectFailed(f"{address!r} is no address: {problem}") from problem
         return connection
 
     def _new_connection(self, address: str) -> Connection:
