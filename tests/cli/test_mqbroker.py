@@ -212,12 +212,11 @@ def test_exporters_that_there_are_none_of_are_told_about(tmp_path: Path) -> None
 @pytest.mark.parametrize("distance", [0, 2], ids=["main port", "fast port"])
 def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path, distance: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1] + distance
-        done = BROKER.run(tmp_path, "-o", "bindAddress=127.0.0.1", "--port", str(port), *QUIET)
+        port = taken.getsockname()[1]
+        done = BROKER.run(tmp_path, "-o", "bindAddress=127.0.0.1", "--port", str(port + distance), *QUIET)
     assert done.returncode == 1
     assert done.stderr == (
-        f"mqbroker: could not listen on 127.0.0.1:{port} and 127.0.0.1:{port - 2}: "
-        "Address already in use; choose another port\n"
+        f"mqbroker: could not listen on 127.0.0.1:{port}: Address already in use; choose another port\n"
     )
 
 
@@ -231,7 +230,8 @@ def test_a_metrics_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None
         )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert f"127.0.0.1:{port}" in line
+    assert str(port) in line
+    assert "already in use; choose another port" in line
 
 
 def test_a_store_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pyromq.apps.launching import (
     show,
     start_log,
 )
-from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker, vip_port
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker
 from pyromq.store.settings import StoreSettings
 
 PROGRAM = "mqbroker"
@@ -101,7 +101,7 @@ def command(
         text = configuration.describe()
         show(text if print_settings else _important(text), configuration.notices)
         return
-    with one_line_failures(PROGRAM, _addresses(configuration.broker)):
+    with one_line_failures(PROGRAM):
         run(configuration)
 
 
@@ -134,15 +134,6 @@ def run(configuration: BrokerConfiguration) -> None:
 def _important(text: str) -> str:
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if line.partition("=")[0] in IMPORTANT_KEYS)
-
-
-def _addresses(settings: BrokerSettings) -> list[str]:
-    addresses = [f"{settings.bind_address}:{settings.listen_port}"]
-    if settings.listen_port:
-        addresses.append(f"{settings.bind_address}:{vip_port(settings.listen_port)}")
-    if settings.metrics_exporter == "PROM":
-        addresses.append(f"{settings.metrics_address or settings.broker_ip1}:{settings.metrics_port}")
-    return addresses
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -126,12 +126,12 @@ def announce(line: str) -> None:
 
 
 @contextmanager
-def one_line_failures(program: str, addresses: Sequence[str] = ()) -> Iterator[None]:
+def one_line_failures(program: str) -> Iterator[None]:
     """Whatever prevents a start becomes one line on stderr and the exit code 1."""
     try:
         yield
     except OSError as error:
-        fail(program, _why_not_started(error, addresses))
+        fail(program, _in_words(error))
     except PyroError as error:
         fail(program, " ".join([str(error), *(f"({note})" for note in getattr(error, "__notes__", ()))]))
 
@@ -141,9 +141,8 @@ def fail(program: str, sentence: str) -> NoReturn:
     sys.exit(1)
 
 
-def _why_not_started(error: OSError, addresses: Sequence[str]) -> str:
+def _in_words(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.filename is not None:
         return f"could not use {error.filename}: {reason}"
-    advice = "; choose another port" if error.errno == errno.EADDRINUSE else ""
-    return f"could not listen on {' and '.join(addresses)}: {reason}{advice}"
+    return reason + ("; choose another port" if error.errno == errno.EADDRINUSE else "")

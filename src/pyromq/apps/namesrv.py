@@ -49,7 +49,7 @@ def command(
     if print_settings:
         show(loaded.settings.describe(), loaded.notices)
         return
-    with one_line_failures(PROGRAM, _addresses(loaded.settings)):
+    with one_line_failures(PROGRAM):
         run(loaded)
 
 
@@ -75,13 +75,6 @@ def run(loaded: Loaded[NameServerSettings]) -> None:
         )
 
     serve(server, started)
-
-
-def _addresses(settings: NameServerSettings) -> list[str]:
-    addresses = [f"{settings.bind_address}:{settings.listen_port}"]
-    if settings.metrics_port is not None:
-        addresses.append(f"{settings.metrics_address}:{settings.metrics_port}")
-    return addresses
 
 
 def main() -> None:

@@ -130,9 +130,16 @@ class Server:
 def listening_socket(
     host: str, port: int, *, send_buffer_bytes: int = 0, receive_buffer_bytes: int = 0
 ) -> socket.socket:
-    """Take a port, before anyone is let in; 0 lets the system choose."""
+    """Take a port, before anyone is let in; 0 lets the system choose. An OSError says which port it was."""
+    try:
+        return _bound_socket(host or "0.0.0.0", port, send_buffer_bytes, receive_buffer_bytes)
+    except OSError as problem:
+        raise OSError(problem.errno, f"could not listen on {host}:{port}: {problem.strerror}") from problem
+
+
+def _bound_socket(host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
     family, kind, protocol, _, address = socket.getaddrinfo(
-        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     listening = socket.socket(family, kind, protocol)
     try:
