@@ -15,16 +15,24 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
-import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
+import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -41,6 +49,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public final class Peer {
     private static final String LOOPBACK = "127.0.0.1";
+    private static final Map<String, Member> members = new HashMap<>();
     private static int instances;
 
     public static void main(String[] arguments) throws Exception {
@@ -92,6 +101,30 @@ public final class Peer {
             case "consume":
                 consume(rest.get(0), rest.get(1), rest.get(2), rest.get(3), Integer.parseInt(rest.get(4)), Long.parseLong(rest.get(5)));
                 break;
+            case "poll":
+                poll(rest.get(0), rest.get(1), rest.get(2), Integer.parseInt(rest.get(3)), Long.parseLong(rest.get(4)));
+                break;
+            case "join":
+                members.put(rest.get(0), new Member(options(rest.subList(1, rest.size()))));
+                break;
+            case "received":
+                print(members.get(rest.get(0)).wait(Integer.parseInt(rest.get(1)), Long.parseLong(rest.get(2))));
+                break;
+            case "assigned":
+                printQueues(members.get(rest.get(0)).assigned());
+                break;
+            case "leave":
+                members.remove(rest.get(0)).consumer.shutdown();
+                break;
+            case "request":
+                request(rest.get(0), rest.get(1), Long.parseLong(rest.get(2)), rest.subList(3, rest.size()));
+                break;
+            case "query":
+                query(rest.get(0), rest.get(1), rest.get(2), Integer.parseInt(rest.get(3)));
+                break;
+            case "view":
+                view(rest.get(0), rest.get(1), rest.get(2));
+                break;
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));
         }
@@ -99,10 +132,7 @@ public final class Peer {
 
     /** One value of the name server's key-value configuration, then its whole namespace; no mqadmin command reads it. */
     private static void keyValue(String nameServer, String namespace, String key) throws Exception {
-        System.setProperty("rocketmq.namesrv.addr", nameServer);
-        DefaultMQAdminExt admin = new DefaultMQAdminExt();
-        admin.setInstanceName("admin-" + ++instances);
-        admin.start();
+        DefaultMQAdminExt admin = admin(nameServer);
         try {
             System.out.println(json("value", admin.getKVConfig(namespace, key)));
             List<Object> pairs = new ArrayList<>();
@@ -120,27 +150,29 @@ public final class Peer {
     private static void queues(String nameServer, String topic) throws Exception {
         DefaultMQPullConsumer consumer = reader(nameServer);
         try {
-            for (MessageQueue queue : new TreeSet<>(consumer.fetchSubscribeMessageQueues(topic))) {
-                System.out.println(json("brokerName", queue.getBrokerName(), "queueId", queue.getQueueId()));
-            }
+            printQueues(consumer.fetchSubscribeMessageQueues(topic));
         } finally {
             consumer.shutdown();
         }
     }
 
-    /** Words are name=value; "message" starts the next message; messages that say the same batch=… leave in one batch. */
+    private static void printQueues(Collection<MessageQueue> queues) {
+        for (MessageQueue queue : new TreeSet<>(queues)) {
+            System.out.println(json("topic", queue.getTopic(), "brokerName", queue.getBrokerName(), "queueId", queue.getQueueId()));
+        }
+    }
+
+    /**
+     * Words are name=value; "message" starts the next message; messages that say the same batch=… leave in one batch.
+     * Those before the first message are about the producer.
+     */
     private static void send(String nameServer, String group, List<String> words) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
-        producer.setNamesrvAddr(nameServer);
-        producer.setClientIP(LOOPBACK);
-        producer.setInstanceName("producer-" + ++instances);
-        producer.setSendMsgTimeout(20_000);
-        producer.setRetryTimesWhenSendFailed(10);
-        producer.start();
+        int first = words.indexOf("message");
+        DefaultMQProducer producer = producer(nameServer, group, options(words.subList(0, first)));
         try {
             List<Message> batch = new ArrayList<>();
             String batchName = null;
-            for (Map<String, String> wanted : split(words)) {
+            for (Map<String, String> wanted : split(words.subList(first, words.size()))) {
                 Message message = message(wanted);
                 String name = wanted.get("batch");
                 if (!batch.isEmpty() && (name == null || !name.equals(batchName))) {
@@ -154,7 +186,7 @@ public final class Peer {
                     int queueId = Integer.parseInt(wanted.get("queue"));
                     report(producer.send(message, (queues, sent, id) -> queues.stream().filter(q -> q.getQueueId() == queueId).findFirst().get(), null));
                 } else {
-                    report(producer.send(message));
+                    send(producer, message, wanted.getOrDefault("way", "sync"));
                 }
             }
             if (!batch.isEmpty()) {
@@ -163,6 +195,77 @@ public final class Peer {
         } finally {
             producer.shutdown();
         }
+    }
+
+    private static void send(DefaultMQProducer producer, Message message, String way) throws Exception {
+        if (way.equals("oneway")) {
+            producer.sendOneway(message);
+            return;
+        }
+        if (way.equals("sync")) {
+            report(producer.send(message));
+            return;
+        }
+        CompletableFuture<SendResult> done = new CompletableFuture<>();
+        producer.send(message, new SendCallback() {
+            @Override
+            public void onSuccess(SendResult result) {
+                done.complete(result);
+            }
+
+            @Override
+            public void onException(Throwable failure) {
+                done.completeExceptionally(failure);
+            }
+        });
+        report(done.get());
+    }
+
+    /** Options: trace=true, vip=true, compressOver=BYTES. */
+    private static DefaultMQProducer producer(String nameServer, String group, Map<String, String> options) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(group, Boolean.parseBoolean(options.get("trace")), null);
+        producer.setNamesrvAddr(nameServer);
+        producer.setClientIP(LOOPBACK);
+        producer.setInstanceName("producer-" + ++instances);
+        producer.setSendMsgTimeout(20_000);
+        producer.setRetryTimesWhenSendFailed(10);
+        producer.setVipChannelEnabled(Boolean.parseBoolean(options.get("vip")));
+        if (options.containsKey("compressOver")) {
+            producer.setCompressMsgBodyOverHowmuch(Integer.parseInt(options.get("compressOver")));
+        }
+        producer.start();
+        return producer;
+    }
+
+    /** Sends a message and waits for what a replying consumer says to it. Other forms of request() stop waiting in 5.3.3 once it is sent. */
+    private static void request(String nameServer, String group, long timeoutMs, List<String> words) throws Exception {
+        DefaultMQProducer producer = producer(nameServer, group, Map.of());
+        try {
+            CompletableFuture<Message> reply = new CompletableFuture<>();
+            producer.request(message(split(words).get(0)), (queues, sent, nothing) -> queues.get(0), null, new RequestCallback() {
+                @Override
+                public void onSuccess(Message message) {
+                    reply.complete(message);
+                }
+
+                @Override
+                public void onException(Throwable failure) {
+                    reply.completeExceptionally(failure);
+                }
+            }, timeoutMs);
+            print(List.of((MessageExt) reply.get()));
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    private static Map<String, String> options(List<String> words) {
+        Map<String, String> options = new HashMap<>();
+        for (String word : words) {
+            int at = word.indexOf('=');
+            options.put(word.substring(0, at), word.substring(at + 1));
+        }
+        return options;
     }
 
     private static List<Map<String, String>> split(List<String> words) {
@@ -245,29 +348,164 @@ public final class Peer {
 
     /** As a member of a consumer group: heartbeat, rebalance, long poll, acknowledge. */
     private static void consume(String nameServer, String group, String topic, String expression, int count, long timeoutMs) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        Member member = new Member(Map.of("nameServer", nameServer, "group", group, "topic", topic, "expression", expression, "instance", "consumer-" + ++instances));
+        try {
+            print(member.wait(count, timeoutMs).subList(0, count));
+        } finally {
+            member.consumer.shutdown();
+        }
+    }
+
+    /** Consumer of a group that stays until it is told to leave. */
+    private static final class Member {
+        final DefaultMQPushConsumer consumer;
+        private final Map<String, String> options;
+        private final List<MessageExt> received = new ArrayList<>();
+        private DefaultMQProducer answering;
+
+        /**
+         * Options: nameServer, group, topic, instance; expression (*), sql=true, broadcast=true, ordered=true, from=last,
+         * fails=N (the first N attempts at a message), attempts=N (then it is dead), reply=TEXT (put before the request's body), trace=true.
+         */
+        Member(Map<String, String> options) throws Exception {
+            this.options = options;
+            consumer = new DefaultMQPushConsumer(options.get("group"), flag("trace"), null);
+            consumer.setNamesrvAddr(options.get("nameServer"));
+            consumer.setClientIP(LOOPBACK);
+            consumer.setInstanceName(options.get("instance"));
+            consumer.setConsumeFromWhere(options.getOrDefault("from", "first").equals("last") ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            if (flag("broadcast")) {
+                setModel("BROADCASTING");
+            }
+            if (options.containsKey("attempts")) {
+                consumer.setMaxReconsumeTimes(Integer.parseInt(options.get("attempts")));
+            }
+            if (options.containsKey("reply")) {
+                answering = producer(options.get("nameServer"), "replying", Map.of());
+            }
+            String expression = options.getOrDefault("expression", "*");
+            if (flag("sql")) {
+                consumer.subscribe(options.get("topic"), MessageSelector.bySql(expression));
+            } else {
+                consumer.subscribe(options.get("topic"), expression);
+            }
+            if (flag("ordered")) {
+                consumer.setSuspendCurrentQueueTimeMillis(100);
+                consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                    took(messages) ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+            } else {
+                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                    context.setDelayLevelWhenNextConsume(1);
+                    return took(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                });
+            }
+            consumer.start();
+        }
+
+        private boolean flag(String name) {
+            return Boolean.parseBoolean(options.get(name));
+        }
+
+        /** The enumeration lives in another package in each release. */
+        @SuppressWarnings({"unchecked", "rawtypes"})
+        private void setModel(String name) throws Exception {
+            Class type = consumer.getMessageModel().getClass();
+            DefaultMQPushConsumer.class.getMethod("setMessageModel", type).invoke(consumer, Enum.valueOf(type, name));
+        }
+
+        private boolean took(List<MessageExt> messages) {
+            synchronized (received) {
+                received.addAll(messages);
+                received.notifyAll();
+            }
+            for (MessageExt message : messages) {
+                if (answering != null) {
+                    try {
+                        byte[] asked = message.getBody(), before = options.get("reply").getBytes(StandardCharsets.UTF_8);
+                        byte[] body = Arrays.copyOf(before, before.length + asked.length);
+                        System.arraycopy(asked, 0, body, before.length, asked.length);
+                        answering.send(MessageUtil.createReplyMessage(message, body));
+                    } catch (Exception failure) {
+                        throw new IllegalStateException(failure);
+                    }
+                }
+            }
+            int fails = Integer.parseInt(options.getOrDefault("fails", "0"));
+            return messages.stream().allMatch(message -> message.getReconsumeTimes() >= fails);
+        }
+
+        /** Everything received so far, as soon as it is `count` messages at least. */
+        List<MessageExt> wait(int count, long timeoutMs) throws InterruptedException {
+            long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+            synchronized (received) {
+                while (received.size() < count) {
+                    long leftMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
+                    if (leftMs <= 0) {
+                        throw new IllegalStateException("only " + received.size() + " of " + count + " messages arrived");
+                    }
+                    received.wait(leftMs);
+                }
+                return new ArrayList<>(received);
+            }
+        }
+
+        Collection<MessageQueue> assigned() {
+            return new ArrayList<>(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet());
+        }
+    }
+
+    /** As a group's member that asks for messages itself and acknowledges them by committing. */
+    private static void poll(String nameServer, String group, String topic, int count, long timeoutMs) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP(LOOPBACK);
-        consumer.setInstanceName("consumer-" + ++instances);
+        consumer.setInstanceName("polling-" + ++instances);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, expression);
-        LinkedBlockingQueue<MessageExt> arrived = new LinkedBlockingQueue<>();
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            arrived.addAll(messages);
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        consumer.setAutoCommit(false);
+        consumer.subscribe(topic, "*");
         consumer.start();
         try {
             long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
-            for (int got = 0; got < count; got++) {
-                MessageExt message = arrived.poll(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-                if (message == null) {
+            for (int got = 0; got < count; ) {
+                List<MessageExt> polled = consumer.poll(1000);
+                print(polled);
+                got += polled.size();
+                if (System.nanoTime() > deadline) {
                     throw new IllegalStateException("only " + got + " of " + count + " messages arrived");
                 }
-                print(List.of(message));
             }
+            consumer.commitSync();
         } finally {
             consumer.shutdown();
+        }
+    }
+
+    private static DefaultMQAdminExt admin(String nameServer) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(nameServer);
+        admin.setInstanceName("admin-" + ++instances);
+        admin.start();
+        return admin;
+    }
+
+    /** The messages of a topic that carry a key. */
+    private static void query(String nameServer, String topic, String key, int most) throws Exception {
+        DefaultMQAdminExt admin = admin(nameServer);
+        try {
+            QueryResult found = admin.queryMessage(topic, key, most, 0, Long.MAX_VALUE);
+            print(found.getMessageList());
+        } finally {
+            admin.shutdown();
+        }
+    }
+
+    /** One message, by either kind of id. */
+    private static void view(String nameServer, String topic, String id) throws Exception {
+        DefaultMQAdminExt admin = admin(nameServer);
+        try {
+            print(List.of(admin.viewMessage(topic, id)));
+        } finally {
+            admin.shutdown();
         }
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -508,22 +509,27 @@ class ApacheClient(JavaProcess):
         return [(row["brokerName"], row["queueId"]) for row in _rows(self.run("queues", name_server, topic))]
 
     def send(
-        self, name_server: str, messages: Iterable[Mapping[str, Any]], group: str = "peer_producer"
+        self,
+        name_server: str,
+        messages: Iterable[Mapping[str, Any]],
+        group: str = "peer_producer",
+        **options: object,
     ) -> list[dict[str, Any]]:
-        """Send messages: topic, body and, if wanted, tags, keys, flag, delay, wait, batch, queue,
-        properties.
+        """Send messages: topic, body and, if wanted, tags, keys, flag, delay, wait, way (async, oneway),
+        batch, queue, properties. Options of the producer: trace, vip, compressOver.
         """
-        words: list[str] = []
-        for message in messages:
-            words.append("message")
-            for name, value in message.items():
-                if name == "body":
-                    words.append("body=" + base64.b64encode(value).decode())
-                elif name == "properties":
-                    words += [f"property.{key}={text}" for key, text in value.items()]
-                else:
-                    words.append(f"{name}={value}")
-        return _rows(self.run("send", name_server, group, *words))
+        return _rows(self.run("send", name_server, group, *_options(options), *_message_words(messages)))
+
+    def request(
+        self,
+        name_server: str,
+        message: Mapping[str, Any],
+        group: str = "peer_asking",
+        timeout_ms: int = 30_000,
+    ) -> dict[str, Any]:
+        """Send one message and wait for what a consumer replies to it."""
+        [reply] = _rows(self.run("request", name_server, group, str(timeout_ms), *_message_words([message])))
+        return reply
 
     def read(self, name_server: str, topic: str) -> list[dict[str, Any]]:
         """Every message of a topic, by pulling each queue from its first offset to its last."""
@@ -540,6 +546,81 @@ class ApacheClient(JavaProcess):
     ) -> list[dict[str, Any]]:
         """`count` messages as a member of a consumer group."""
         return _rows(self.run("consume", name_server, group, topic, expression, str(count), str(timeout_ms)))
+
+    def poll(
+        self, name_server: str, topic: str, count: int, group: str = "peer_polling", timeout_ms: int = 60_000
+    ) -> list[dict[str, Any]]:
+        """`count` messages at least, by a member of a group that asks for them itself."""
+        return _rows(self.run("poll", name_server, group, topic, str(count), str(timeout_ms)))
+
+    def query(self, name_server: str, topic: str, key: str, most: int = 32) -> list[dict[str, Any]]:
+        """The messages of a topic that carry a key."""
+        return _rows(self.run("query", name_server, topic, key, str(most)))
+
+    def view(self, name_server: str, topic: str, message_id: str) -> dict[str, Any]:
+        """One message by the id its producer gave it, or by its place in the log."""
+        [row] = _rows(self.run("view", name_server, topic, message_id))
+        return row
+
+    @contextlib.contextmanager
+    def member(self, name_server: str, group: str, topic: str, **options: object) -> Iterator[Member]:
+        """A consumer of a group while the block runs. Options: expression, sql, broadcast, ordered,
+        from_last, fails (how often each message), attempts (before it is dead), reply (text put before a
+        request's body), trace.
+        """
+        member = Member(self, f"member-{next(_numbers)}")
+        if options.pop("from_last", False):
+            options["from"] = "last"
+        named = {"nameServer": name_server, "group": group, "topic": topic, "instance": member.name}
+        self.run("join", member.name, *_options({**named, **options}))
+        try:
+            yield member
+        finally:
+            self.run("leave", member.name)
+
+
+class Member:
+    """A consumer that runs in Apache's client until its `with` block ends."""
+
+    def __init__(self, client: ApacheClient, name: str) -> None:
+        self.name = name
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<Member {self.name}>"
+
+    def received(self, count: int = 0, timeout_ms: int = 60_000) -> list[dict[str, Any]]:
+        """All messages so far, as soon as it is `count` of them at least."""
+        return _rows(self._client.run("received", self.name, str(count), str(timeout_ms)))
+
+    def queues(self, topic: str) -> set[tuple[str, int]]:
+        """The queues of a topic that it has been given."""
+        rows = _rows(self._client.run("assigned", self.name))
+        return {(row["brokerName"], row["queueId"]) for row in rows if row["topic"] == topic}
+
+
+_numbers = itertools.count(1)
+
+
+def _options(options: Mapping[str, object]) -> list[str]:
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in options.items()
+    ]
+
+
+def _message_words(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    words: list[str] = []
+    for message in messages:
+        words.append("message")
+        for name, value in message.items():
+            if name == "body":
+                words.append("body=" + base64.b64encode(value).decode())
+            elif name == "properties":
+                words += [f"property.{key}={text}" for key, text in value.items()]
+            else:
+                words.append(f"{name}={value}")
+    return words
 
 
 ClientOf = Callable[[Release, str], ApacheClient]
