@@ -1,4 +1,4 @@
-"""The broker answers everything addressed to it, or says why not; its services are strangers to each other."""
+"""The broker answers everything addressed to it, or says why not; its services do not know each other."""
 
 import ast
 from pathlib import Path
