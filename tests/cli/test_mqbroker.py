@@ -92,6 +92,10 @@ def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Pa
         (["-o", "listenPort=many"], "listenPort=many: expected a whole number between 0 and 65535"),
         (["-o", "flushDiskType=NEVER"], "flushDiskType=NEVER: expected one of ASYNC_FLUSH, SYNC_FLUSH"),
         (["-o", "brokerRole=SLAVE"], "brokerRole=SLAVE: expected ASYNC_MASTER or SYNC_MASTER"),
+        (
+            ["--port", "0", *QUIET, "-o", "brokerIP1=nowhere.invalid"],
+            "brokerIP1=nowhere.invalid: expected an address or a known name",
+        ),
         (["-n", "nowhere"], "namesrvAddr=nowhere: expected host:port;host:port"),
         (["-c", "absent.conf"], "configFile=absent.conf: expected a readable properties file"),
         (["--log-dir", "taken"], "logDir=taken: expected a directory in which broker.log can be written"),

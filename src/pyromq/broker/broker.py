@@ -47,7 +47,7 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
-from pyromq.errors import StateError
+from pyromq.errors import ConfigError, StateError
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import HeaderForm
@@ -279,7 +279,7 @@ class _Parts:
 
         # Where it is
         self.advertised = format_address(settings.broker_ip1, port)
-        store_host = Host.of(settings.broker_ip1, port)
+        store_host = Host.of(_looked_up(settings.broker_ip1), port)
 
         # The two roads of a message
         self.appending = appending = Appending(store, store_host.pack())
@@ -460,6 +460,16 @@ def _tell(report: RecoveryReport) -> None:
     )
     for remark in filter(None, (report.stopped_because, *report.remarks)):
         _log.warning("recovery of the store: %s", remark)
+
+
+def _looked_up(host: str) -> str:
+    """What is written into messages is an IP address, also where clients are told a name."""
+    if ":" in host:  # only addresses of version 6 have colons
+        return host
+    try:
+        return socket.gethostbyname(host)
+    except OSError as problem:
+        raise ConfigError("brokerIP1", host, f"an address or a known name ({problem.strerror})") from None
 
 
 async def _end(task: "asyncio.Task[None] | None") -> None:
