@@ -1,13 +1,14 @@
-"""A whole cluster in one process: a name server and a broker that know each other, nothing to configure."""
+"""A whole cluster in one process: a name server and brokers that know each other, nothing to configure."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pyromq.broker.broker import Broker
-from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, local_address
 from pyromq.clock import Clock
+from pyromq.errors import StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.remoting.addresses import format_address
@@ -17,13 +18,16 @@ LOG_SEGMENT_BYTES = 64 * 1024 * 1024
 """Small enough for a laptop: a log file takes its whole size from the start."""
 
 _SHUTDOWN_S = 5
+_PORTS_BETWEEN_BROKERS = 10
+_EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneSettings:
     """What one may want to choose; a port of 0 is chosen by the system.
 
-    `broker` and `store_settings` take any other setting by its name in Python.
+    `broker` and `store_settings` take any other setting by its name in Python. Of several brokers each has a
+    name, a port and a directory of its own.
     """
 
     store: Path
@@ -31,9 +35,20 @@ class StandaloneSettings:
     namesrv_port: int = 9876
     broker_port: int = 10911
     flush: Literal["async", "sync"] = "async"
+    brokers: int = 1
     broker_name: str = "broker-a"
     broker: dict[str, Any] = field(default_factory=dict)
     store_settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def reachable_host(self) -> str:
+        """The host that clients are told."""
+        return local_address() if self.host in _EVERYWHERE else self.host
+
+    def broker_names(self) -> list[str]:
+        if self.brokers == 1:
+            return [self.broker_name]
+        return [f"broker-{chr(ord('a') + number)}" for number in range(self.brokers)]
 
     def name_server_settings(self) -> NameServerSettings:
         return NameServerSettings(
@@ -45,12 +60,16 @@ class StandaloneSettings:
             log_dir=None,
         )
 
-    def broker_configuration(self, namesrv_address: str) -> BrokerConfiguration:
+    def broker_port_of(self, number: int) -> int:
+        return self.broker_port and self.broker_port + number * _PORTS_BETWEEN_BROKERS
+
+    def broker_configuration(self, namesrv_address: str, number: int, port: int) -> BrokerConfiguration:
+        name = self.broker_names()[number]
         chosen: dict[str, Any] = {
-            "broker_name": self.broker_name,
-            "broker_ip1": self.host,
+            "broker_name": name,
+            "broker_ip1": self.reachable_host,
             "bind_address": self.host,
-            "listen_port": self.broker_port,
+            "listen_port": port,
             "namesrv_addr": namesrv_address,
             "shutdown_wait_seconds": _SHUTDOWN_S,
             "sql_filters": True,
@@ -58,9 +77,13 @@ class StandaloneSettings:
             "log_dir": None,
         }
         stored: dict[str, Any] = {
-            "root": self.store,
+            "root": self.store if self.brokers == 1 else self.store / name,
             "flush_disk_type": "SYNC_FLUSH" if self.flush == "sync" else "ASYNC_FLUSH",
             "log_segment_bytes": LOG_SEGMENT_BYTES,
+            # The disks of laptops are full of other things.
+            "disk_max_used_percent": 95,
+            "disk_clean_forcibly_percent": 98,
+            "disk_warning_percent": 99,
         }
         return BrokerConfiguration(
             BrokerSettings(**chosen | self.broker), StoreSettings(**stored | self.store_settings)
@@ -68,47 +91,83 @@ class StandaloneSettings:
 
 
 class Standalone:
-    """`async with Standalone(settings) as cluster: cluster.namesrv`."""
+    """`async with Standalone(settings) as cluster: cluster.namesrv`.
+
+    Stopped, it can be started again: it comes back with the same files, on the ports it had.
+    """
 
     def __init__(self, settings: StandaloneSettings, *, clock: Clock | None = None) -> None:
         self.settings = settings
         self._clock = clock
-        self._name_server = NameServer(settings.name_server_settings(), clock=clock)
-        self._broker: Broker | None = None
+        self._namesrv_port = settings.namesrv_port
+        self._broker_ports = [settings.broker_port_of(number) for number in range(settings.brokers)]
+        self._name_server: NameServer | None = None
+        self._brokers: dict[int, Broker] = {}
 
     def __repr__(self) -> str:
-        return f"<Standalone {self._name_server!r} {self._broker!r}>"
+        return f"<Standalone {self._name_server!r} {list(self._brokers.values())!r}>"
 
     @property
     def namesrv(self) -> str:
         """The address that clients are given."""
-        return format_address(*self._name_server.address)
+        return format_address(self.settings.reachable_host, self.name_server.address[1])
 
     @property
     def name_server(self) -> NameServer:
+        if self._name_server is None:
+            raise StateError("the cluster has not been started")
         return self._name_server
 
     @property
     def broker(self) -> Broker:
-        assert self._broker is not None, "the cluster has not been started"
-        return self._broker
+        """The first broker that runs."""
+        return self.brokers[0]
+
+    @property
+    def brokers(self) -> list[Broker]:
+        """The brokers that run."""
+        if not self._brokers:
+            raise StateError("no broker runs")
+        return [broker for _, broker in sorted(self._brokers.items())]
 
     async def start(self) -> None:
+        settings = replace(self.settings.name_server_settings(), listen_port=self._namesrv_port)
+        self._name_server = NameServer(settings, clock=self._clock)
         await self._name_server.start()
-        self._broker = Broker(self.settings.broker_configuration(self.namesrv), clock=self._clock)
+        self._namesrv_port = self._name_server.address[1]
         try:
-            await self._broker.start()
+            for number in range(self.settings.brokers):
+                await self.start_broker(number)
         except BaseException:
-            await self._name_server.stop()
+            await self.stop()
             raise
 
     async def run_until_stopped(self) -> None:
-        await asyncio.gather(self.broker.run_until_stopped(), self._name_server.run_until_stopped())
+        brokers = [broker.run_until_stopped() for broker in self.brokers]
+        await asyncio.gather(self.name_server.run_until_stopped(), *brokers)
 
     async def stop(self) -> None:
-        """The broker first, so that it can say goodbye."""
-        await self.broker.stop()
-        await self._name_server.stop()
+        """The brokers first, so that they can say goodbye."""
+        for number in list(self._brokers):
+            await self.stop_broker(number)
+        await self.name_server.stop()
+
+    # Single brokers, by their number
+
+    async def start_broker(self, number: int = 0) -> None:
+        port = self._broker_ports[number]
+        configuration = self.settings.broker_configuration(self.namesrv, number, port)
+        broker = Broker(configuration, clock=self._clock)
+        await broker.start()
+        self._broker_ports[number] = broker.address[1]
+        self._brokers[number] = broker
+
+    async def stop_broker(self, number: int = 0) -> None:
+        await self._brokers.pop(number).stop()
+
+    async def kill_broker(self, number: int = 0) -> None:
+        """End a broker as a crash would."""
+        await self._brokers.pop(number).abandon()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -6,8 +6,12 @@ COMMANDS = LazyGroup(
     "pyromq",
     "Apache RocketMQ, rebuilt in Python.",
     {
+        "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.cli.config", "config", "List every setting of a server."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
+        "standalone": LazyCommand(
+            "pyromq.apps.standalone", "command", "Run a name server and a broker in one process."
+        ),
         "store": LazyCommand("pyromq.cli.store", "store", "Look into a broker's files."),
         "version": LazyCommand("pyromq.cli.version", "version", "Print the version."),
     },

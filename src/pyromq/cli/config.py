@@ -2,11 +2,15 @@
 
 import click
 
+from pyromq.broker.settings import BrokerSettings
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import Settings
 from pyromq.nameserver.settings import NameServerSettings
+from pyromq.store.settings import StoreSettings
 
-PARTS: dict[str, type[Settings]] = {part.PART: part for part in (NameServerSettings,)}
+PARTS: dict[str, type[Settings]] = {
+    part.PART: part for part in (NameServerSettings, BrokerSettings, StoreSettings)
+}
 
 
 @click.command()
@@ -16,7 +20,10 @@ PARTS: dict[str, type[Settings]] = {part.PART: part for part in (NameServerSetti
     "--example", "form", flag_value="example", help="Print a file with every setting commented out."
 )
 def config(part: str, form: str | None) -> None:
-    """List every setting of PART with its default and meaning."""
+    """List every setting of PART with its default and meaning.
+
+    The store is part of the broker: its settings go into the same file.
+    """
     settings = PARTS[part]
     if form == "markdown":
         click.echo(markdown(settings), nl=False)

@@ -1,15 +1,19 @@
-"""The pytest fixture `rocketmq`: a cluster for one test."""
+"""The pytest fixture `rocketmq`: a cluster for one test. Nothing else is imported until it is used."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pyromq.testing.cluster import RunningCluster, cluster
+if TYPE_CHECKING:
+    from pyromq.testing.clusters import RunningCluster
 
 
 @pytest.fixture
-def rocketmq(tmp_path: Path) -> Iterator[RunningCluster]:
+def rocketmq(tmp_path: Path) -> "Iterator[RunningCluster]":
     """A name server and a broker, running while the test runs."""
+    from pyromq.testing.clusters import cluster
+
     with cluster(tmp_path / "rocketmq") as running:
         yield running

@@ -1,0 +1,65 @@
+"""pyromq standalone: a whole cluster with one command; one line says where it is, a signal ends it."""
+
+from pathlib import Path
+from typing import Literal, cast
+
+import click
+
+from pyromq.apps.launching import one_line_failures
+
+PROGRAM = "pyromq standalone"
+DEFAULT_STORE = Path("~/.pyromq/standalone")
+
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--namesrv-port", type=_PORT, default=9876, help="The name server's port; 0 takes a free one.")
+@click.option(
+    "--broker-port",
+    type=_PORT,
+    default=10911,
+    help="The broker's port, which takes the one two below it as well; 0 takes free ones.",
+)
+@click.option(
+    "--host", default="127.0.0.1", help="The address to listen on; 0.0.0.0 for other machines, too."
+)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_STORE,
+    help="The directory of all data; it is found again at the next start.",
+)
+@click.option(
+    "--flush",
+    type=click.Choice(["async", "sync"]),
+    default="async",
+    help="Whether a send is answered before or after the message is on disk.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log to the console whatever happens, not only warnings.")
+def command(namesrv_port: int, broker_port: int, host: str, store: Path, flush: str, verbose: bool) -> None:
+    """Run a name server and a broker in one process, with nothing to configure.
+
+    For laptops, demos and tests. Once it is ready it prints one line with its addresses.
+    """
+    from pyromq.apps.logging_setup import set_up_logging
+    from pyromq.apps.serving import serve
+    from pyromq.standalone import Standalone, StandaloneSettings
+
+    set_up_logging("INFO" if verbose else "WARNING", None, 0, 0)
+    with one_line_failures(PROGRAM):
+        cluster = Standalone(
+            StandaloneSettings(
+                store=store.expanduser().absolute(),
+                host=host,
+                namesrv_port=namesrv_port,
+                broker_port=broker_port,
+                flush=cast(Literal["async", "sync"], flush),
+            )
+        )
+
+        def ready() -> None:
+            broker, data = cluster.broker.advertised_address, cluster.settings.store
+            click.echo(f"PyroMQ is ready: name server {cluster.namesrv}, broker {broker}, data in {data}")
+
+        serve(cluster, ready)

@@ -1,0 +1,140 @@
+"""Clusters that live as long as a `with` block: on the loop of a test, or on a thread of their own.
+
+Ports are the system's choice, files are small.
+"""
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pyromq.standalone import Standalone, StandaloneSettings
+
+T = TypeVar("T")
+Flush = Literal["async", "sync"]
+
+_LOG_SEGMENT_BYTES = 4 * 1024 * 1024
+_INDEX_SLOTS, _INDEX_UNITS = 10_000, 40_000
+
+
+class RunningCluster:
+    """A cluster that can be reached from any thread; brokers are known by their number, from 0 on."""
+
+    def __init__(self, settings: StandaloneSettings) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rocketmq-cluster", daemon=True)
+        self._thread.start()
+        self._cluster = Standalone(settings)
+        try:
+            self._call(self._cluster.start())
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<RunningCluster {self._cluster!r}>"
+
+    @property
+    def namesrv(self) -> str:
+        """What clients are given."""
+        return self._cluster.namesrv
+
+    @property
+    def broker_address(self) -> str:
+        """Where the first broker is that runs."""
+        return self._cluster.broker.advertised_address
+
+    @property
+    def broker_addresses(self) -> list[str]:
+        return [broker.advertised_address for broker in self._cluster.brokers]
+
+    @property
+    def store(self) -> Path:
+        """The directory of all files."""
+        return self._cluster.settings.store
+
+    def restart(self) -> None:
+        """Stop everything and start it again, on the same ports and with the same files."""
+        self._call(self._cluster.stop())
+        self._call(self._cluster.start())
+
+    def stop_broker(self, number: int = 0) -> None:
+        """Stop one broker in good order."""
+        self._call(self._cluster.stop_broker(number))
+
+    def kill_broker(self, number: int = 0) -> None:
+        """End one broker as a crash would: nobody is told, nothing more is written."""
+        self._call(self._cluster.kill_broker(number))
+
+    def start_broker(self, number: int = 0) -> None:
+        """Start a broker that was stopped or killed, where it was, with the files it had."""
+        self._call(self._cluster.start_broker(number))
+
+    def stop(self) -> None:
+        try:
+            self._call(self._cluster.stop())
+        finally:
+            self._end_loop()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_loop(self) -> None:
+        self._call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextmanager
+def cluster(
+    store: Path | None = None, *, brokers: int = 1, flush: Flush = "async", **broker: Any
+) -> Iterator[RunningCluster]:
+    """Run a cluster while the block runs; without a `store` its files are removed afterwards.
+
+    Further arguments are settings of the brokers by their names in Python.
+    """
+    with _directory(store) as directory:
+        running = RunningCluster(_settings(directory, brokers, flush, broker))
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+@asynccontextmanager
+async def aio_cluster(
+    store: Path | None = None, *, brokers: int = 1, flush: Flush = "async", **broker: Any
+) -> AsyncIterator[Standalone]:
+    """The same on the event loop that runs already."""
+    with _directory(store) as directory:
+        async with Standalone(_settings(directory, brokers, flush, broker)) as running:
+            yield running
+
+
+@contextmanager
+def _directory(store: Path | None) -> Iterator[Path]:
+    if store is not None:
+        yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="pyromq-") as directory:
+        yield Path(directory)
+
+
+def _settings(store: Path, brokers: int, flush: Flush, broker: dict[str, Any]) -> StandaloneSettings:
+    return StandaloneSettings(
+        store=store,
+        namesrv_port=0,
+        broker_port=0,
+        brokers=brokers,
+        flush=flush,
+        broker=broker,
+        store_settings={
+            "log_segment_bytes": _LOG_SEGMENT_BYTES,
+            "index_slots": _INDEX_SLOTS,
+            "index_units": _INDEX_UNITS,
+        },
+    )

@@ -1,0 +1,94 @@
+"""`pyromq standalone` as a person meets it: one command, one line, one signal."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from tests.support.server_programs import Program
+
+from pyromq.protocol.requests.routes import GetRoute
+from pyromq.protocol.requests.sending import SendMessageV2
+from pyromq.remoting.dialer import Dialer
+
+STANDALONE = Program(
+    "pyromq.apps.pyromq",
+    r"PyroMQ is ready: name server (?P<namesrv>\S+), broker (?P<broker>\S+), data in (?P<data>.+)",
+    ("standalone",),
+)
+FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
+
+
+@pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
+async def test_one_line_tells_where_everything_is_and_a_signal_ends_it(
+    tmp_path: Path, received: signal.Signals
+) -> None:
+    with STANDALONE.running(tmp_path, *FREE_PORTS) as cluster:
+        assert cluster.boot["data"] == str(tmp_path / ".pyromq" / "standalone")
+        dialer = Dialer()
+        route = (await dialer.call(cluster.boot["namesrv"], GetRoute(topic="TBW102"), 30)).body
+        assert route.broker_datas[0].broker_addrs == {0: cluster.boot["broker"]}
+        await dialer.close()
+        assert cluster.stop(received) == 0
+        assert cluster.more_output() == ""
+    assert cluster.stderr() == ""
+
+
+async def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
+    options = (*FREE_PORTS, "--store", "data", "--flush", "sync", "--host", "localhost")
+    offsets = []
+    for _ in range(2):
+        with STANDALONE.running(tmp_path, *options) as cluster:
+            assert cluster.boot["data"] == str(tmp_path / "data")
+            assert cluster.boot["broker"].startswith("localhost:")
+            dialer = Dialer()
+            send = SendMessageV2(
+                producer_group="g",
+                topic="Orders",
+                default_topic="TBW102",
+                default_topic_queue_nums=1,
+                queue_id=0,
+                sys_flag=0,
+                born_timestamp=0,
+                flag=0,
+                body=b"x",
+            )
+            offsets.append((await dialer.call(cluster.boot["broker"], send, 30)).queue_offset)
+            await dialer.close()
+            assert cluster.stop() == 0
+    assert offsets == [0, 1]
+
+
+def test_verbose_tells_what_happens(tmp_path: Path) -> None:
+    with STANDALONE.running(tmp_path, *FREE_PORTS, "--verbose") as cluster:
+        assert cluster.stop() == 0
+    assert "broker started name=broker-a" in cluster.stderr()
+    assert "asked to stop signal=SIGTERM" in cluster.stderr()
+
+
+def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for option in ("--namesrv-port", "--broker-port"):
+            done = STANDALONE.run(tmp_path, *FREE_PORTS, option, str(port))
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr == (
+                f"pyromq standalone: could not listen on 127.0.0.1:{port}: "
+                "Address already in use; choose another port\n"
+            )
+
+
+def test_data_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:
+    with STANDALONE.running(tmp_path, *FREE_PORTS) as cluster:
+        done = STANDALONE.run(tmp_path, *FREE_PORTS)
+        assert cluster.stop() == 0
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"pyromq standalone: {tmp_path}/.pyromq/standalone is in use by another process")
+
+
+@pytest.mark.parametrize("arguments", [("--flush", "never"), ("--broker-port", "70000"), ("extra",)])
+def test_a_mistake_in_the_options_is_told(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done = STANDALONE.run(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert "Usage: " in done.stderr
