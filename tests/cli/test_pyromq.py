@@ -11,6 +11,7 @@ from pyromq import __version__
 from pyromq.apps.pyromq import COMMANDS
 
 ROOT = Path(__file__).parents[2]
+NAMES = ("broker", "config", "namesrv", "standalone", "store", "version")
 
 
 def test_help_lists_every_command_and_imports_none() -> None:
@@ -20,20 +21,20 @@ def test_help_lists_every_command_and_imports_none() -> None:
         "sys.argv = ['pyromq', '--help']\n"
         "try:\n    main()\n"
         "except SystemExit as ended:\n    assert ended.code == 0\n"
-        "heavy = {'rich', 'asyncio', 'msgspec', 'prometheus_client', 'pyromq.store', 'pyromq.nameserver'}\n"
+        "heavy = {'rich', 'asyncio', 'msgspec', 'pyromq.store', 'pyromq.nameserver', 'pyromq.broker'}\n"
         "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    for name in ("config", "namesrv", "store", "version"):
+    for name in NAMES:
         assert f"\n  {name} " in done.stdout
 
 
 def test_every_listed_command_can_be_loaded_and_explains_itself() -> None:
     runner = CliRunner()
-    for name in ("config", "namesrv", "store", "version"):
+    for name in NAMES:
         outcome = runner.invoke(COMMANDS, [name, "--help"])
         assert outcome.exit_code == 0, outcome.output
         assert outcome.output.startswith(f"Usage: pyromq {name}")
@@ -52,14 +53,23 @@ def test_an_unknown_command_is_one_clear_error() -> None:
     assert "No such command 'nmesrv'" in outcome.output
 
 
-@pytest.mark.parametrize(
-    ("option", "file"),
-    [("--markdown", "docs/reference/namesrv-settings.md"), ("--example", "conf/namesrv.conf")],
-)
-def test_config_prints_what_the_tree_keeps(option: str, file: str) -> None:
-    outcome = CliRunner().invoke(COMMANDS, ["config", "namesrv", option])
+@pytest.mark.parametrize("part", ["namesrv", "broker", "store"])
+def test_the_reference_page_of_each_part_is_fresh(part: str) -> None:
+    outcome = CliRunner().invoke(COMMANDS, ["config", part, "--markdown"])
     assert outcome.exit_code == 0
-    assert outcome.output == (ROOT / file).read_text()
+    assert outcome.output == (ROOT / "docs" / "reference" / f"{part}-settings.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "parts"), [("namesrv.conf", ["namesrv"]), ("broker.conf", ["broker", "store"])]
+)
+def test_the_example_files_are_fresh(file: str, parts: list[str]) -> None:
+    examples = []
+    for part in parts:
+        outcome = CliRunner().invoke(COMMANDS, ["config", part, "--example"])
+        assert outcome.exit_code == 0
+        examples.append(outcome.output)
+    assert "\n".join(examples) == (ROOT / "conf" / file).read_text()
 
 
 def test_config_prints_a_table_by_default() -> None:

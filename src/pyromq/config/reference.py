@@ -17,8 +17,7 @@ def markdown(part: type[Settings]) -> str:
         "the last of these that has one wins. *Live* settings act at once when changed over the network,",
         "the others after a restart.",
         "",
-        f"Every key has a variable in the environment: `{environment_variable(part, 'listenPort')}`",
-        f"for `listenPort`, `{environment_variable(part, 'tls.server.mode')}` for `tls.server.mode`.",
+        f"Every key has a variable in the environment: {_variables(part)}.",
         "",
         "| key | default | live | meaning | value |",
         "|---|---|---|---|---|",
@@ -58,6 +57,12 @@ def example_file(part: type[Settings]) -> str:
         if each.has_effect:
             lines += ["", f"# {each.sentence}", f"#{each.key}={each.default_text}"]
     return "\n".join(lines) + "\n"
+
+
+def _variables(part: type[Settings]) -> str:
+    typical = [key for key in ("listenPort", "tls.server.mode", "storePathRootDir") if part.find(key)]
+    keys = typical or [each.key for each in part.all_settings()[:1]]
+    return ", ".join(f"`{environment_variable(part, key)}` for `{key}`" for key in keys)
 
 
 def _row(each: Setting) -> str:
