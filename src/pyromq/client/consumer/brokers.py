@@ -1,0 +1,54 @@
+"""The broker behind a queue: where it is now, and calls to it."""
+
+from typing import Any, Protocol, TypeVar
+
+from pyromq.client.routes import MASTER_ID, Routes
+from pyromq.errors import ConnectFailed
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.catalogue import Answer, Request
+
+A = TypeVar("A", bound=Answer)
+
+
+class Network(Protocol):
+    """What consumers need of a session to reach brokers."""
+
+    @property
+    def routes(self) -> Routes: ...
+    async def call(self, address: str, request: Request[A], timeout_s: float) -> A: ...
+    async def send_oneway(self, address: str, request: Request[Any]) -> None: ...
+
+
+class Brokers:
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def __repr__(self) -> str:
+        return f"<Brokers {self._network.routes!r}>"
+
+    async def address(
+        self, queue: MessageQueue, broker_id: int = MASTER_ID, *, only_this: bool = False
+    ) -> str:
+        """Where the queue is; a broker that nobody knows is asked for once more before that is an error."""
+        address = self._known_address(queue, broker_id, only_this)
+        if address is None:
+            await self._network.routes.refresh(queue.topic)
+            address = self._known_address(queue, broker_id, only_this)
+        if address is None:
+            raise ConnectFailed(f"the broker {queue.broker_name} is not registered with the name servers")
+        return address
+
+    def broker_name(self, queue: MessageQueue) -> str:
+        """The broker that has the queue; queues of static topics move from one to another."""
+        route = self._network.routes.cached(queue.topic)
+        return queue.broker_name if route is None else route.broker_of(queue)
+
+    def _known_address(self, queue: MessageQueue, broker_id: int, only_this: bool) -> str | None:
+        return self._network.routes.address(self.broker_name(queue), broker_id, only_this=only_this)
+
+    async def call(self, queue: MessageQueue, request: Request[A], timeout_s: float) -> A:
+        """Ask the master, or a replica where there is no master."""
+        return await self._network.call(await self.address(queue), request, timeout_s)
+
+    async def send_oneway(self, queue: MessageQueue, request: Request[Any]) -> None:
+        await self._network.send_oneway(await self.address(queue), request)

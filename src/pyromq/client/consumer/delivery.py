@@ -1,0 +1,371 @@
+"""Messages on their way to handlers, in no particular order, as many at a time as allowed.
+
+A worker takes one piece of work after the other until there is none. Another one is hired only when those
+that are there wait for something: handlers that never wait cost no task of their own.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from math import ceil
+from typing import Protocol, cast
+
+from pyromq.client.consumer.figures import Figures
+from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
+from pyromq.client.consumer.in_flight import InFlight
+from pyromq.client.consumer.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.values import ReceivedMessage
+from pyromq.clock import Clock
+from pyromq.errors import PyroError
+
+_log = logging.getLogger(__name__)
+
+HeldQueue = InFlight[ReceivedMessage]
+
+LATE_LEVEL = 3
+"""The delay level of messages whose handler takes too long."""
+
+_TURN_S = 0.005
+_MOST_FOR_A_THREAD = 32
+_LOCAL_RETRY_S = 5.0
+
+
+class GiveBack(Protocol):
+    async def __call__(self, message: ReceivedMessage, delay_level: int) -> None: ...
+
+
+class NoHandler(PyroError):
+    """A message came whose topic nobody handles any more."""
+
+
+@dataclass(eq=False, slots=True)
+class Work:
+    """Messages of one queue that are handled in one go."""
+
+    held: HeldQueue
+    messages: list[ReceivedMessage]
+    handler: Handler | MessageStream | None
+    started: float = field(default=0.0)
+    is_settled: bool = field(default=False)
+
+
+class Delivery(Protocol):
+    def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        """See to it that these are handled; returns at once."""
+
+    async def close(self, held: HeldQueue) -> None:
+        """Start nothing more of this queue; return when what was done of it may be committed."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Start nothing more at all; wait for what is being handled, but not for ever."""
+
+    @property
+    def running(self) -> int:
+        """How many handlers are at work."""
+        ...
+
+
+class Settling:
+    """What becomes of messages after their handler: done, given back, or, if nothing else works, kept.
+
+    `give_back` is None where every member has a copy of its own: there are no retries then.
+    """
+
+    def __init__(self, give_back: GiveBack | None, figures: Figures, clock: Clock) -> None:
+        self._give_back = give_back
+        self._figures = figures
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Settling going_back={len(self._tasks)}>"
+
+    def count(self, topic: str, messages: int, failed: int, spent_s: float) -> None:
+        total = self._figures.of(topic).total
+        total.handled += 1
+        total.handle_ms += spent_s * 1000
+        total.succeeded += messages - failed
+        total.failed += failed
+
+    def done(self, work: Work) -> None:
+        held = work.held
+        for message in work.messages:
+            held.done(message)
+        held.last_done_ms = self._clock.now_ms()
+
+    def failed(self, work: Work, problem: BaseException) -> int:
+        """Give back what failed; the rest of a batch is done. Returns how many failed."""
+        only = problem.only if isinstance(problem, RetryLater) and problem.only is not None else work.messages
+        level = problem.delay_level if isinstance(problem, RetryLater) else BROKER_DECIDES
+        count = 0
+        for message in work.messages:
+            if any(message is each for each in only):
+                count += 1
+                self.give_back(work.held, message, level)
+            else:
+                work.held.done(message)
+        work.held.last_done_ms = self._clock.now_ms()
+        return count
+
+    def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int) -> None:
+        if self._give_back is None:
+            held.done(message)
+            return
+        task = asyncio.create_task(self._return(self._give_back, held, message, delay_level))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _return(
+        self, give_back: GiveBack, held: HeldQueue, message: ReceivedMessage, delay_level: int
+    ) -> None:
+        while not held.is_dropped:
+            try:
+                await give_back(message, delay_level)
+            except PyroError as problem:
+                # The offset stays behind the message until a broker has it: nothing is lost if we end here.
+                _log.warning("message not given back yet id=%s: %s", message.message_id, problem)
+                try:
+                    await asyncio.wait_for(self._ending.wait(), _LOCAL_RETRY_S)
+                    return
+                except TimeoutError:
+                    continue
+            held.done(message)
+            return
+
+    async def stop(self) -> None:
+        """Wait for what is on its way back; what nobody takes is not tried again."""
+        self._ending.set()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+
+class ConcurrentDelivery:
+    """At most `concurrency` handlers at a time; plain functions run on the threads of `threads`."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        settling: Settling,
+        threads: Executor,
+        clock: Clock,
+        *,
+        concurrency: int,
+        batch_size: int = 1,
+    ) -> None:
+        self._handlers = handlers
+        self._settling = settling
+        self._threads = threads
+        self._clock = clock
+        self._concurrency = concurrency
+        self._batch_size = batch_size
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Work] = deque()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._running: set[Work] = set()
+        self._yielding = 0
+        self._is_hiring = False
+        self._is_stopped = False
+
+    def __repr__(self) -> str:
+        return f"<ConcurrentDelivery waiting={len(self._waiting)} running={len(self._running)}>"
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        if self._is_stopped:
+            return
+        for work in self._divided(held, messages):
+            if isinstance(work.handler, MessageStream):
+                self._offer(work, work.handler)
+            else:
+                self._waiting.append(work)
+        self._hire()
+
+    def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Work]:
+        if self._batch_size == 1:
+            topic, handler = None, None
+            for message in messages:
+                if message.topic != topic:
+                    topic = message.topic
+                    handler = self._handlers.find(topic)
+                yield Work(held, [message], handler)
+            return
+        batch: list[ReceivedMessage] = []
+        for message in messages:
+            if batch and (len(batch) == self._batch_size or batch[0].topic != message.topic):
+                yield Work(held, batch, self._handlers.find(batch[0].topic))
+                batch = []
+            batch.append(message)
+        if batch:
+            yield Work(held, batch, self._handlers.find(batch[0].topic))
+
+    def _offer(self, work: Work, stream: MessageStream) -> None:
+        for message in work.messages:
+            one = Work(work.held, [message], stream, self._clock.monotonic())
+            stream.offer(message, one.held.closing.is_set, partial(self._settle, one))
+
+    # Workers
+
+    def _hire(self) -> None:
+        """One worker at once; more when the loop comes round and there is work that nobody took."""
+        if not self._waiting or self._is_hiring or len(self._workers) >= self._concurrency:
+            return
+        self._start_worker()
+        self._is_hiring = True
+        self._loop.call_soon(self._hire_more, 1)
+
+    def _hire_more(self, count: int) -> None:
+        room = min(len(self._waiting), self._concurrency - len(self._workers))
+        if room <= 0 or self._is_stopped:
+            self._is_hiring = False
+            return
+        if not self._yielding:
+            for _ in range(min(count, room)):
+                self._start_worker()
+            count *= 2
+        self._loop.call_soon(self._hire_more, count)
+
+    def _start_worker(self) -> None:
+        worker = self._loop.create_task(self._work())
+        self._workers.add(worker)
+
+    async def _work(self) -> None:
+        try:
+            await self._work_on()
+        finally:
+            # At once: whoever brings work before the loop comes round must see that nobody is here.
+            self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
+
+    async def _work_on(self) -> None:
+        turn_ends = self._clock.monotonic() + _TURN_S
+        while self._waiting:
+            work = self._waiting.popleft()
+            if work.held.closing.is_set():
+                continue
+            handler = work.handler
+            if handler is None or isinstance(handler, MessageStream):
+                self._settle(work, NoHandler(f"nobody handles the topic {work.messages[0].topic}"))
+            elif handler.is_async:
+                await self._run(handler, work)
+            else:
+                await self._run_on_thread(handler, work)
+            now = self._clock.monotonic()
+            if now > turn_ends:
+                # Handlers that never wait would otherwise keep everyone else from running.
+                self._yielding += 1
+                await asyncio.sleep(0)
+                self._yielding -= 1
+                turn_ends = self._clock.monotonic() + _TURN_S
+
+    async def _run(self, handler: Handler, work: Work) -> None:
+        self._running.add(work)
+        work.started = self._clock.monotonic()
+        problem: BaseException | None = None
+        try:
+            await handler.run(work.messages)
+        except Exception as failure:
+            problem = failure
+        except asyncio.CancelledError as failure:
+            if _is_being_cancelled():
+                raise
+            problem = failure
+        finally:
+            self._running.discard(work)
+        self._settle(work, problem)
+
+    async def _run_on_thread(self, handler: Handler, first: Work) -> None:
+        """Give a thread as much as every thread could get: changing threads costs more than most handlers."""
+        share = min(ceil((len(self._waiting) + 1) / self._concurrency), _MOST_FOR_A_THREAD)
+        chunk = [first]
+        while len(chunk) < share and self._waiting and self._waiting[0].handler is handler:
+            chunk.append(self._waiting.popleft())
+        self._running.update(chunk)
+        try:
+            outcomes = await self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk)
+        finally:
+            self._running.difference_update(chunk)
+        for work, problem in outcomes:
+            self._settle(work, problem)
+
+    def _run_chunk(self, handler: Handler, chunk: list[Work]) -> list[tuple[Work, BaseException | None]]:
+        outcomes: list[tuple[Work, BaseException | None]] = []
+        for work in chunk:
+            if work.held.closing.is_set() or self._is_stopped:
+                continue
+            work.started = self._clock.monotonic()
+            problem: BaseException | None = None
+            try:
+                handler.run_plain(work.messages, self._loop)
+            except Exception as failure:
+                problem = failure
+            outcomes.append((work, problem))
+        return outcomes
+
+    # Afterwards
+
+    def _settle(self, work: Work, problem: BaseException | None) -> None:
+        if work.is_settled or work.held.is_dropped:
+            return
+        work.is_settled = True
+        topic = work.messages[0].topic
+        failed = 0
+        if problem is None:
+            self._settling.done(work)
+        else:
+            log_failure(problem, work.messages)
+            failed = self._settling.failed(work, problem)
+        spent_s = self._clock.monotonic() - work.started if work.started else 0.0
+        self._settling.count(topic, len(work.messages), failed, spent_s)
+
+    def give_back_late(self, timeout_s: float) -> int:
+        """Messages whose handler does not come to an end must not hold up their queue; returns how many."""
+        late = [
+            work
+            for work in self._running
+            if work.started and self._clock.monotonic() - work.started > timeout_s and not work.is_settled
+        ]
+        for work in late:
+            work.is_settled = True
+            for message in work.messages:
+                _log.warning("handler takes too long, message goes back id=%s", message.message_id)
+                self._settling.give_back(work.held, message, LATE_LEVEL)
+        return len(late)
+
+    async def close(self, held: HeldQueue) -> None:
+        held.closing.set()
+
+    async def stop(self, grace_s: float) -> None:
+        self._is_stopped = True
+        self._waiting.clear()
+        if self._workers:
+            _, unfinished = await asyncio.wait(set(self._workers), timeout=grace_s)
+            for worker in unfinished:
+                worker.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+        await self._settling.stop()
+
+
+def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:
+    first = messages[0]
+    if isinstance(problem, RetryLater):
+        _log.info("handler wants a retry topic=%s id=%s: %s", first.topic, first.message_id, problem)
+    else:
+        _log.warning(
+            "handler failed topic=%s id=%s messages=%d",
+            first.topic,
+            first.message_id,
+            len(messages),
+            exc_info=problem,
+        )
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,158 @@
+"""One pull: what is asked of a broker for a queue, and what its answer means.
+
+Answers are told apart by where to go on: behind messages, behind nothing that was wanted, or somewhere else
+entirely, because the offset is not in the queue. Every answer also says which broker to ask next time.
+"""
+
+from dataclasses import dataclass
+
+from pyromq.client.consumer.brokers import Brokers, Network
+from pyromq.client.consumer.subscriptions import TAG, Subscription
+from pyromq.client.namespaces import unwrap
+from pyromq.client.routes import MASTER_ID
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import Refused
+from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message import open_message
+from pyromq.protocol.names import retry_topic
+from pyromq.protocol.record import StoredMessage, SysFlag, decode_records
+from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
+
+COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, LITE_FLAG = 1, 2, 4, 16
+"""Bits of a pull's system flag."""
+
+_CLOSED = SysFlag.COMPRESSED | SysFlag.INNER_BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What one pull brought."""
+
+    messages: list[ReceivedMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    is_moved: bool = False
+    """The offset asked for is not in the queue; `next_offset` is."""
+
+
+class Fetching:
+    """Pulls of one group.
+
+    `is_lite`: the subscription travels with every pull, and brokers may serve it apart from others.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        group: str,
+        *,
+        namespace: str | None = None,
+        is_lite: bool = False,
+        batch_size: int = 32,
+        batch_bytes: int = 256 * 1024,
+        suspend_s: float = 15.0,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._network = network
+        self._brokers = Brokers(network)
+        self._group = group
+        self._retry_topic = retry_topic(group)
+        self._namespace = namespace
+        self._is_lite = is_lite
+        self._lite_unknown: set[str] = set()
+        self._batch_size = batch_size
+        self._batch_bytes = batch_bytes
+        self._suspend_ms = round(suspend_s * 1000)
+        self._timeout_s = timeout_s
+        self._suggested: dict[MessageQueue, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Fetching {self._group} lite={self._is_lite} away_from_masters={self._away()}>"
+
+    def _away(self) -> int:
+        return sum(1 for broker_id in self._suggested.values() if broker_id != MASTER_ID)
+
+    async def pull(
+        self, queue: MessageQueue, subscription: Subscription, offset: int, commit_offset: int = 0
+    ) -> Pulled:
+        """Wait for messages behind `offset`; raises Refused and TransportError."""
+        broker_id = self._suggested.get(queue, MASTER_ID)
+        address = await self._brokers.address(queue, broker_id)
+        flags = SUSPEND_FLAG
+        if commit_offset > 0 and broker_id == MASTER_ID:
+            flags |= COMMIT_FLAG
+        if self._is_lite:
+            flags |= SUBSCRIPTION_FLAG | LITE_FLAG
+        is_lite = self._is_lite and address not in self._lite_unknown
+        request = (LitePullMessage if is_lite else PullMessage)(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=self._batch_size,
+            sys_flag=flags,
+            commit_offset=max(commit_offset, 0),
+            suspend_timeout_millis=self._suspend_ms,
+            subscription=subscription.expression if self._is_lite else None,
+            # java: who sends the subscription with the pull sends no version of it
+            sub_version=0 if self._is_lite and subscription.expression_type == TAG else subscription.version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=self._batch_bytes,
+            target_broker_name=queue.broker_name,
+        )
+        try:
+            answer = await self._network.call(address, request, self._timeout_s)
+        except Refused as refusal:
+            if is_lite and refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                # Brokers before 5.0 know only the other code.
+                self._lite_unknown.add(address)
+                return await self.pull(queue, subscription, offset, commit_offset)
+            raise
+        self._suggested[queue] = answer.suggest_which_broker_id
+        return self._understood(queue, subscription, answer)
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._suggested.pop(queue, None)
+
+    def _understood(
+        self, queue: MessageQueue, subscription: Subscription, answer: PullMessageAnswer
+    ) -> Pulled:
+        messages = []
+        if answer.code == ResponseCode.SUCCESS:
+            messages = self._received(queue, subscription, answer)
+        return Pulled(
+            messages,
+            answer.next_begin_offset,
+            answer.min_offset,
+            answer.max_offset,
+            is_moved=answer.code == ResponseCode.PULL_OFFSET_MOVED,
+        )
+
+    def _received(
+        self, queue: MessageQueue, subscription: Subscription, answer: PullMessageAnswer
+    ) -> list[ReceivedMessage]:
+        records = decode_records(answer.body)
+        if any(record.sys_flag & _CLOSED for record in records):
+            records = [opened for record in records for opened in open_message(record)]
+        if answer.offset_delta:
+            for record in records:
+                record.queue_offset += answer.offset_delta
+        if subscription.tags:
+            records = [record for record in records if record.get(props.TAGS) in subscription.tags]
+        if queue.topic == self._retry_topic:
+            return [ReceivedMessage(record, queue, self._original_topic(record)) for record in records]
+        topic = unwrap(queue.topic, self._namespace)
+        return [ReceivedMessage(record, queue, topic) for record in records]
+
+    def _original_topic(self, record: StoredMessage) -> str:
+        """The topic under which a message was first consumed."""
+        return unwrap(record.get(props.RETRY_TOPIC) or record.topic, self._namespace)
+
+    def shown(self, record: StoredMessage, queue: MessageQueue) -> list[ReceivedMessage]:
+        """A message that came another way, as if it had been pulled."""
+        return [
+            ReceivedMessage(opened, queue, self._original_topic(opened)) for opened in open_message(record)
+        ]

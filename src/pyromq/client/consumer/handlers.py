@@ -1,0 +1,212 @@
+"""What the application does with messages: a plain function, an async one, or a loop over a stream.
+
+A handler that returns is done with its messages, whatever it returns; one that raises wants them again.
+"""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from pyromq.client.consumer.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import StateError
+
+Settle = Callable[[BaseException | None], None]
+"""Told once what became of a message."""
+
+HandlerFunction = Callable[[Any], Any]
+"""Takes a message, or a list of them where the consumer hands out batches."""
+
+F = TypeVar("F", bound=HandlerFunction)
+
+
+class Handler:
+    """A function of the application, with what must be known about calling it."""
+
+    def __init__(self, function: HandlerFunction, *, takes_batch: bool) -> None:
+        self.function = function
+        self.takes_batch = takes_batch
+        self.is_async = _is_async(function)
+
+    def __repr__(self) -> str:
+        kind = "async" if self.is_async else "plain"
+        return f"<Handler {kind} {getattr(self.function, '__qualname__', self.function)}>"
+
+    async def run(self, messages: list[ReceivedMessage]) -> None:
+        await self.function(messages if self.takes_batch else messages[0])
+
+    def run_plain(self, messages: list[ReceivedMessage], loop: asyncio.AbstractEventLoop) -> None:
+        """Called on a thread."""
+        outcome = self.function(messages if self.takes_batch else messages[0])
+        if inspect.isawaitable(outcome):
+            # A plain function that only made a coroutine has not handled anything yet.
+            asyncio.run_coroutine_threadsafe(_await(outcome), loop).result()
+
+
+async def _await(outcome: Awaitable[Any]) -> None:
+    await outcome
+
+
+def _is_async(function: HandlerFunction) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  (an object whose call is async)
+    )
+
+
+class MessageStream(AsyncIterator[ReceivedMessage]):
+    """`async for message in stream`: asking for the next message says that the one before is done.
+
+    A loop that ends by an exception leaves its last message undone, and it comes again. Several tasks may
+    read one stream; each answers for the messages it took.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], Settle]] = deque()
+        self._readers: deque[asyncio.Future[None]] = deque()
+        self._taken: dict[asyncio.Task[Any] | None, tuple[ReceivedMessage, Settle]] = {}
+        self._all_settled: asyncio.Future[None] | None = None
+        self._is_ended = False
+        self._problem: BaseException | None = None
+
+    def __repr__(self) -> str:
+        state = "ended" if self._is_ended else f"waiting={len(self._waiting)} taken={len(self._taken)}"
+        return f"<MessageStream {self.topic} {state}>"
+
+    # The consumer's side
+
+    def offer(self, message: ReceivedMessage, is_dropped: Callable[[], bool], settle: Settle) -> None:
+        """Put a message in; `settle` hears what becomes of it, unless it is dropped before anyone took it."""
+        self._waiting.append((message, is_dropped, settle))
+        self._wake_one()
+
+    async def handle(self, message: ReceivedMessage) -> None:
+        """Put a message in and wait until it is done; for consumers that go on only then."""
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(problem: BaseException | None) -> None:
+            if settled.done():
+                return
+            if problem is None:
+                settled.set_result(None)
+            else:
+                settled.set_exception(problem)
+
+        self.offer(message, settled.done, settle)
+        await settled
+
+    def end(self, problem: BaseException | None = None) -> None:
+        """No more messages: readers stop at once, or raise `problem`."""
+        self._is_ended = True
+        self._problem = problem
+        self._waiting.clear()
+        while self._readers:
+            self._wake_one()
+
+    def end_when_empty(self) -> None:
+        """No more messages than those that wait: readers stop behind the last one."""
+        self._is_ended = True
+        if not self._waiting:
+            self.end()
+
+    async def finish(self, *, is_failed: bool) -> None:
+        """Wait for the readers' last messages.
+
+        The reader that waits here itself is done with its message, unless an exception brought it here. That
+        of a reader whose task is over is done if the task ended well.
+        """
+        me = asyncio.current_task()
+        if me in self._taken:
+            _, settle = self._taken.pop(me)
+            if not is_failed:
+                settle(None)
+        for task in list(self._taken):
+            if task is not None and task.done():
+                _, settle = self._taken.pop(task)
+                if not task.cancelled() and task.exception() is None:
+                    settle(None)
+        while self._taken:
+            self._all_settled = asyncio.get_running_loop().create_future()
+            await self._all_settled
+
+    # The application's side
+
+    def __aiter__(self) -> "MessageStream":
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        me = asyncio.current_task()
+        taken = self._taken.pop(me, None)
+        if taken is not None:
+            taken[1](None)
+            if self._all_settled is not None and not self._taken and not self._all_settled.done():
+                self._all_settled.set_result(None)
+        while True:
+            while self._waiting:
+                message, is_dropped, settle = self._waiting.popleft()
+                if not is_dropped():
+                    self._taken[me] = (message, settle)
+                    return message
+            if self._is_ended:
+                if self._problem is not None:
+                    raise self._problem
+                raise StopAsyncIteration
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            try:
+                await reader
+            except asyncio.CancelledError:
+                if reader.done() and not reader.cancelled():
+                    self._wake_one()  # the one that was woken leaves: another may take what came
+                raise
+
+    def retry(self, message: ReceivedMessage, *, delay_level: int = BROKER_DECIDES) -> None:
+        """Have a message again later instead of being done with it; see `RetryLater`."""
+        for task, (taken, settle) in list(self._taken.items()):
+            if taken is message:
+                del self._taken[task]
+                settle(RetryLater(delay_level=delay_level))
+                return
+        raise StateError(f"{message!r} is not at hand: only the message just taken can be retried")
+
+    def _wake_one(self) -> None:
+        while self._readers:
+            reader = self._readers.popleft()
+            if not reader.done():
+                reader.set_result(None)
+                return
+
+
+class Handlers:
+    """Who handles which topic, by the names that the application uses."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, Handler | MessageStream] = {}
+
+    def __repr__(self) -> str:
+        return f"<Handlers {sorted(self._by_topic)}>"
+
+    def put(self, topic: str, handler: Handler | MessageStream) -> None:
+        self._by_topic[topic] = handler
+
+    def remove(self, topic: str) -> None:
+        handler = self._by_topic.pop(topic, None)
+        if isinstance(handler, MessageStream):
+            handler.end()
+
+    def find(self, topic: str) -> Handler | MessageStream | None:
+        return self._by_topic.get(topic)
+
+    @property
+    def streams(self) -> list[MessageStream]:
+        return [handler for handler in self._by_topic.values() if isinstance(handler, MessageStream)]
+
+
+def as_decorator(put: Callable[[HandlerFunction], None]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        put(function)
+        return function
+
+    return cast(Callable[[F], F], decorate)

@@ -1,0 +1,217 @@
+"""What a consumer holds of one queue: pulled, not yet done.
+
+Everything before the first message that is not done may be committed, and nothing else. Whoever took the
+queue away marks it dropped; from then on nobody commits what is done of it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+from pyromq.clock import Clock
+from pyromq.protocol.bodies.consumers import ProcessQueueInfo
+from pyromq.protocol.bodies.queues import MessageQueue
+
+LOCK_VALID_S = 30.0
+"""A lock that was not renewed for so long is not trusted any more."""
+
+LOCK_EXPIRES_S = 60.0
+"""java: after so long a broker gives the queue to whoever asks."""
+
+_MIB = 1024 * 1024
+
+
+class Held(Protocol):
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+M = TypeVar("M", bound=Held)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """How much of one queue may be held before pulling pauses; None: no limit."""
+
+    messages: int = 1000
+    size_bytes: int = 100 * _MIB
+    span: int | None = 2000
+
+    def for_each_of(
+        self, queue_count: int, topic_messages: int | None, topic_size_bytes: int | None
+    ) -> "Thresholds":
+        """Limits for all queues together, divided by their number."""
+        count = max(queue_count, 1)
+        limits = self
+        if topic_messages is not None:
+            limits = replace(limits, messages=max(1, topic_messages // count))
+        if topic_size_bytes is not None:
+            limits = replace(limits, size_bytes=max(1, topic_size_bytes // count))
+        return limits
+
+
+class InFlight(Generic[M]):
+    """The messages of one queue between the pull and the commit, in the order of their offsets."""
+
+    def __init__(self, queue: MessageQueue, offset: int, thresholds: Thresholds, clock: Clock) -> None:
+        self.queue = queue
+        self.next_offset = offset
+        """Where the next pull starts."""
+        self.is_dropped = False
+        self.closing = asyncio.Event()
+        """Set when no further message of it may be started."""
+        self.is_locked = False
+        self.size_bytes = 0
+        self.last_pull_ms = clock.now_ms()
+        self.last_done_ms = clock.now_ms()
+        self.last_lock_ms = 0
+        self._locked_at = 0.0
+        self._thresholds = thresholds
+        self._clock = clock
+        self._messages: dict[int, M] = {}
+        self._last_offset = offset
+        self._room: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "dropped" if self.is_dropped else f"held={len(self._messages)}"
+        return f"<InFlight {self.queue} {state} committable={self.committable} next={self.next_offset}>"
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(self._messages.values())
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._messages
+
+    def put(self, messages: Iterable[M], next_offset: int) -> None:
+        """Hold what a pull brought, and remember where the next one starts."""
+        held = self._messages
+        size_bytes = 0
+        for message in messages:
+            self._last_offset = message.queue_offset
+            held[self._last_offset] = message
+            size_bytes += len(message.body)
+        self.size_bytes += size_bytes
+        self.next_offset = next_offset
+        self.last_pull_ms = self._clock.now_ms()
+
+    def done(self, message: M) -> None:
+        """The message needs no more care: it was handled, or given back to its broker."""
+        if self._messages.pop(message.queue_offset, None) is None:
+            return
+        self.size_bytes -= len(message.body)
+        if self._room is not None and self.has_room:
+            self._wake()
+        if self._idle is not None and not self._messages:
+            self._idle.set_result(None)
+            self._idle = None
+
+    @property
+    def committable(self) -> int:
+        """The first offset that is not done."""
+        return next(iter(self._messages), self.next_offset)
+
+    @property
+    def span(self) -> int:
+        """From the first message that is not done to the last one held."""
+        return self._last_offset - self.committable if self._messages else 0
+
+    # Room
+
+    @property
+    def thresholds(self) -> Thresholds:
+        return self._thresholds
+
+    @thresholds.setter
+    def thresholds(self, thresholds: Thresholds) -> None:
+        self._thresholds = thresholds
+        if self._room is not None and self.has_room:
+            self._wake()
+
+    @property
+    def has_room(self) -> bool:
+        limits = self._thresholds
+        return (
+            len(self._messages) <= limits.messages
+            and self.size_bytes <= limits.size_bytes
+            and (limits.span is None or self.span <= limits.span)
+        )
+
+    async def wait_for_room(self) -> None:
+        """Wait until another pull fits, or the queue is dropped."""
+        while not self.has_room and not self.is_dropped:
+            if self._room is None:
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._room)
+
+    async def wait_until_empty(self) -> None:
+        """Wait until everything held is done, or the queue is dropped."""
+        while self._messages and not self.is_dropped:
+            if self._idle is None:
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    def drop(self) -> None:
+        """Give the queue up: what is held is forgotten, and what is being handled is not committed."""
+        self.is_dropped = True
+        self.closing.set()
+        self._messages.clear()
+        self.size_bytes = 0
+        self._wake()
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    def _wake(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+    # Locks of ordered consumption
+
+    def lock(self) -> None:
+        self.is_locked = True
+        self._locked_at = self._clock.monotonic()
+        self.last_lock_ms = self._clock.now_ms()
+
+    def unlock(self) -> None:
+        self.is_locked = False
+
+    @property
+    def is_lock_valid(self) -> bool:
+        return self.is_locked and self._clock.monotonic() - self._locked_at <= LOCK_VALID_S
+
+    @property
+    def may_have_been_read_by_others(self) -> bool:
+        """Whether the lock was out of our hands for long enough that another member could have had it."""
+        return not self.is_locked or self._clock.monotonic() - self._locked_at > LOCK_EXPIRES_S
+
+    # Telling
+
+    def info(self, *, is_ordered: bool) -> ProcessQueueInfo:
+        """What operators are shown of it."""
+        # java: what waits in order is counted as a transaction
+        in_order = len(self._messages) if is_ordered else 0
+        first, last = (self.committable, self._last_offset) if self._messages else (0, 0)
+        return ProcessQueueInfo(
+            cached_msg_count=len(self._messages),
+            cached_msg_max_offset=last,
+            cached_msg_min_offset=first,
+            cached_msg_size_in_mi_b=self.size_bytes // _MIB,
+            commit_offset=self.committable,
+            droped=self.is_dropped,
+            last_consume_timestamp=self.last_done_ms,
+            last_lock_timestamp=self.last_lock_ms,
+            last_pull_timestamp=self.last_pull_ms,
+            locked=self.is_locked,
+            transaction_msg_count=in_order,
+            transaction_msg_max_offset=last if in_order else 0,
+            transaction_msg_min_offset=first if in_order else 0,
+            try_unlock_times=0,
+        )

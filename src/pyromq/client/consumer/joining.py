@@ -1,0 +1,70 @@
+"""Subscriptions made known: routes are watched for them, and brokers asked whether they can serve them."""
+
+import logging
+from collections.abc import Callable
+
+from pyromq.client.consumer.subscriptions import TAG, Subscription
+from pyromq.client.routes import MASTER_ID, Route
+from pyromq.client.session import Session
+from pyromq.errors import NoRoute
+from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody
+from pyromq.protocol.requests.membership import CheckClientConfig
+
+_log = logging.getLogger(__name__)
+
+
+class Topics:
+    """What a consumer subscribes to, by the names that brokers use; `route_changed` hears of every change."""
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self._listening: dict[str, Callable[[], None]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Topics {sorted(self.subscriptions)}>"
+
+    def put(self, subscription: Subscription, session: Session, route_changed: Callable[[], None]) -> None:
+        topic = subscription.topic
+        self._stop_listening(topic)
+        self.subscriptions[topic] = subscription
+        self._listening[topic] = session.routes.on_change(topic, lambda _: route_changed())
+
+    def remove(self, topic: str) -> None:
+        self.subscriptions.pop(topic, None)
+        self._stop_listening(topic)
+
+    def close(self) -> None:
+        for topic in list(self._listening):
+            self._stop_listening(topic)
+
+    def _stop_listening(self, topic: str) -> None:
+        stop = self._listening.pop(topic, None)
+        if stop is not None:
+            stop()
+
+
+async def look_up(session: Session, group: str, subscription: Subscription) -> None:
+    """Learn where a topic is, and whether its brokers can filter as wished; raises if they cannot.
+
+    A topic that does not exist yet is no mistake: it may be created later.
+    """
+    try:
+        route = await session.routes.get(subscription.topic)
+    except NoRoute as problem:
+        _log.warning("nothing to consume yet: %s", problem)
+        return
+    if subscription.expression_type != TAG:
+        await _check(session, group, subscription, route)
+
+
+async def _check(session: Session, group: str, subscription: Subscription, route: Route) -> None:
+    body = CheckClientRequestBody(
+        client_id=session.client_id,
+        group=group,
+        namespace=session.settings.namespace,
+        subscription_data=subscription.data(),
+    )
+    for addresses in route.brokers.values():
+        if MASTER_ID in addresses:
+            request = CheckClientConfig(body=body)
+            await session.call(addresses[MASTER_ID], request, session.settings.call_timeout_s)

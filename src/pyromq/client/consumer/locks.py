@@ -1,0 +1,74 @@
+"""Locks on queues that are consumed in order: asked of the broker of each queue, for this client."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pyromq.client.consumer.brokers import Brokers, Network
+from pyromq.errors import PyroError
+from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
+
+_log = logging.getLogger(__name__)
+
+RENEWAL_S = 20.0
+
+_TIMEOUT_S = 1.0
+
+
+class QueueLocks:
+    def __init__(self, network: Network, group: str, client_id: str) -> None:
+        self._network = network
+        self._brokers = Brokers(network)
+        self._group = group
+        self._client_id = client_id
+
+    def __repr__(self) -> str:
+        return f"<QueueLocks {self._group} {self._client_id}>"
+
+    async def acquire(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock or renew; the queues that are ours now. One request for each broker."""
+
+        async def ask(wanted: set[MessageQueue]) -> set[MessageQueue]:
+            body = LockBatchRequestBody(
+                client_id=self._client_id, consumer_group=self._group, mq_set=wanted, only_this_broker=False
+            )
+            some = next(iter(wanted))
+            try:
+                address = await self._brokers.address(some, only_this=True)
+                answer = await self._network.call(address, LockQueues(body=body), _TIMEOUT_S)
+            except PyroError as problem:
+                _log.warning("queues not locked broker=%s: %s", some.broker_name, problem)
+                return set()
+            return answer.body.lock_ok_mq_set & wanted
+
+        answers = await asyncio.gather(*map(ask, self._by_broker(queues)))
+        return set().union(*answers)
+
+    async def acquire_one(self, queue: MessageQueue) -> bool:
+        return queue in await self.acquire([queue])
+
+    async def release(self, queues: Iterable[MessageQueue]) -> None:
+        """Returns when the brokers have heard of it: another member may be waiting."""
+
+        async def tell(given_up: set[MessageQueue]) -> None:
+            body = UnlockBatchRequestBody(
+                client_id=self._client_id, consumer_group=self._group, mq_set=given_up, only_this_broker=False
+            )
+            some = next(iter(given_up))
+            try:
+                address = await self._brokers.address(some, only_this=True)
+                await self._network.call(address, UnlockQueues(body=body), _TIMEOUT_S)
+            except PyroError as problem:
+                # The lock ends by itself when nobody renews it.
+                _log.warning("queues not unlocked broker=%s: %s", some.broker_name, problem)
+
+        await asyncio.gather(*map(tell, self._by_broker(queues)))
+
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> list[set[MessageQueue]]:
+        groups: dict[str, set[MessageQueue]] = defaultdict(set)
+        for queue in queues:
+            groups[self._brokers.broker_name(queue)].add(queue)
+        return list(groups.values())

@@ -1,0 +1,199 @@
+"""How far a group has come: kept by the broker for members that share the queues, in a file for those that
+each read all of them.
+
+Reading tells a stored offset from none at all; when neither can be found out, it raises, and the queue is not
+started on a guess.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pyromq.client.consumer.brokers import Brokers
+from pyromq.config.durable_file import DurableFile
+from pyromq.errors import ConfigError, PyroError, Refused, RemoteProtocolError, StateError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere
+from pyromq.protocol.bodies.offsets import OffsetSerializeWrapper
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import is_retry_topic
+from pyromq.protocol.requests.offsets import (
+    GetMaxOffset,
+    GetMinOffset,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+
+_log = logging.getLogger(__name__)
+
+OFFSET_TIMEOUT_S = 5.0
+
+StartFrom = Literal["first", "last"] | datetime
+"""Where a group starts in a queue that it has never read."""
+
+
+class Offsets(Protocol):
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset, None if there is none; raises if that cannot be found out."""
+        ...
+
+    async def store(self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False) -> None:
+        """Keep these. `confirmed`: return when they are safe, not when they are on their way."""
+        ...
+
+
+class RemoteOffsets:
+    """Offsets that the broker of each queue keeps for the whole group."""
+
+    def __init__(self, brokers: Brokers, group: str) -> None:
+        self._brokers = brokers
+        self._group = group
+
+    def __repr__(self) -> str:
+        return f"<RemoteOffsets {self._group}>"
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        request = QueryConsumerOffset(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            target_broker_name=queue.broker_name,
+        )
+        try:
+            answer = await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)
+        except Refused as refusal:
+            if refusal.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return answer.offset if answer.offset >= 0 else None
+
+    async def store(self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False) -> None:
+        async def store_one(queue: MessageQueue, offset: int) -> None:
+            request = UpdateConsumerOffset(
+                consumer_group=self._group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                commit_offset=offset,
+                target_broker_name=queue.broker_name,
+            )
+            try:
+                if confirmed:
+                    await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)
+                else:
+                    await self._brokers.send_oneway(queue, request)
+            except PyroError as problem:
+                # What is not stored is consumed again: allowed, and better than to stop.
+                _log.warning("offset not stored queue=%s offset=%d: %s", queue, offset, problem)
+
+        await asyncio.gather(*(store_one(queue, offset) for queue, offset in offsets.items()))
+
+
+class LocalOffsets:
+    """Offsets that a broadcasting member keeps for itself, in the file where Java's clients keep them."""
+
+    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+        self._file = DurableFile(directory / client_id / group / "offsets.json")
+        self._known: dict[MessageQueue, int] | None = None
+        self._saving = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<LocalOffsets {self._file.path}>"
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        async with self._saving:
+            if self._known is None:
+                self._known = await asyncio.to_thread(self._load)
+        return self._known.get(queue)
+
+    async def store(self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False) -> None:
+        async with self._saving:
+            if self._known is None:
+                self._known = await asyncio.to_thread(self._load)
+            self._known.update(offsets)
+            try:
+                await asyncio.to_thread(self._file.save, encode_offsets(self._known))
+            except OSError as problem:
+                _log.warning("offsets not stored file=%s: %s", self._file.path, problem)
+
+    def _load(self) -> dict[MessageQueue, int]:
+        problem: Exception | None = None
+        for path, content in self._file.contents():
+            if not content:
+                continue  # java: an empty file counts as missing
+            try:
+                return json_body.decode(content, OffsetSerializeWrapper).offset_table
+            except RemoteProtocolError as damage:
+                problem = StateError(f"{path} cannot be read: {damage}; remove it to start anew")
+        if problem is not None:
+            raise problem
+        return {}
+
+
+def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """A file that people can read, too: one queue on each line."""
+    lines = [b"\t\t%b:%d" % (json_body.encode(queue), offset) for queue, offset in sorted(offsets.items())]
+    return b'{\n\t"offsetTable":{\n' + b",\n".join(lines) + b"\n\t}\n}"
+
+
+class StartPositions:
+    """Where to start in a queue: at the stored offset, else where the application wants to begin."""
+
+    def __init__(self, brokers: Brokers, start_from: StartFrom) -> None:
+        if isinstance(start_from, str) and start_from not in ("first", "last"):
+            raise ConfigError("start_from", start_from, '"first", "last" or a datetime')
+        self._brokers = brokers
+        self._start_from = start_from
+
+    def __repr__(self) -> str:
+        return f"<StartPositions {self._start_from}>"
+
+    async def find(self, queue: MessageQueue, offsets: Offsets) -> int:
+        stored = await offsets.read(queue)
+        return await self.beginning(queue) if stored is None else stored
+
+    async def beginning(self, queue: MessageQueue) -> int:
+        """Where a group starts that has never read the queue."""
+        is_retry = is_retry_topic(queue.topic)
+        if self._start_from == "first":
+            return 0  # a queue whose first messages are gone says so when it is pulled from
+        if isinstance(self._start_from, datetime):
+            if is_retry:
+                return await self.last(queue)
+            return await self.at(queue, round(self._start_from.timestamp() * 1000))
+        return 0 if is_retry else await self.last(queue)
+
+    async def first(self, queue: MessageQueue) -> int:
+        request = GetMinOffset(
+            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
+        )
+        return (await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset
+
+    async def last(self, queue: MessageQueue) -> int:
+        """Behind the last message."""
+        request = GetMaxOffset(
+            topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
+        )
+        return (await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset
+
+    async def at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at that time or later."""
+        request = SearchOffset(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            target_broker_name=queue.broker_name,
+        )
+        return (await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset
+
+
+def on_the_wire(start_from: StartFrom) -> ConsumeFromWhere:
+    if isinstance(start_from, datetime):
+        return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+    if start_from == "first":
+        return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET

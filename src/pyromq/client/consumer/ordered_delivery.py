@@ -1,0 +1,198 @@
+"""Messages on their way to handlers, each queue in its order, one handler at a time for each queue.
+
+A message that fails holds up its queue until it succeeds, or has failed so often that it is put aside.
+Nothing is handled without a valid lock on the queue: while we hold it, no other member handles the rest.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from itertools import islice
+
+from pyromq.client.consumer.delivery import HeldQueue, NoHandler, Settling, Work, log_failure
+from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
+from pyromq.client.consumer.outcomes import RetryLater
+from pyromq.client.values import ReceivedMessage
+from pyromq.clock import Clock
+from pyromq.errors import PyroError
+from pyromq.protocol.bodies.queues import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+_MOST_FOR_A_THREAD = 32
+_RELOCK_PAUSE_S = 3.0
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 30.0
+_TURN_S = 0.005
+
+Outcome = tuple[list[ReceivedMessage], BaseException | None]
+"""What was handled, and what went wrong with the next."""
+
+
+class OrderedDelivery:
+    """`lock` renews the lock on a queue and says whether we have it; None where queues need none.
+
+    `put_aside` takes a message that failed `max_times` times; None for `max_times` means for ever.
+    """
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        settling: Settling,
+        threads: Executor,
+        clock: Clock,
+        *,
+        lock: Callable[[MessageQueue], Awaitable[bool]] | None,
+        put_aside: Callable[[ReceivedMessage], Awaitable[None]],
+        concurrency: int,
+        batch_size: int = 1,
+        max_times: int | None = None,
+        suspend_s: float = 1.0,
+    ) -> None:
+        self._handlers = handlers
+        self._settling = settling
+        self._threads = threads
+        self._clock = clock
+        self._lock = lock
+        self._put_aside = put_aside
+        self._room = asyncio.Semaphore(concurrency)
+        self._batch_size = batch_size
+        self._max_times = max_times
+        self._suspend_s = min(max(suspend_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
+        self._loop = asyncio.get_running_loop()
+        self._lines: dict[HeldQueue, asyncio.Task[None]] = {}
+        self._running = 0
+
+    def __repr__(self) -> str:
+        return f"<OrderedDelivery lines={len(self._lines)} running={self._running}>"
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        if held not in self._lines and not held.closing.is_set():
+            self._lines[held] = self._loop.create_task(self._line(held))
+
+    async def _line(self, held: HeldQueue) -> None:
+        try:
+            await self._go_through(held)
+        finally:
+            # At once: whoever brings more before the loop comes round must see that nobody is here.
+            del self._lines[held]
+
+    async def _go_through(self, held: HeldQueue) -> None:
+        turn_ends = self._clock.monotonic() + _TURN_S
+        while len(held) and not held.closing.is_set():
+            if self._lock is not None and not held.is_lock_valid and not await self._lock(held.queue):
+                await _pause(held, _RELOCK_PAUSE_S)
+                continue
+            messages = list(islice(held, self._batch_size))
+            handler = self._handlers.find(messages[0].topic)
+            messages = [message for message in messages if message.topic == messages[0].topic]
+            async with self._room:
+                if held.closing.is_set():
+                    return
+                started = self._clock.monotonic()
+                self._running += 1
+                try:
+                    handled, problem = await self._handle(held, handler, messages)
+                finally:
+                    self._running -= 1
+            if held.is_dropped:
+                return
+            if handled:
+                self._settling.done(Work(held, handled, None))
+            spent_s = self._clock.monotonic() - started
+            self._settling.count(
+                messages[0].topic, len(handled) + (problem is not None), int(problem is not None), spent_s
+            )
+            if problem is not None:
+                await self._failed(held, problem)
+            if self._clock.monotonic() > turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = self._clock.monotonic() + _TURN_S
+
+    async def _handle(
+        self, held: HeldQueue, handler: Handler | MessageStream | None, messages: list[ReceivedMessage]
+    ) -> Outcome:
+        try:
+            if isinstance(handler, MessageStream):
+                await handler.handle(messages[0])
+                return messages[:1], None
+            if handler is None:
+                return [], NoHandler(f"nobody handles the topic {messages[0].topic}")
+            if handler.is_async:
+                await handler.run(messages)
+                return messages, None
+        except Exception as problem:
+            return [], problem
+        if self._batch_size == 1:
+            messages = list(islice(held, _MOST_FOR_A_THREAD))
+            return await self._loop.run_in_executor(self._threads, self._one_by_one, held, handler, messages)
+        return await self._loop.run_in_executor(self._threads, self._all_at_once, handler, messages)
+
+    def _one_by_one(self, held: HeldQueue, handler: Handler, messages: list[ReceivedMessage]) -> Outcome:
+        """On a thread: as many as can be handled before anything changes."""
+        topic = messages[0].topic
+        for position, message in enumerate(messages):
+            may_go_on = not held.closing.is_set() and (self._lock is None or held.is_lock_valid)
+            if message.topic != topic or not may_go_on:
+                return messages[:position], None
+            try:
+                handler.run_plain([message], self._loop)
+            except Exception as problem:
+                return messages[:position], problem
+        return messages, None
+
+    def _all_at_once(self, handler: Handler, messages: list[ReceivedMessage]) -> Outcome:
+        try:
+            handler.run_plain(messages, self._loop)
+        except Exception as problem:
+            return [], problem
+        return messages, None
+
+    async def _failed(self, held: HeldQueue, problem: BaseException) -> None:
+        """Wait before the queue is tried again, unless its first messages have been tried often enough."""
+        messages = list(islice(held, self._batch_size))
+        log_failure(problem, messages)
+        is_given_up = isinstance(problem, RetryLater) and problem.delay_level < 0
+        may_go_on = True
+        for message in messages:
+            times = message.reconsume_times
+            if is_given_up or (self._max_times is not None and times >= self._max_times):
+                try:
+                    await self._put_aside(message)
+                except PyroError as trouble:
+                    _log.warning("message not put aside yet id=%s: %s", message.message_id, trouble)
+                else:
+                    held.done(message)
+                    continue
+            message.stored.reconsume_times = times + 1
+            may_go_on = False
+        if not may_go_on:
+            await _pause(held, self._suspend_s)
+
+    async def close(self, held: HeldQueue) -> None:
+        held.closing.set()
+        line = self._lines.get(held)
+        if line is not None:
+            await asyncio.wait([line])
+
+    async def stop(self, grace_s: float) -> None:
+        for held in self._lines:
+            held.closing.set()
+        if self._lines:
+            _, unfinished = await asyncio.wait(set(self._lines.values()), timeout=grace_s)
+            for line in unfinished:
+                line.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+        await self._settling.stop()
+
+
+async def _pause(held: HeldQueue, seconds: float) -> None:
+    """Wait, but not longer than the queue is ours."""
+    try:
+        await asyncio.wait_for(held.closing.wait(), seconds)
+    except TimeoutError:
+        return

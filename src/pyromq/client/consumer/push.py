@@ -1,0 +1,533 @@
+"""A consumer whose handlers are called with messages as they come.
+
+Nothing is committed before its handler returned or its broker took it back: what a crash interrupts comes
+again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from pyromq.client.consumer.background import Background
+from pyromq.client.consumer.brokers import Brokers
+from pyromq.client.consumer.delivery import ConcurrentDelivery, Delivery, Settling
+from pyromq.client.consumer.fetching import Fetching
+from pyromq.client.consumer.figures import SAMPLE_S, Counts, Figures
+from pyromq.client.consumer.handlers import Handler, HandlerFunction, Handlers, MessageStream, as_decorator
+from pyromq.client.consumer.joining import Topics, look_up
+from pyromq.client.consumer.locks import RENEWAL_S, QueueLocks
+from pyromq.client.consumer.member import Member
+from pyromq.client.consumer.offsets import (
+    LocalOffsets,
+    Offsets,
+    RemoteOffsets,
+    StartPositions,
+    on_the_wire,
+)
+from pyromq.client.consumer.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.queue_reader import QueueReader
+from pyromq.client.consumer.rebalancing import Rebalancing
+from pyromq.client.consumer.retries import Retries
+from pyromq.client.consumer.settings import (
+    PushOptions,
+    PushSettings,
+    check_group,
+    offset_directory,
+    split_options,
+)
+from pyromq.client.consumer.share import RebalanceListener, Share
+from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.namespaces import wrap
+from pyromq.client.session import Session
+from pyromq.client.settings import ClientSettings
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import ConfigError, PyroError, StateError
+from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.names import retry_topic, topic_problem
+
+_log = logging.getLogger(__name__)
+
+_LATE_CHECKS_PER_TIMEOUT = 4
+
+F = TypeVar("F", bound=HandlerFunction)
+
+
+@dataclass(frozen=True, slots=True)
+class PushStatistics:
+    queues: int
+    held_messages: int
+    held_bytes: int
+    running_handlers: int
+    counts: Counts
+    """Summed over all topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What exists while the consumer is running."""
+
+    session: Session
+    group: str
+    delivery: Delivery
+    share: Share
+    rebalancing: Rebalancing
+    member: Member
+    threads: ThreadPoolExecutor
+
+
+class PushConsumer:
+    """`async with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer: ...`.
+
+    Options are the fields of `PushSettings` and of `ClientSettings`. All members of a group must subscribe to
+    the same topics with the same expressions.
+    """
+
+    def __init__(
+        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PushOptions]
+    ) -> None:
+        check_group(group)
+        own, others = split_options(dict(options), PushSettings)
+        self.group = group
+        self.settings = PushSettings(**own)
+        self.client_settings = ClientSettings.of(namesrv, **others)
+        self._handlers = Handlers()
+        self._topics = Topics()
+        self._expressions: dict[str, Expression] = {}
+        self._figures = Figures()
+        self._listeners: list[RebalanceListener] = []
+        self._background = Background(group)
+        self._parts: _Parts | None = None
+        self._is_joined = False
+        self._is_closing = False
+        self._is_paused = False
+        self._closed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        topics = ",".join(sorted(self._expressions)) or "nothing"
+        state = repr(self._parts.share) if self._parts is not None else "not running"
+        return f"<PushConsumer {self.group} of {topics} {state}>"
+
+    # Subscribing
+
+    @overload
+    def subscribe(self, topic: str, expression: Expression = "*", handler: None = None) -> MessageStream: ...
+
+    @overload
+    def subscribe(self, topic: str, expression: Expression, handler: HandlerFunction) -> None: ...
+
+    def subscribe(
+        self, topic: str, expression: Expression = "*", handler: HandlerFunction | None = None
+    ) -> MessageStream | None:
+        """Consume a topic: with a handler, or without one by `async for` over what is returned.
+
+        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. Subscribe before the
+        start where you can: the other members of the group then see one change instead of several.
+        """
+        problem = topic_problem(topic)
+        if problem is not None:
+            raise ConfigError("topic", topic, f"another name: {problem}")
+        if self._is_closing:
+            raise StateError("the consumer is closed: make another one")
+        Subscription.of(topic, expression, 0)
+        stream = MessageStream(topic) if handler is None else None
+        if handler is None:
+            assert stream is not None
+            if self.settings.batch_size is not None:
+                raise StateError("a stream has one message at a time: with batch_size, subscribe a handler")
+            self._handlers.put(topic, stream)
+        else:
+            self._handlers.put(topic, Handler(handler, takes_batch=self.settings.batch_size is not None))
+        self._expressions[topic] = expression
+        if self._parts is not None:
+            self._add_subscription(self._parts, topic)
+            self._background.start(self._take_up(self._parts, topic), f"subscription to {topic}")
+        return stream
+
+    def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
+        """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
+        return as_decorator(lambda function: self.subscribe(topic, expression, function))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more; what is being handled is finished."""
+        self._expressions.pop(topic, None)
+        if self._parts is not None:
+            self._topics.remove(self._parts.session.wrap(topic))
+            await self._parts.share.drop_topics_except(set(self._topics.subscriptions))
+            await self._parts.session.heartbeat_now()
+        self._handlers.remove(topic)
+
+    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
+        """Have a function called with the queues that were assigned and those that were revoked."""
+        self._listeners.append(listener)
+        return listener
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Returns when this member has its share of the queues, as far as they can be reached."""
+        if self._parts is not None or self._is_closing:
+            raise StateError("a consumer can be started once")
+        session = await Session.obtain(
+            self.client_settings,
+            consumer_group=self._wrapped_group(),
+            stable_id=self.settings.broadcast,
+        )
+        parts = self._parts = self._build(session)
+        try:
+            for topic in self._expressions:
+                self._add_subscription(parts, topic)
+            if self._expressions:
+                await self._join(parts)
+                await parts.rebalancing.once()
+        except BaseException:
+            await self._leave(parts)
+            raise
+        settings, background = self.settings, self._background
+        background.start(parts.rebalancing.run(), "rebalancing")
+        background.every(settings.commit_interval_s, parts.share.commit, "commit")
+        background.every(SAMPLE_S, self._figures.sample, "figures")
+        if settings.ordered and not settings.broadcast:
+            background.every(RENEWAL_S, parts.share.renew_locks, "locks")
+        if isinstance(parts.delivery, ConcurrentDelivery):
+            late, timeout_s = parts.delivery.give_back_late, settings.handler_timeout_s
+            background.every(timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: late(timeout_s), "late handlers")
+        _log.info("consumer started group=%s client=%s", parts.group, session.client_id)
+
+    def _wrapped_group(self) -> str:
+        return wrap(self.group, self.client_settings.namespace)
+
+    def _build(self, session: Session) -> _Parts:
+        settings, group, clock = self.settings, self._wrapped_group(), session.clock
+        is_shared = not settings.broadcast
+        threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix=f"consume-{self.group}")
+        retries = Retries(
+            session,
+            group,
+            clock,
+            max_times=settings.max_retries,
+            unit_mode=session.settings.unit_mode,
+        )
+        settling = Settling(retries.give_back if is_shared else None, self._figures, clock)
+        locks = QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None
+        delivery: Delivery
+        if settings.ordered:
+
+            async def put_aside(message: ReceivedMessage) -> None:
+                if is_shared:
+                    await retries.send_again(message, is_dead=True)
+
+            delivery = OrderedDelivery(
+                self._handlers,
+                settling,
+                threads,
+                clock,
+                lock=self._lock if locks is not None else None,
+                put_aside=put_aside,
+                concurrency=settings.concurrency,
+                batch_size=settings.batch_size or 1,
+                max_times=settings.max_retries,
+                suspend_s=settings.suspend_s,
+            )
+        else:
+            delivery = ConcurrentDelivery(
+                self._handlers,
+                settling,
+                threads,
+                clock,
+                concurrency=settings.concurrency,
+                batch_size=settings.batch_size or 1,
+            )
+        fetching = Fetching(
+            session,
+            group,
+            namespace=session.settings.namespace,
+            batch_size=settings.pull_batch_size,
+            batch_bytes=settings.pull_batch_bytes,
+        )
+        brokers = Brokers(session)
+        offsets: Offsets
+        if is_shared:
+            offsets = RemoteOffsets(brokers, group)
+        else:
+            offsets = LocalOffsets(offset_directory(settings.offset_directory), session.client_id, group)
+        positions = StartPositions(brokers, settings.start_from)
+
+        def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
+            reader = QueueReader(
+                queue,
+                offset,
+                subscription=self._topics.subscriptions[queue.topic],
+                fetching=fetching,
+                deliver=lambda reader, messages: delivery.deliver(reader.held, messages),
+                moved=share.moved,
+                introduce=session.heartbeat_now,
+                thresholds=settings.thresholds,
+                figures=self._figures,
+                clock=clock,
+                commits=is_shared,
+                needs_lock=locks is not None,
+                interval_s=settings.pull_interval_s,
+            )
+            if self._is_paused:
+                reader.pause()
+            return reader
+
+        share = Share(
+            open_reader=open_reader,
+            begin=lambda queue: positions.find(queue, offsets),
+            finish=delivery.close,
+            offsets=offsets,
+            locks=locks,
+            thresholds=lambda count: settings.thresholds.for_each_of(
+                count, settings.topic_messages, settings.topic_bytes
+            ),
+            listener=self._rebalanced,
+        )
+        rebalancing = Rebalancing(
+            session,
+            group,
+            session.client_id,
+            settings.assignment if is_shared else None,
+            lambda: self._topics.subscriptions,
+            share.hold,
+            interval_s=settings.rebalance_interval_s,
+        )
+        member = Member(
+            session,
+            group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            model=MessageModel.CLUSTERING if is_shared else MessageModel.BROADCASTING,
+            start_from=on_the_wire(settings.start_from),
+            subscriptions=self._topics.subscriptions,
+            share=share,
+            figures=self._figures,
+            rebalance_soon=rebalancing.soon,
+            consume=self._consume_directly,
+            is_ordered=settings.ordered,
+            concurrency=settings.concurrency,
+            settings=self._settings_for_operators(),
+        )
+        return _Parts(session, group, delivery, share, rebalancing, member, threads)
+
+    async def _lock(self, queue: MessageQueue) -> bool:
+        return self._parts is not None and await self._parts.share.lock(queue)
+
+    def _rebalanced(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
+        for listener in self._listeners:
+            listener(assigned, revoked)
+
+    async def _join(self, parts: _Parts) -> None:
+        """Become a member of the group; raises if a broker cannot do what is asked of it."""
+        session = parts.session
+        for topic in list(self._expressions):
+            await look_up(session, parts.group, self._topics.subscriptions[session.wrap(topic)])
+        if not self._is_joined:
+            self._is_joined = True
+            if not self.settings.broadcast:
+                retries = Subscription.of(retry_topic(parts.group), "*", session.clock.now_ms())
+                self._topics.put(retries, session, parts.rebalancing.soon)
+            session.add_consumer(parts.group, parts.member)
+        await session.heartbeat_now()
+
+    def _add_subscription(self, parts: _Parts, topic: str) -> None:
+        session = parts.session
+        name, expression = session.wrap(topic), self._expressions[topic]
+        subscription = Subscription.of(name, expression, session.clock.now_ms())
+        self._topics.put(subscription, session, parts.rebalancing.soon)
+
+    async def _take_up(self, parts: _Parts, topic: str) -> None:
+        """Add a topic to those of a consumer that is running."""
+        name = parts.session.wrap(topic)
+        try:
+            await self._join(parts)
+        except PyroError as problem:
+            _log.error("subscription failed topic=%s: %s", topic, problem)
+            self._topics.remove(name)
+            self._expressions.pop(topic, None)
+            handler = self._handlers.find(topic)
+            if isinstance(handler, MessageStream):
+                handler.end(problem)
+            return
+        for reader in parts.share:
+            if reader.queue.topic == name:
+                reader.subscription = self._topics.subscriptions[name]
+        parts.rebalancing.soon()
+
+    async def wait_assigned(self) -> None:
+        """Wait until this member holds queues of every topic that it subscribes to."""
+        parts = self._running()
+
+        def has_all() -> bool:
+            held = {queue.topic for queue in parts.share.queues}
+            return all(parts.session.wrap(topic) in held for topic in self._expressions)
+
+        parts.rebalancing.soon()
+        await parts.rebalancing.wait_until(has_all)
+
+    async def drain(self) -> None:
+        """Pull nothing more; return when everything pulled so far is handled and committed. Then close it."""
+        parts = self._running()
+        await self._background.end()
+        await parts.share.stop_reading()
+        for stream in self._handlers.streams:
+            stream.end_when_empty()
+        for reader in parts.share:
+            await reader.held.wait_until_empty()
+        await parts.share.commit(confirmed=True)
+
+    async def close(self, *, is_failed: bool = False) -> None:
+        """Stop pulling, finish what is being handled, commit, unlock, and leave the group.
+
+        `is_failed`: the message at hand of a stream read by this very task is not done.
+        """
+        parts = self._parts
+        if parts is None or self._is_closing:
+            return
+        self._is_closing = True
+        await self._background.end()
+        await parts.share.stop_reading()
+        grace_s = self.settings.stop_grace_s
+        for stream in self._handlers.streams:
+            stream.end()
+        for stream in self._handlers.streams:
+            with contextlib.suppress(TimeoutError):
+                # Not `wait_for`: the stream must see which task this is.
+                async with asyncio.timeout(grace_s):
+                    await stream.finish(is_failed=is_failed)
+        await parts.delivery.stop(grace_s)
+        await self._leave(parts)
+        self._closed.set()
+        _log.info("consumer closed group=%s", parts.group)
+
+    async def _leave(self, parts: _Parts) -> None:
+        await parts.share.give_up_all()
+        self._topics.close()
+        await parts.session.remove_consumer(parts.group)
+        await parts.session.release()
+        parts.threads.shutdown(wait=False, cancel_futures=True)
+        self._parts = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(is_failed=problem is not None)
+
+    async def run_until_closed(self) -> None:
+        """Start, if need be, and wait until someone closes it."""
+        if self._parts is None:
+            await self.start()
+        await self._closed.wait()
+
+    def run(self) -> None:
+        """For scripts: consume until Ctrl-C or SIGTERM, then stop cleanly. A second Ctrl-C does not wait."""
+        asyncio.run(self._run_until_interrupted())
+
+    async def _run_until_interrupted(self) -> None:
+        loop = asyncio.get_running_loop()
+        interrupted = asyncio.Event()
+
+        def interrupt() -> None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            interrupted.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupt)
+        async with self:
+            await interrupted.wait()
+
+    # While it runs
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull nothing more from these queues, or from any; what was pulled is still handled."""
+        if not queues:
+            self._is_paused = True
+        for reader in self._chosen(queues):
+            reader.pause()
+
+    def resume(self, *queues: MessageQueue) -> None:
+        if not queues:
+            self._is_paused = False
+        for reader in self._chosen(queues):
+            reader.resume()
+
+    def _chosen(self, queues: tuple[MessageQueue, ...]) -> list[QueueReader]:
+        share = self._running().share
+        return [share.reader(queue) for queue in queues] if queues else list(share)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from another offset; the group's offset changes at once, too."""
+        await self._running().share.begin_at(queue, offset)
+
+    async def commit(self) -> None:
+        """Store now how far everything is done."""
+        await self._running().share.commit(confirmed=True)
+
+    @property
+    def assigned(self) -> set[MessageQueue]:
+        """The queues that this member reads at the moment, those of its retry topic included."""
+        return self._parts.share.queues if self._parts is not None else set()
+
+    @property
+    def client_id(self) -> str:
+        return self._running().session.client_id
+
+    def statistics(self) -> PushStatistics:
+        held = [reader.held for reader in self._parts.share] if self._parts is not None else []
+        return PushStatistics(
+            queues=len(held),
+            held_messages=sum(len(each) for each in held),
+            held_bytes=sum(each.size_bytes for each in held),
+            running_handlers=self._parts.delivery.running if self._parts is not None else 0,
+            counts=self._figures.totals(),
+        )
+
+    # Within
+
+    def _running(self) -> _Parts:
+        if self._parts is None:
+            raise StateError("the consumer is not running: start it, or use it in `async with`")
+        return self._parts
+
+    async def _consume_directly(self, message: ReceivedMessage) -> None:
+        handler = self._handlers.find(message.topic)
+        if handler is None:
+            raise StateError(f"nobody handles the topic {message.topic} here")
+        if isinstance(handler, MessageStream):
+            await handler.handle(message)
+        elif handler.is_async:
+            await handler.run([message])
+        else:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._running().threads, handler.run_plain, [message], loop)
+
+    def _settings_for_operators(self) -> dict[str, Any]:
+        """java: the names under which tools show them"""
+        settings = self.settings
+        return {
+            **{f"pyromq.{name}": value for name, value in asdict(settings).items()},
+            "consumeThreadMin": settings.concurrency,
+            "consumeThreadMax": settings.concurrency,
+            "consumeMessageBatchMaxSize": settings.batch_size or 1,
+            "consumeConcurrentlyMaxSpan": settings.queue_span,
+            "maxReconsumeTimes": -1 if settings.max_retries is None else settings.max_retries,
+            "pullBatchSize": settings.pull_batch_size,
+            "pullInterval": round(settings.pull_interval_s * 1000),
+            "pullThresholdForQueue": settings.queue_messages,
+            "pullThresholdSizeForQueue": settings.queue_bytes // (1024 * 1024),
+            "pullThresholdForTopic": settings.topic_messages or -1,
+            "consumeTimeout": round(settings.handler_timeout_s / 60),
+            "suspendCurrentQueueTimeMillis": round(settings.suspend_s * 1000),
+            "allocateMessageQueueStrategy": settings.assignment.name,
+        }

@@ -1,0 +1,178 @@
+"""One queue being read: pulled while there is room, handed on, and begun elsewhere when told to."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from pyromq.client.consumer.fetching import Fetching, Pulled
+from pyromq.client.consumer.figures import Figures
+from pyromq.client.consumer.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.subscriptions import Subscription
+from pyromq.client.values import ReceivedMessage
+from pyromq.clock import Clock
+from pyromq.errors import PyroError, Refused
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.codes import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_BROKER_IS_BUSY_S = 0.02
+_UNLOCKED_PAUSE_S = 0.1
+
+_NOT_KNOWN_THERE = frozenset(
+    (
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    )
+)
+"""Refusals that a heartbeat cures: the broker has not heard of this consumer, or of its latest wishes."""
+
+
+class QueueReader:
+    """`deliver` gets what was pulled; `moved` hears that the offset was not in the queue, and where to go on.
+
+    `commits`: pulls carry the offset up to which everything is done. `needs_lock`: nothing is pulled while
+    the queue is not locked for us.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        subscription: Subscription,
+        fetching: Fetching,
+        deliver: Callable[["QueueReader", list[ReceivedMessage]], None],
+        moved: Callable[["QueueReader", int], Awaitable[None]],
+        introduce: Callable[[], Awaitable[None]],
+        thresholds: Thresholds,
+        figures: Figures,
+        clock: Clock,
+        commits: bool,
+        needs_lock: bool = False,
+        interval_s: float = 0.0,
+    ) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self.held: InFlight[ReceivedMessage] = InFlight(queue, offset, thresholds, clock)
+        self.stored_offset: int | None = None
+        """What the offset store last heard."""
+        self.min_offset = 0
+        self.max_offset = 0
+        self._fetching = fetching
+        self._deliver = deliver
+        self._moved = moved
+        self._introduce = introduce
+        self._figures = figures
+        self._clock = clock
+        self._commits = commits
+        self._needs_lock = needs_lock
+        self._interval_s = interval_s
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    def __repr__(self) -> str:
+        state = "paused " if self.is_paused else ""
+        return f"<QueueReader {state}{self.held!r} failures={self._failures}>"
+
+    @property
+    def is_paused(self) -> bool:
+        return not self._resumed.is_set()
+
+    def pause(self) -> None:
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        self._resumed.set()
+
+    @property
+    def has_died(self) -> bool:
+        """A bug has ended it; whoever holds the queue must begin anew."""
+        return self._task is not None and self._task.done()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._read(), name=f"read {self.queue}")
+        self._task.add_done_callback(_log_death)
+
+    async def stop(self) -> None:
+        """Stop pulling; what is held stays."""
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.wait([task])
+
+    def begin_at(self, offset: int) -> None:
+        """Forget what is held and go on from there with the next pull."""
+        former = self.held
+        former.drop()
+        self.held = InFlight(self.queue, offset, former.thresholds, self._clock)
+        if former.is_locked:
+            self.held.lock()
+
+    async def _read(self) -> None:
+        while True:
+            await self._resumed.wait()
+            held = self.held
+            await held.wait_for_room()
+            if self._needs_lock and not held.is_locked:
+                await asyncio.sleep(_UNLOCKED_PAUSE_S)
+                continue
+            try:
+                pulled = await self._pull(held)
+            except PyroError as problem:
+                await self._pause_after(problem)
+                continue
+            self._failures = 0
+            if self.is_paused or self.held is not held:
+                continue  # what came is pulled again when it is wanted
+            if pulled.is_moved:
+                _log.warning(
+                    "offset is not in the queue queue=%s offset=%d min=%d max=%d, going on from %d",
+                    self.queue,
+                    held.next_offset,
+                    pulled.min_offset,
+                    pulled.max_offset,
+                    pulled.next_offset,
+                )
+                await self._moved(self, pulled.next_offset)
+                continue
+            held.put(pulled.messages, pulled.next_offset)
+            if pulled.messages:
+                self._deliver(self, pulled.messages)
+                if self._interval_s:
+                    await asyncio.sleep(self._interval_s)
+
+    async def _pull(self, held: InFlight[ReceivedMessage]) -> Pulled:
+        started = self._clock.monotonic()
+        pulled = await self._fetching.pull(
+            self.queue, self.subscription, held.next_offset, held.committable if self._commits else 0
+        )
+        self.min_offset, self.max_offset = pulled.min_offset, pulled.max_offset
+        total = self._figures.of(self.subscription.topic).total
+        total.pulls += 1
+        total.pull_ms += (self._clock.monotonic() - started) * 1000
+        total.pulled += len(pulled.messages)
+        return pulled
+
+    async def _pause_after(self, problem: PyroError) -> None:
+        code = problem.code if isinstance(problem, Refused) else None
+        if code == ResponseCode.FLOW_CONTROL:
+            await asyncio.sleep(_BROKER_IS_BUSY_S)
+            return
+        pause_s = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
+        self._failures = min(self._failures + 1, 10)
+        log = _log.info if code in _NOT_KNOWN_THERE else _log.warning
+        log("not pulled queue=%s, again in %.2f s: %s", self.queue, pause_s, problem)
+        if code in _NOT_KNOWN_THERE:
+            await self._introduce()
+        await asyncio.sleep(pause_s)
+
+
+def _log_death(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("reading ended task=%s", task.get_name(), exc_info=task.exception())

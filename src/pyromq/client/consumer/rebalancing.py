@@ -1,0 +1,142 @@
+"""When and how the queues of a group are divided: at once when someone comes or goes, else every 20 seconds.
+
+Each member finds out who is there and takes its own share; nobody tells it. As long as a member could not
+take everything it should have, it tries again soon.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection
+
+from pyromq.client.consumer.assignment import Assignment, my_share
+from pyromq.client.consumer.brokers import Network
+from pyromq.client.routes import MASTER_ID, Route
+from pyromq.errors import NoRoute, PyroError, TransportError
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.names import is_retry_topic
+from pyromq.protocol.requests.membership import GetConsumerIds
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_S = 20.0
+
+_FIRST_RETRY_S = 0.5
+_SHORTEST_GAP_S = 0.1
+_MEMBERS_TIMEOUT_S = 3.0
+
+Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
+"""Hold exactly these queues of a topic; says whether that is the case now."""
+
+
+class Rebalancing:
+    """`rule` is None where every member reads all queues."""
+
+    def __init__(
+        self,
+        network: Network,
+        group: str,
+        client_id: str,
+        rule: Assignment | None,
+        topics: Callable[[], Collection[str]],
+        apply: Apply,
+        *,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._network = network
+        self._group = group
+        self._client_id = client_id
+        self._rule = rule
+        self._topics = topics
+        self._apply = apply
+        self._interval_s = interval_s
+        self._wanted = asyncio.Event()
+        self._finished_rounds = 0
+        self._round_ended = asyncio.Condition()
+        self._is_balanced = False
+
+    def __repr__(self) -> str:
+        state = "balanced" if self._is_balanced else "not balanced"
+        return f"<Rebalancing {self._group} {state} rounds={self._finished_rounds}>"
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether we hold everything that we should hold, as of the last round."""
+        return self._is_balanced
+
+    def soon(self) -> None:
+        """Something has changed."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Divide again and again, until cancelled."""
+        retry_s = _FIRST_RETRY_S
+        while True:
+            pause_s = self._interval_s
+            if self._is_balanced:
+                retry_s = _FIRST_RETRY_S
+            else:
+                pause_s = min(retry_s, self._interval_s)
+                retry_s *= 2
+            try:
+                await asyncio.wait_for(self._wanted.wait(), pause_s)
+                retry_s = _FIRST_RETRY_S
+            except TimeoutError:
+                pass
+            await self.once()
+            await asyncio.sleep(_SHORTEST_GAP_S)
+
+    async def once(self) -> bool:
+        """Divide the queues of every topic; says whether we have all of ours."""
+        self._wanted.clear()
+        balanced = [await self._divide(topic) for topic in sorted(self._topics())]
+        self._is_balanced = all(balanced)
+        async with self._round_ended:
+            self._finished_rounds += 1
+            self._round_ended.notify_all()
+        return self._is_balanced
+
+    async def wait_until(self, is_reached: Callable[[], bool]) -> None:
+        """Wait for a round after which the condition holds."""
+        async with self._round_ended:
+            await self._round_ended.wait_for(is_reached)
+
+    async def _divide(self, topic: str) -> bool:
+        try:
+            route = self._network.routes.cached(topic) or await self._network.routes.get(topic)
+            queues = set(route.subscribe_queues)
+            if self._rule is not None:
+                members = await self._members(route)
+                queues = set(my_share(self._rule, self._client_id, queues, members))
+                if self._client_id not in members:
+                    _log.info("not known as a member yet group=%s topic=%s", self._group, topic)
+                    await self._apply(topic, queues)
+                    return False
+            return await self._apply(topic, queues)
+        except NoRoute as problem:
+            # The retry topic comes with the first heartbeat, or never, if the group has no retries.
+            if not is_retry_topic(topic):
+                _log.warning("nothing to consume yet: %s", problem)
+            return False
+        except PyroError as problem:
+            _log.warning("queues not divided group=%s topic=%s: %s", self._group, topic, problem)
+            return False
+
+    async def _members(self, route: Route) -> list[str]:
+        """Ask any broker that has the topic; each knows all members."""
+        addresses = [
+            addresses.get(MASTER_ID) or random.choice(list(addresses.values()))
+            for addresses in route.brokers.values()
+            if addresses
+        ]
+        random.shuffle(addresses)
+        problem: PyroError = TransportError(f"no broker has the topic {route.topic}")
+        for address in addresses:
+            try:
+                answer = await self._network.call(
+                    address, GetConsumerIds(consumer_group=self._group), _MEMBERS_TIMEOUT_S
+                )
+                return answer.body.consumer_id_list
+            except PyroError as failure:
+                problem = failure
+        raise problem

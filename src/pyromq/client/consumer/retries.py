@@ -1,0 +1,123 @@
+"""A message that could not be handled goes back to its broker, to come again later or to be given up.
+
+There are two ways: the broker makes the copy itself, or, when it cannot be asked, the message is sent to the
+retry topic of the group like any other message, through any broker that has it.
+"""
+
+import logging
+import random
+
+from pyromq.client.consumer.brokers import Brokers, Network
+from pyromq.client.consumer.outcomes import TO_DEAD_LETTERS
+from pyromq.client.values import ReceivedMessage
+from pyromq.clock import Clock
+from pyromq.errors import NoRoute, PyroError
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.properties import encode_properties
+from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2
+
+_log = logging.getLogger(__name__)
+
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+"""java: under this name clients send what they give back."""
+
+MAX_RETRIES = 16
+"""Unless the consumer or its group says otherwise."""
+
+_SEND_BACK_TIMEOUT_S = 5.0
+_SEND_TIMEOUT_S = 3.0
+_SEND_TRIES = 3
+_FIRST_DELAY_LEVEL = 3
+_DEFAULT_QUEUES = 4
+_NOT_RESENT = (props.TRANSACTION_PREPARED, props.RECONSUME_TIME, props.MAX_RECONSUME_TIMES)
+
+
+class Retries:
+    """`max_times`: how often a message may come back; None leaves that to the group's settings."""
+
+    def __init__(
+        self, network: Network, group: str, clock: Clock, *, max_times: int | None, unit_mode: bool = False
+    ) -> None:
+        self._network = network
+        self._brokers = Brokers(network)
+        self._group = group
+        self._clock = clock
+        self._max_times = max_times
+        self._unit_mode = unit_mode
+
+    def __repr__(self) -> str:
+        return f"<Retries {self._group} max_times={self._max_times}>"
+
+    async def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Returns when a broker has the message; raises if none would take it."""
+        queue = message.queue
+        try:
+            if self._brokers.broker_name(queue) == queue.broker_name:
+                await self._send_back(message, delay_level)
+                return
+        except PyroError as problem:
+            _log.info("message not given back, sent instead id=%s: %s", message.message_id, problem)
+        await self.send_again(message, is_dead=delay_level < 0)
+
+    async def _send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        queue = message.queue
+        request = SendMessageBack(
+            offset=message.stored.log_offset,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=queue.topic,
+            unit_mode=self._unit_mode,
+            max_reconsume_times=self._max_times,
+            target_broker_name=queue.broker_name,
+        )
+        address = await self._brokers.address(queue, only_this=True)
+        await self._network.call(address, request, _SEND_BACK_TIMEOUT_S)
+
+    async def send_again(self, message: ReceivedMessage, *, is_dead: bool = False) -> None:
+        """Send a copy to the retry topic; the broker puts one that came too often aside."""
+        topic = names.retry_topic(self._group)
+        queues = list((await self._network.routes.get(topic)).publish_queues)
+        if not queues:
+            raise NoRoute(topic, "brokers that take messages")
+        random.shuffle(queues)
+        problem: PyroError | None = None
+        for queue in queues[:_SEND_TRIES]:
+            try:
+                address = await self._brokers.address(queue, only_this=True)
+                await self._network.call(address, self._copy(message, queue, is_dead), _SEND_TIMEOUT_S)
+                return
+            except PyroError as failure:
+                problem = failure
+        assert problem is not None
+        raise problem
+
+    def _copy(self, message: ReceivedMessage, queue: MessageQueue, is_dead: bool) -> SendMessageV2:
+        times = message.reconsume_times
+        properties = dict(message.properties)
+        for name in _NOT_RESENT:
+            properties.pop(name, None)
+        properties[props.ORIGIN_MESSAGE_ID] = (
+            properties.get(props.ORIGIN_MESSAGE_ID, "").strip() or message.message_id
+        )
+        properties[props.RETRY_TOPIC] = properties.get(props.RETRY_TOPIC) or message.queue.topic
+        properties[props.DELAY] = str(_FIRST_DELAY_LEVEL + times)
+        return SendMessageV2(
+            producer_group=INNER_PRODUCER_GROUP,
+            topic=queue.topic,
+            default_topic=names.AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=_DEFAULT_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=self._clock.now_ms(),
+            flag=message.flag,
+            properties=encode_properties(properties),
+            reconsume_times=times + 1,
+            unit_mode=self._unit_mode,
+            # A limit below the count makes the broker put the message aside at once.
+            max_reconsume_times=TO_DEAD_LETTERS if is_dead else self._max_times,
+            target_broker_name=queue.broker_name,
+            body=message.body,
+        )

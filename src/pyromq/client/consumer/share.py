@@ -1,0 +1,260 @@
+"""The queues that one member holds: opened, committed, begun elsewhere, given up.
+
+Whatever is given up is first finished as far as it must be, then committed, then unlocked: in this order, so
+that the next member goes on where this one stopped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from pyromq.client.consumer.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.locks import QueueLocks
+from pyromq.client.consumer.offsets import Offsets
+from pyromq.client.consumer.queue_reader import QueueReader
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import PyroError, StateError
+from pyromq.protocol.bodies.queues import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+_WAIT_FOR_CLOSING_S = 0.5
+
+RebalanceListener = Callable[[set[MessageQueue], set[MessageQueue]], None]
+"""Hears what was assigned and what was revoked."""
+
+
+class Share:
+    """`open_reader` makes the reader of a queue that begins at an offset; `begin` finds that offset.
+
+    `finish` returns when nothing more of a queue will be started and what must be waited for is done.
+    """
+
+    def __init__(
+        self,
+        *,
+        open_reader: Callable[[MessageQueue, int], QueueReader],
+        begin: Callable[[MessageQueue], Awaitable[int]],
+        finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
+        offsets: Offsets,
+        locks: QueueLocks | None = None,
+        thresholds: Callable[[int], Thresholds] | None = None,
+        listener: RebalanceListener | None = None,
+        commits_when_given_up: bool = True,
+    ) -> None:
+        self._open_reader = open_reader
+        self._begin = begin
+        self._finish = finish
+        self._offsets = offsets
+        self._locks = locks
+        self._thresholds = thresholds
+        self._listener = listener
+        self._commits = commits_when_given_up
+        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._closing: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._changing = asyncio.Lock()
+        self._restarts: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Share queues={len(self._readers)} closing={len(self._closing)}>"
+
+    def __iter__(self) -> Iterator[QueueReader]:
+        return iter(list(self._readers.values()))
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    @property
+    def queues(self) -> set[MessageQueue]:
+        return set(self._readers)
+
+    def find(self, queue: MessageQueue) -> QueueReader | None:
+        return self._readers.get(queue)
+
+    def reader(self, queue: MessageQueue) -> QueueReader:
+        reader = self._readers.get(queue)
+        if reader is None:
+            raise StateError(f"the queue {queue} is not assigned to this consumer")
+        return reader
+
+    # Holding what one should
+
+    async def hold(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        """Hold exactly these queues of a topic; says whether that is the case now."""
+        async with self._changing:
+            mine = {queue: reader for queue, reader in self._readers.items() if queue.topic == topic}
+            leaving = [reader for queue, reader in mine.items() if queue not in wanted or reader.has_died]
+            await self._give_up(leaving)
+            missing = {queue for queue in wanted if queue not in self._readers and queue not in self._closing}
+            opened = await self._open(missing)
+            if leaving or opened:
+                self._spread_thresholds()
+                revoked = {reader.queue for reader in leaving}
+                _log.info("queues changed topic=%s assigned=%d revoked=%d", topic, len(opened), len(revoked))
+                if self._listener is not None:
+                    self._listener(opened, revoked)
+            return wanted == {queue for queue in self._readers if queue.topic == topic}
+
+    async def _open(self, queues: set[MessageQueue]) -> set[MessageQueue]:
+        if self._locks is not None and queues:
+            queues = await self._locks.acquire(queues)
+
+        async def open_one(queue: MessageQueue) -> bool:
+            try:
+                offset = await self._begin(queue)
+            except PyroError as problem:
+                _log.warning("queue not begun yet queue=%s: %s", queue, problem)
+                return False
+            reader = self._open_reader(queue, offset)
+            if self._locks is not None:
+                reader.held.lock()
+            self._readers[queue] = reader
+            reader.start()
+            return True
+
+        ordered = sorted(queues)
+        begun = await asyncio.gather(*map(open_one, ordered))
+        return {queue for queue, is_begun in zip(ordered, begun, strict=True) if is_begun}
+
+    async def _give_up(self, readers: Iterable[QueueReader]) -> None:
+        """Give the handlers of these a moment; those that need longer are finished in the background."""
+        tasks = []
+        for reader in readers:
+            del self._readers[reader.queue]
+            task = asyncio.create_task(self._close(reader), name=f"give up {reader.queue}")
+            self._closing[reader.queue] = task
+            tasks.append(task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_WAIT_FOR_CLOSING_S)
+
+    async def _close(self, reader: QueueReader) -> None:
+        try:
+            await reader.stop()
+            await self._finish(reader.held)
+            offset = reader.held.committable
+            reader.held.drop()
+            if self._commits and offset != reader.stored_offset:
+                await self._offsets.store({reader.queue: offset}, confirmed=True)
+            if self._locks is not None:
+                await self._locks.release([reader.queue])
+        finally:
+            del self._closing[reader.queue]
+
+    def _spread_thresholds(self) -> None:
+        if self._thresholds is not None:
+            thresholds = self._thresholds(len(self._readers))
+            for reader in self._readers.values():
+                reader.held.thresholds = thresholds
+
+    async def drop_topics_except(self, topics: set[str]) -> None:
+        for topic in {queue.topic for queue in self._readers} - topics:
+            await self.hold(topic, set())
+
+    # Going elsewhere
+
+    async def begin_at(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from there, for the whole group."""
+        async with self._changing:
+            reader = self.reader(queue)
+            await reader.stop()
+            await self.moved(reader, offset)
+            reader.start()
+
+    async def moved(self, reader: QueueReader, offset: int) -> None:
+        """The same, from within the reader itself."""
+        await self._finish(reader.held)
+        reader.begin_at(offset)
+        self._spread_thresholds()
+        await self._offsets.store({reader.queue: offset}, confirmed=True)
+        reader.stored_offset = offset
+
+    def begin_soon(self, offsets: dict[MessageQueue, int]) -> None:
+        """An operator wants these queues read from elsewhere."""
+
+        async def begin() -> None:
+            for queue, offset in offsets.items():
+                if queue in self._readers:
+                    await self.begin_at(queue, offset)
+                    _log.info("offset reset queue=%s offset=%d", queue, offset)
+
+        self._restart(begin())
+
+    def _restart(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._restarts.add(task)
+        task.add_done_callback(self._restarts.discard)
+
+    # Committing
+
+    def committable(self) -> dict[MessageQueue, int]:
+        return {queue: reader.held.committable for queue, reader in self._readers.items()}
+
+    async def commit(self, *, confirmed: bool = False) -> None:
+        """Store every offset that has changed."""
+        changed = {
+            queue: reader.held.committable
+            for queue, reader in self._readers.items()
+            if reader.held.committable != reader.stored_offset
+        }
+        if changed:
+            for queue, offset in changed.items():
+                self._readers[queue].stored_offset = offset
+            await self._offsets.store(changed, confirmed=confirmed)
+
+    # Locks
+
+    async def renew_locks(self) -> None:
+        if self._locks is None:
+            return
+        # Queues that are being given up stay locked until their last handler is done.
+        granted = await self._locks.acquire([*self._readers, *self._closing])
+        for queue, reader in list(self._readers.items()):
+            if queue not in granted:
+                if reader.held.is_locked:
+                    _log.warning("lock lost queue=%s", queue)
+                reader.held.unlock()
+            else:
+                self._locked(reader)
+
+    async def lock(self, queue: MessageQueue) -> bool:
+        """Lock one queue again; says whether its messages may be handled now."""
+        assert self._locks is not None
+        reader = self._readers.get(queue)
+        if reader is None or not await self._locks.acquire_one(queue):
+            return False
+        return self._locked(reader)
+
+    def _locked(self, reader: QueueReader) -> bool:
+        is_stale = reader.held.may_have_been_read_by_others
+        reader.held.lock()
+        if is_stale:
+            # Someone else may have gone on where we stopped: what we hold may be done already.
+            self._restart(self._begin_again(reader))
+        return not is_stale
+
+    async def _begin_again(self, reader: QueueReader) -> None:
+        async with self._changing:
+            if self._readers.get(reader.queue) is not reader:
+                return
+            await reader.stop()
+            await self._finish(reader.held)
+            try:
+                reader.begin_at(await self._begin(reader.queue))
+            except PyroError as problem:
+                _log.warning("queue not begun again queue=%s: %s", reader.queue, problem)
+                reader.begin_at(reader.held.committable)
+            reader.start()
+
+    # The end
+
+    async def stop_reading(self) -> None:
+        await asyncio.gather(*(reader.stop() for reader in self._readers.values()))
+
+    async def give_up_all(self) -> None:
+        for task in list(self._restarts):
+            task.cancel()
+        await asyncio.gather(*self._restarts, return_exceptions=True)
+        async with self._changing:
+            await self._give_up(list(self._readers.values()))
+            if self._closing:
+                await asyncio.wait(set(self._closing.values()))

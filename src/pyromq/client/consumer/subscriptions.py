@@ -1,0 +1,59 @@
+"""What a group wants of a topic: all, some tags, or what an SQL92 expression lets pass."""
+
+from dataclasses import dataclass
+
+from pyromq.errors import BadExpression
+from pyromq.filtering.sql_parser import compile_sql
+from pyromq.filtering.tags import ALL, parse_tags
+from pyromq.protocol.bodies.heartbeat import SubscriptionData
+
+TAG, SQL92 = "TAG", "SQL92"
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An SQL92 expression over the properties of messages: `Sql("a BETWEEN 0 AND 3")`."""
+
+    text: str
+
+
+Expression = str | Sql
+"""Tags as in `Created || Paid`, `*` for everything, or `Sql(...)`."""
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One topic of a consumer; `version` is when it was last changed, in milliseconds."""
+
+    topic: str
+    expression: str
+    expression_type: str
+    tags: frozenset[str]
+    codes: frozenset[int]
+    version: int
+
+    @classmethod
+    def of(cls, topic: str, expression: Expression, version: int) -> "Subscription":
+        """Raises BadExpression, so that a mistake is found before any broker is asked."""
+        if isinstance(expression, Sql):
+            compile_sql(expression.text)
+            return cls(topic, expression.text, SQL92, frozenset(), frozenset(), version)
+        wanted = parse_tags(expression)
+        if expression.strip() and not wanted.tags and expression != ALL:
+            raise BadExpression(f"no tag in {expression!r}; `*` stands for all messages")
+        # java: every way to say "all" is written as a star
+        return cls(topic, expression if wanted.tags else ALL, TAG, wanted.tags, wanted.codes, version)
+
+    def data(self) -> SubscriptionData:
+        return SubscriptionData(
+            topic=self.topic,
+            sub_string=self.expression,
+            expression_type=self.expression_type,
+            tags_set=set(self.tags),
+            code_set=set(self.codes),
+            sub_version=self.version,
+        )
+
+    def wants(self, tag: str | None) -> bool:
+        """A broker compares hashes of tags, which may collide; whoever has the tag decides."""
+        return not self.tags or tag in self.tags
