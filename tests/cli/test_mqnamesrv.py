@@ -1,79 +1,29 @@
 """mqnamesrv as an operator meets it: real processes, their output, their exit codes."""
 
 import re
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from tests.support.server_programs import Program, get
 
-PROGRAM = [sys.executable, "-c", "from pyromq.apps.namesrv import main; main()"]
-BOOT_LINE = re.compile(r"The Name Server boot success\. serializeType=(\w+), address ([\d.]+):(\d+)")
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    return {"HOME": str(home), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", **more}
-
-
-def run(home: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *arguments],
-        env=environment(home, **env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@dataclass
-class Running:
-    process: subprocess.Popen[str]
-    serialize_type: str
-    host: str
-    port: int
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
-
-
-@contextmanager
-def running(home: Path, *arguments: str, **env: str) -> Iterator[Running]:
-    """A name server that has told that it is up; it is killed at the end if it still lives."""
-    with (home / "stderr").open("w+") as errors:
-        process = subprocess.Popen(
-            [*PROGRAM, *arguments],
-            env=environment(home, **env),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        with process:
-            assert process.stdout is not None
-            try:
-                found = BOOT_LINE.fullmatch(process.stdout.readline().strip())
-                assert found, (home / "stderr").read_text()
-                yield Running(process, found[1], found[2], int(found[3]))
-            finally:
-                process.kill()
+NAME_SERVER = Program(
+    "pyromq.apps.namesrv",
+    r"The Name Server boot success\. serializeType=(?P<form>\w+), address (?P<host>[\d.]+):(?P<port>\d+)",
+)
 
 
 def test_help_names_every_option(tmp_path: Path) -> None:
-    done = run(tmp_path, "-h")
+    done = NAME_SERVER.run(tmp_path, "-h")
     assert done.returncode == 0
     for option in ("-c,", "-p,", "-n,", "-h,", "-o,", "--port", "--log-dir"):
         assert option in done.stdout
 
 
 def test_print_shows_every_setting_sorted_and_starts_nothing(tmp_path: Path) -> None:
-    done = run(tmp_path, "-p", "--port", "4321", "-n", "a:9876", PYROMQ_NAMESRV_CLUSTER_TEST="false")
+    done = NAME_SERVER.run(
+        tmp_path, "-p", "--port", "4321", "-n", "a:9876", PYROMQ_NAMESRV_CLUSTER_TEST="false"
+    )
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines == sorted(lines)
@@ -85,7 +35,7 @@ def test_print_shows_every_setting_sorted_and_starts_nothing(tmp_path: Path) -> 
 def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Path) -> None:
     file = tmp_path / "namesrv.conf"
     file.write_text("listenPort=1\nproductEnvName=file\nwaitSecondsForService=1\n")
-    done = run(
+    done = NAME_SERVER.run(
         tmp_path,
         *("-p", "-c", str(file), "-o", "listenPort=3"),
         PYROMQ_NAMESRV_LISTEN_PORT="2",
@@ -115,7 +65,7 @@ def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Pa
 def test_a_bad_setting_is_one_line_and_a_failure(
     tmp_path: Path, arguments: list[str], complaint: str
 ) -> None:
-    done = run(tmp_path, *arguments)
+    done = NAME_SERVER.run(tmp_path, *arguments)
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -123,7 +73,7 @@ def test_a_bad_setting_is_one_line_and_a_failure(
 
 
 def test_an_override_must_be_an_assignment(tmp_path: Path) -> None:
-    done = run(tmp_path, "-o", "listenPort")
+    done = NAME_SERVER.run(tmp_path, "-o", "listenPort")
     assert done.returncode == 2
     assert "'listenPort' is not KEY=VALUE" in done.stderr
 
@@ -131,37 +81,41 @@ def test_an_override_must_be_an_assignment(tmp_path: Path) -> None:
 def test_an_unknown_key_warns_with_the_nearest_known_name(tmp_path: Path) -> None:
     file = tmp_path / "namesrv.conf"
     file.write_text("listenprot=9999\n")
-    done = run(tmp_path, "-p", "-c", str(file))
+    done = NAME_SERVER.run(tmp_path, "-p", "-c", str(file))
     assert done.returncode == 0
     assert done.stderr == f"warning: unknown setting listenprot from {file}; did you mean listenPort?\n"
 
 
 def test_it_boots_serves_logs_and_ends_well_on_sigterm(tmp_path: Path) -> None:
-    with running(tmp_path, "--port", "0", "-o", "bindAddress=127.0.0.1", "-o", "listenprot=1") as server:
-        assert (server.serialize_type, server.host) == ("JSON", "127.0.0.1")
-        socket.create_connection((server.host, server.port), timeout=10).close()
+    with NAME_SERVER.running(
+        tmp_path, "--port", "0", "-o", "bindAddress=127.0.0.1", "-o", "listenprot=1"
+    ) as server:
+        assert (server.boot["form"], server.boot["host"]) == ("JSON", "127.0.0.1")
+        socket.create_connection((server.boot["host"], int(server.boot["port"])), timeout=10).close()
         assert server.stop() == 0
     log = (tmp_path / "logs" / "rocketmqlogs" / "namesrv.log").read_text()
-    assert f"The Name Server boot success. serializeType=JSON, address 127.0.0.1:{server.port}" in log
+    assert f"The Name Server boot success. serializeType=JSON, address 127.0.0.1:{server.boot['port']}" in log
     assert "did you mean listenPort?" in log
     assert "asked to stop signal=SIGTERM" in log
     assert "ERROR" not in log
-    assert log == (tmp_path / "stderr").read_text()
+    assert log == server.stderr()
 
 
 def test_without_a_log_directory_only_the_console_is_written(tmp_path: Path) -> None:
-    with running(tmp_path, "--port", "0", "--log-dir", "") as server:
-        assert server.host == "0.0.0.0"
+    with NAME_SERVER.running(tmp_path, "--port", "0", "--log-dir", "") as server:
+        assert server.boot["host"] == "0.0.0.0"
         assert server.stop() == 0
     assert not (tmp_path / "logs").exists()
-    assert "boot success" in (tmp_path / "stderr").read_text()
+    assert "boot success" in server.stderr()
 
 
 def test_metrics_readiness_and_health_are_pages(tmp_path: Path) -> None:
-    with running(tmp_path, "--port", "0", "-o", "metricsPort=0", "-o", "needWaitForService=true") as server:
-        found = re.search(r"metrics and health are served address=(\S+)", (tmp_path / "stderr").read_text())
+    with NAME_SERVER.running(
+        tmp_path, "--port", "0", "-o", "metricsPort=0", "-o", "needWaitForService=true"
+    ) as server:
+        found = re.search(r"metrics and health are served address=(\S+)", server.stderr())
         assert found
-        pages = {path: _get(found[1], path) for path in ("/metrics", "/ready", "/health", "/nothing")}
+        pages = {path: get(found[1], path) for path in ("/metrics", "/ready", "/health", "/nothing")}
         assert server.stop() == 0
     assert {path: status for path, (status, _) in pages.items()} == {
         "/metrics": 200,
@@ -172,28 +126,18 @@ def test_metrics_readiness_and_health_are_pages(tmp_path: Path) -> None:
     assert "pyromq_namesrv_ready 0.0" in pages["/metrics"][1]
 
 
-def _get(address: str, path: str) -> tuple[int, str]:
-    connection = HTTPConnection(address, timeout=30)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
-
-
 def test_it_starts_from_a_file_and_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "namesrv.conf"
     file.write_text("bindAddress=127.0.0.1\nlistenPort=0\nlogDir=\n")
-    with running(tmp_path, "-c", str(file), ROCKETMQ_SERIALIZE_TYPE="ROCKETMQ") as server:
-        assert (server.serialize_type, server.host) == ("ROCKETMQ", "127.0.0.1")
+    with NAME_SERVER.running(tmp_path, "-c", str(file), ROCKETMQ_SERIALIZE_TYPE="ROCKETMQ") as server:
+        assert (server.boot["form"], server.boot["host"]) == ("ROCKETMQ", "127.0.0.1")
         assert server.stop() == 0
 
 
 def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run(
+        done = NAME_SERVER.run(
             tmp_path,
             "--port",
             str(port),
@@ -211,7 +155,7 @@ def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:
 
 
 def test_unreadable_tls_files_are_one_line_and_a_failure(tmp_path: Path) -> None:
-    done = run(
+    done = NAME_SERVER.run(
         tmp_path,
         *("--port", "0", "--log-dir", "", "-o", "logLevel=ERROR"),
         *(
