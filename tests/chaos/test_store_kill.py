@@ -16,6 +16,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from pyromq.store.message_store import MessageStore
+from pyromq.store.results import AppendStatus
 from tests.support.small_stores import append, small_settings
 
 root, first = Path(sys.argv[1]), int(sys.argv[2])
@@ -29,7 +30,7 @@ while True:
         properties = b"UNIQ_KEY\\x01key-%d\\x02" % number
         results.append(append(store, body, properties=properties))
         number += 1
-    assert store.wait_flushed(results[-1]).is_stored
+    assert store.wait_flushed(results[-1], 60) is AppendStatus.PUT_OK
     sys.stdout.write(f"{number}\\n")
     sys.stdout.flush()
     store.dispatch()

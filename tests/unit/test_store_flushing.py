@@ -79,6 +79,35 @@ def test_a_failed_sync_is_final(tmp_path: Path) -> None:
     assert (tmp_path / "abort").exists()
 
 
+@pytest.mark.parametrize("error_number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_sync_that_found_no_descriptor_is_tried_again(tmp_path: Path, error_number: int) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    fixture.clock.advance(60)
+    append(store, b"x")
+    dispatch_all(store)
+    fixture.files.failures["sync"] = error_number
+    assert store.flush() == 0
+    assert not store.trouble
+    assert append(store, b"y").is_ok
+    dispatch_all(store)
+    fixture.clock.advance(1.1)
+    store.upkeep()
+    store._flusher.work()
+    assert store.flushed_offset == 0
+    fixture.files.failures.clear()
+    fixture.clock.advance(1.1)
+    store.upkeep()
+    store._flusher.work()
+    assert store.flushed_offset == store.statistics().log_end_offset
+    fixture.clock.advance(60)
+    store.upkeep()
+    store._flusher.work()
+    assert store.checkpoint.safe_offset == store.flushed_offset
+    store.close()
+    assert not (tmp_path / "abort").exists()
+
+
 def test_asynchronous_flush_keeps_apaches_intervals(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path, log_segment_bytes=1 << 20)
     store = fixture.store
@@ -231,6 +260,15 @@ def test_a_second_process_cannot_open_the_same_store(tmp_path: Path) -> None:
             [sys.executable, "-c", script, str(tmp_path)], env={"PYTHONPATH": str(source)}, check=False
         )
         assert done.returncode == 7
+
+
+def test_nor_can_the_same_process_open_it_twice(tmp_path: Path) -> None:
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
+        with pytest.raises(StoreError, match="in use by this process"):
+            MessageStore.open(small_settings(tmp_path), start_flusher=False)
+        assert append(store, b"undisturbed").is_ok
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
+        assert bodies_of(store) == [b"undisturbed"]
 
 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Small parts of the store, each by itself."""
 
 import os
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -172,7 +173,7 @@ class TestCleaning:
         self, tmp_path: Path, free_percent: int, is_expired: bool, goes: bool
     ) -> None:
         clock = ManualClock(1_700_000_000_000)
-        hour = (clock.now_ms() // 3_600_000 + 12) % 24
+        hour = (time.localtime(clock.now_ms() // 1000).tm_hour + 12) % 24
         store, files = self.open(tmp_path, clock, file_reserved_hours=1, delete_when=f"{hour:02d}")
         if is_expired:
             clock.advance(7200)

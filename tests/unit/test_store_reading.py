@@ -1,6 +1,7 @@
 """Reading: every status, every limit, and views that outlive their file."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyromq.clock import ManualClock
 from pyromq.protocol.java_hash import tag_code
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import Boundary, ReadStatus
+from pyromq.store.retention import CleaningReport
 
 
 def open_store(root: Path, clock: ManualClock | None = None, **changes: Any) -> MessageStore:
@@ -62,6 +64,13 @@ def test_a_read_stays_within_its_limits_but_gives_one_message_at_least(tmp_path:
         result = store.read(TOPIC, 0, 2, 32, max_bytes=2500)
         assert [message.queue_offset for message in messages_in(result)] == [2, 3]
         assert result.size_bytes == sum(len(view) for view in result.views)
+
+
+@pytest.mark.parametrize("max_messages", [0, -1, -(1 << 31)])
+def test_whoever_asks_for_nothing_gets_one_message(tmp_path: Path, max_messages: int) -> None:
+    with filled(tmp_path, 5) as store:
+        result = store.read(TOPIC, 0, 2, max_messages)
+        assert (result.status, result.message_count, result.next_offset) == (ReadStatus.FOUND, 1, 3)
 
 
 def test_far_behind_the_end_less_is_given(tmp_path: Path) -> None:
@@ -152,6 +161,24 @@ def test_a_file_that_nobody_reads_any_more_goes_at_the_next_round(tmp_path: Path
         for view in result.views:
             view.release()
         assert store.clean(on_demand=True).segments_removed == 1
+
+
+def test_a_reader_of_yesterday_does_not_count_today(tmp_path: Path) -> None:
+    clock = ManualClock()
+    hour = time.localtime(clock.now_ms() // 1000).tm_hour
+    with open_store(tmp_path, clock, delete_when=f"{(hour + 12) % 24:02d}") as store:
+        for number in range(100):
+            append(store, b"%03d" % number * 40)
+        dispatch_all(store)
+        store.flush()
+        views = store.read(TOPIC, 0, 0).views
+        expire_oldest(tmp_path, 1)
+        assert store.clean(on_demand=True).held_by_readers
+        assert store.clean() == CleaningReport(), "it is not the hour, so nothing has to go"
+        clock.advance(3600)
+        held = store.clean(on_demand=True)
+        assert (held.segments_removed, held.held_by_readers) == (0, True)
+        assert views
 
 
 def test_messages_are_found_by_key_and_time(tmp_path: Path) -> None:

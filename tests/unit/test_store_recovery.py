@@ -1,6 +1,7 @@
 """Recovery: one kind of damage at a time, and what the report says about it."""
 
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, s
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.store import recovery
 from pyromq.store.message_store import MessageStore
 
 COUNT = 100
@@ -240,6 +242,36 @@ def test_a_queue_rebuilt_from_a_cleaned_log_starts_with_pre_blank_units(tmp_path
         assert bodies_of(store, queue_id=1) == BODIES[low * 2 + 1 :: 2]
         path = min((tmp_path / "consumequeue" / TOPIC / "1").iterdir())
         assert struct.unpack_from(">qiq", path.read_bytes()) == (0, 0x7FFFFFFF, 0)
+
+
+def test_queues_of_a_cleaned_log_are_built_again_in_one_walk(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    with reopen(tmp_path) as store:
+        for path in sorted((tmp_path / "commitlog").iterdir())[:1]:
+            os.utime(path, (1, 1))
+        assert store.clean(on_demand=True).segments_removed == 1
+        lows = [store.min_offset(TOPIC, queue_id) for queue_id in (0, 1)]
+        assert all(lows)
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / "checkpoint").unlink()
+    with reopen(tmp_path) as store:
+        report = store.recovery
+        assert report.began_at == report.log_start
+        assert not report.queues_rebuilt, "the walk over the log brought them all"
+        for queue_id, low in enumerate(lows):
+            assert store.min_offset(TOPIC, queue_id) == low
+            assert bodies_of(store, queue_id=queue_id) == BODIES[low * 2 + queue_id :: 2]
+
+
+def test_the_numbered_list_of_the_code_is_that_of_the_documentation() -> None:
+    def steps_in(text: str) -> list[str]:
+        without_links = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+        steps = re.findall(r"^ ?\d+\. .*(?:\n {2,}.*)*", without_links, re.MULTILINE)
+        return [" ".join(step.replace("`", "").split()) for step in steps]
+
+    page = (Path(__file__).parents[2] / "docs" / "formats" / "recovery.md").read_text()
+    assert len(steps_in(page)) == 10
+    assert steps_in(recovery.__doc__ or "") == steps_in(page)
 
 
 def test_an_index_ahead_of_the_log_is_cut(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from pyromq.errors import StoreError
 
@@ -105,13 +106,24 @@ class Reader:
 class FileLock:
     """An exclusive lock on a file, held until `release`."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_identity")
+
+    held: ClassVar[set[tuple[int, int]]] = set()
+    """Device and number of every file that this process has locked: the system would give it the same lock
+    again, and take both away with the first file that is closed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._identity = _identity(os.fstat(descriptor))
+        self.held.add(self._identity)
 
     def release(self) -> None:
+        self.held.discard(self._identity)
         os.close(self._descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 class Files:
@@ -313,7 +325,10 @@ class Files:
         )
 
     def lock(self, path: Path) -> FileLock:
-        """Raises StoreError if another process holds it."""
+        """Raises StoreError if it is held, by another process or by this one."""
+        with contextlib.suppress(FileNotFoundError):
+            if _identity(path.stat()) in FileLock.held:
+                raise StoreError(f"{path.parent} is in use by this process")
         descriptor = os.open(path, _CREATE, 0o644)
         try:
             # java: bytes 0..1 of the file, text `lock`

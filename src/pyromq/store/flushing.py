@@ -23,6 +23,9 @@ PASSING: Final = frozenset(
 )
 """Errors of making or growing a file that go away when whatever ran out comes back."""
 
+_NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors of opening a file to sync it: the sync was not even tried, and may be tried again."""
+
 OnFlushed = Callable[[AppendStatus], None]
 
 
@@ -94,13 +97,17 @@ class Flusher:
         return bool(self._queue_flushes)
 
     def work(self) -> None:
-        """Do everything that was asked for, on the caller's thread."""
+        """Do everything that was asked for, on the caller's thread.
+
+        Short of descriptors it leaves the rest for the next time.
+        """
         with self._working:
             while True:
                 if self._log_wanted:
                     self._flush_log()
                 elif self._queue_flushes:
-                    self._flush_queues(self._queue_flushes[0])
+                    if not self._flush_queues(self._queue_flushes[0]):
+                        return
                     self._queue_flushes.popleft()
                 elif self._log.wanted_segment is not None:
                     self._create_segment()
@@ -127,29 +134,35 @@ class Flusher:
                 self._tell()
                 raise
 
-    def _flush_log(self) -> None:
+    def _flush_log(self) -> bool:
+        """False if it has to be tried again."""
         self._log_wanted = False
         if self.failure is not None:
-            return
+            return True
         # The order matters: a time is read before the offset that covers it.
         timestamp = self._log.last_store_timestamp
         end = self._log.end_offset
         try:
             self._log.sync(self.flushed_offset, end)
         except OSError as error:
+            if error.errno in _NOT_OPENED:
+                return False
             self.failure = error
         else:
             self.flushed_offset = end
             self.flushed_timestamp = timestamp
             self.sync_count += 1
         self._tell()
+        return True
 
-    def _flush_queues(self, flush: QueueFlush) -> None:
-        self._flush_log()
+    def _flush_queues(self, flush: QueueFlush) -> bool:
+        """False if it has to be tried again."""
+        if not self._flush_log():
+            return False
         try:
             for path in flush.paths:
                 if self.failure is not None:
-                    return
+                    return True
                 try:
                     self._files.sync(path)
                 except FileNotFoundError:
@@ -158,11 +171,13 @@ class Flusher:
                     self._flush_log()
             self._files.sync_all_directories()
         except OSError as error:
+            if error.errno in _NOT_OPENED:
+                return False
             self.failure = error
             self._tell()
-            return
         if self.failure is None:
             self._write_checkpoint(flush)
+        return True
 
     def _write_checkpoint(self, flush: QueueFlush) -> None:
         checkpoint = Checkpoint(

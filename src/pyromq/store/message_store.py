@@ -571,7 +571,9 @@ class MessageStore:
             # java: with synchronous flush, messages that do not wait are swept up every 10 ms
             interval = _SYNC_SWEEP_SECONDS if settings.is_sync_flush else settings.flush_interval_ms / 1000
             self._next_log_flush = now + interval
-        if now >= self._next_queue_flush and not self._flusher.has_queue_work:
+        if self._flusher.has_queue_work:
+            self._flusher.wake()  # it may have been short of descriptors
+        elif now >= self._next_queue_flush:
             self._next_queue_flush = now + settings.queue_flush_interval_ms / 1000
             is_thorough = now >= self._next_thorough_queue_flush
             units = self._dispatcher.dispatched_messages - self._flushed_units

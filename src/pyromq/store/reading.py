@@ -47,6 +47,7 @@ class QueueReader:
         if offset > max_offset:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
         settings = self._settings
+        max_messages = max(max_messages, 1)  # java: an answer has one message at least
         max_bytes = min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)
         # java: at least 800 units, and never fewer than were asked for
         scan = max(settings.max_filter_bytes // UNIT_BYTES, max_messages)

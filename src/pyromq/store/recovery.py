@@ -198,6 +198,8 @@ class Recovery:
         queue = self._queues.find(*key)
         if outline.sys_flag & SysFlag.TRANSACTION_PREPARED or key in self._mended:
             return
+        if self.report.began_at <= self._log.start_offset:
+            return  # this very walk has brought everything the log has: what is missing was cleaned
         if outline.queue_offset <= (queue.end_offset if queue is not None else 0):
             return
         self._mended.add(key)

@@ -65,6 +65,8 @@ class Retention:
         removed, held = 0, False
         if is_due or is_forced:
             removed, held = self._remove_segments(is_forced, safe_offset)
+        if not held:
+            self._held_since = None
         queue_files, index_files = self.follow_log()
         return CleaningReport(removed, queue_files, index_files, held)
 
