@@ -78,7 +78,7 @@ class SendFailed(PyroError):
     """A message was not stored, or nobody said that it was; `attempts` tells what was tried."""
 
     def __init__(self, what: str, attempts: list[str]) -> None:
-        tried = "; ".join(attempts) or "it was never tried"
+        tried = "; ".join(dict.fromkeys(attempts)) or "it was never tried"
         super().__init__(f"{what} was not sent in {len(attempts)} attempts: {tried}")
         self.attempts = attempts
 

@@ -1,6 +1,6 @@
 """The asyncio face: the names of `pyromq`, to be awaited."""
 
 from pyromq.client.producer import Producer
-from pyromq.client.transactions import TransactionProducer
+from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState
 
-__all__ = ["Producer", "TransactionProducer"]
+__all__ = ["Producer", "TransactionProducer", "TransactionResult", "TransactionState"]

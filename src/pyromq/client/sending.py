@@ -74,6 +74,7 @@ class Sender:
         self._routes = session.routes
         self._clock = session.clock
         self._loop = asyncio.get_running_loop()
+        self._is_vip = session.settings.vip_channel
         self._unit_mode = True if session.settings.unit_mode else None
         self._faults = BrokerFaults()
         self._round_robin = RoundRobin(self._faults if policy.avoid_slow_brokers else None)
@@ -119,7 +120,7 @@ class Sender:
             if started >= deadline:
                 break
             broker_name = route.broker_of(target)
-            address = await self._address(letter.topic, broker_name)
+            address = self._known_address(broker_name) or await self._address(letter.topic, broker_name)
             if address is None:
                 attempts.append(f"{broker_name} has no master at the moment")
                 failed_broker = target.broker_name
@@ -208,17 +209,22 @@ class Sender:
             raise SendFailed(f"a message to {topic}", [*attempts, str(problem)]) from problem
 
     async def _address(self, topic: str, broker_name: str) -> str | None:
-        address = self.session.broker_address(broker_name, MASTER_ID, only_this=True)
+        """Where the master is, even if that has to be asked for."""
+        address = self._known_address(broker_name)
         if address is None:
             try:
                 await self._routes.refresh(topic)
             except (NoRoute, TransportError, Refused):
                 return None
-            address = self.session.broker_address(broker_name, MASTER_ID, only_this=True)
-        if address is not None and self.session.settings.vip_channel:
-            host, port = parse_address(address)
-            return format_address(host, port - 2)
+            address = self._known_address(broker_name)
         return address
+
+    def _known_address(self, broker_name: str) -> str | None:
+        address = self._routes.address(broker_name, MASTER_ID, only_this=True)
+        if address is None or not self._is_vip:
+            return address
+        host, port = parse_address(address)
+        return format_address(host, port - 2)
 
     async def _pause(self, attempt: int, deadline: float) -> float:
         """The same broker again: give it a moment."""
