@@ -1,5 +1,6 @@
 """What a broker tells Prometheus: Apache's names and labels, read from its tables when asked."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,47 @@ def _client() -> Client:
 def world(tmp_path: Path) -> Iterator[World]:
     with broker_parts(tmp_path) as parts:
         yield World(parts)
+
+
+# What Prometheus reads from a broker of Apache's 5.3.3 that has served a producer and a consumer.
+APACHE_NAMES = {
+    "rocketmq_broker_permission",
+    "rocketmq_consumer_connections",
+    "rocketmq_consumer_group_number",
+    "rocketmq_consumer_inflight_messages",
+    "rocketmq_consumer_lag_latency_milliseconds",
+    "rocketmq_consumer_lag_messages",
+    "rocketmq_consumer_queueing_latency_milliseconds",
+    "rocketmq_consumer_ready_messages",
+    "rocketmq_message_size_bucket",
+    "rocketmq_message_size_count",
+    "rocketmq_message_size_sum",
+    "rocketmq_messages_in_total",
+    "rocketmq_messages_out_total",
+    "rocketmq_processor_watermark",
+    "rocketmq_producer_connections",
+    "rocketmq_rpc_latency_milliseconds_bucket",
+    "rocketmq_rpc_latency_milliseconds_count",
+    "rocketmq_rpc_latency_milliseconds_sum",
+    "rocketmq_storage_dispatch_behind_bytes",
+    "rocketmq_storage_flush_behind_bytes",
+    "rocketmq_storage_message_reserve_time_milliseconds",
+    "rocketmq_storage_size_bytes",
+    "rocketmq_throughput_in_total",
+    "rocketmq_throughput_out_total",
+    "rocketmq_topic_number",
+}
+
+
+def test_the_names_are_those_that_apaches_broker_exports(world: World) -> None:
+    world.append(10)
+    world.statistics.put(TOPIC, 0, 1, 10)
+    world.statistics.got(GROUP, TOPIC, 0, 1, 10)
+    world.consume()
+    world.parts.producers.register("tills", _client())
+    world.metering.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, False)
+    _, text = world.metering.exposition()
+    assert set(re.findall(r"^(rocketmq_\w+)\{", text.decode(), re.MULTILINE)) == APACHE_NAMES
 
 
 def test_sizes_of_tables_and_the_permission_are_told(world: World) -> None:
