@@ -1,13 +1,14 @@
 """`pyromq.testing`: a real cluster that a test can stop, kill and start again."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -106,11 +107,22 @@ def test_brokers_of_a_cluster_come_and_go_one_by_one() -> None:
         assert {each.name for each in running.store.iterdir()} >= {"broker-a", "broker-b"}
 
 
-def test_a_cluster_that_cannot_start_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ({"broker_role": "SLAVE"}, "brokerRole"),
+        ({"metrics_exporter": "PROM", "metrics_port": 0, "metrics_labels": "x"}, "metricsLabel"),
+    ],
+)
+def test_a_cluster_that_cannot_start_leaves_nothing_behind(
+    tmp_path: Path, setting: dict[str, Any], complaint: str
+) -> None:
     threads = threading.active_count()
-    with pytest.raises(ConfigError, match="brokerRole"), cluster(tmp_path, broker_role="SLAVE"):
+    with pytest.raises(ConfigError, match=complaint), cluster(tmp_path, **setting):
         raise AssertionError("it started")
+    gc.collect()  # what was left open would be told about now
     assert threading.active_count() == threads
+    assert not (tmp_path / "abort").exists()
 
 
 async def test_a_cluster_can_share_the_loop_of_a_test(tmp_path: Path) -> None:

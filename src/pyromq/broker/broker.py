@@ -168,12 +168,15 @@ class Broker:
             MessageStore.open, self._configuration.store, clock=self._clock, files=self._files
         )
         _tell(store.recovery)
+        ports: list[socket.socket] = []
         try:
-            ports = _take_ports(self.settings)
+            ports += _take_ports(self.settings)
             parts = _Parts(self._live, store, self._clock, ports[0].getsockname()[1])
             for server, taken in zip(parts.servers, ports, strict=True):
                 await server.listen(taken, self.settings.socket_backlog)
         except BaseException:
+            for taken in ports:
+                taken.close()
             store.close()
             raise
         return parts
