@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 A = TypeVar("A", bound=Answer)
 
 _FIRST_HEARTBEAT_S = 1.0
+_FIRST_NAMESRV_URL_S = 10.0
 _NAMESRV_URL_INTERVAL_S = 120.0
 _NAMESRV_URL_TIMEOUT_S = 3.0
 _GOODBYE_S = 3.0
@@ -163,7 +164,7 @@ class Session:
     async def _start(self) -> None:
         if self.settings.namesrv_url is not None and not self.settings.namesrv:
             await self._ask_for_name_servers()
-            self._every(_NAMESRV_URL_INTERVAL_S, self._ask_for_name_servers)
+            self._every(_NAMESRV_URL_INTERVAL_S, self._ask_for_name_servers, first_s=_FIRST_NAMESRV_URL_S)
         self._every(self.settings.route_interval_s, self.routes.poll)
         self._every(self.settings.heartbeat_interval_s, self.heartbeat_now, first_s=_FIRST_HEARTBEAT_S)
         _log.info("client started id=%s namesrv=%s", self.client_id, self.name_servers)
@@ -243,7 +244,7 @@ class Session:
             return
         if address in self.name_servers.addresses:
             self.routes.watch_lost()
-        elif self._consumers and address in self._broker_addresses():
+        if self._consumers and address in self._broker_addresses():
             # Producers come back with their next message; consumers may have nothing to say for long.
             self._greet_soon(address)
 

@@ -1,0 +1,81 @@
+"""Requests and replies between clients, through a real broker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.client_cluster import ClientCluster, client_cluster, stored_messages
+
+from pyromq import aio
+from pyromq.broker.broker import Broker
+from pyromq.client.values import Message, MessageQueue, ReceivedMessage
+from pyromq.errors import BadMessage, NoReply, SendFailed
+from pyromq.protocol.record import StoredMessage
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClientCluster]:
+    async with client_cluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def broker(cluster: ClientCluster) -> Broker:
+    return await cluster.add_broker("broker-a")
+
+
+async def next_request(broker: Broker, seen: int = 0) -> ReceivedMessage:
+    """What a consumer would be given."""
+    while len(found := await stored_messages(broker.advertised_address, "Questions")) <= seen:
+        pass
+    return received(found[seen])
+
+
+def received(stored: StoredMessage) -> ReceivedMessage:
+    return ReceivedMessage(stored, MessageQueue(stored.topic, "broker-a", stored.queue_id))
+
+
+async def test_a_request_gets_the_reply_of_its_consumer(cluster: ClientCluster, broker: Broker) -> None:
+    async with (
+        aio.Producer("askers", cluster.namesrv) as asker,
+        aio.Producer("answerers", cluster.namesrv, instance_name="other") as answerer,
+    ):
+        await asker.send(Message("Questions", b"warm up"), sharding_key="k")
+        asking = asyncio.create_task(asker.request(Message("Questions", b"6 * 7?"), 30, sharding_key="k"))
+        request = await next_request(broker, seen=1)
+        assert request.body == b"6 * 7?"
+        result = await answerer.reply(request, b"42" * 5000, tags="Reply", properties={"unit": "none"})
+        assert result.is_ok
+        reply = await asking
+    assert reply.body == b"42" * 5000
+    assert (reply.tags, reply.get("unit")) == ("Reply", "none")
+    assert reply.get("ARRIVE_TIME") is not None
+
+
+async def test_a_request_that_nobody_answers_ends(cluster: ClientCluster, broker: Broker) -> None:
+    async with aio.Producer("askers", cluster.namesrv) as asker:
+        with pytest.raises(NoReply, match="does a consumer of Questions reply"):
+            await asker.request(Message("Questions", b"?"), timeout_s=0.2)
+        assert len(asker._started().session.replies) == 0
+
+
+async def test_a_reply_to_one_who_is_gone_fails(cluster: ClientCluster, broker: Broker) -> None:
+    async with (
+        aio.Producer("askers", cluster.namesrv) as asker,
+        aio.Producer("answerers", cluster.namesrv, instance_name="other", retries=0) as answerer,
+    ):
+        with pytest.raises(NoReply):
+            await asker.request(Message("Questions", b"?"), timeout_s=0.1)
+        request = await next_request(broker)
+        await asker.close()
+        with pytest.raises(SendFailed, match="is not connected here"):
+            await answerer.reply(request, b"too late")
+
+
+async def test_only_requests_can_be_replied_to(cluster: ClientCluster, broker: Broker) -> None:
+    async with aio.Producer("askers", cluster.namesrv) as producer:
+        await producer.send(Message("Questions", b"just saying"))
+        message = await next_request(broker)
+        with pytest.raises(BadMessage, match="is no request"):
+            await producer.reply(message, b"oh")

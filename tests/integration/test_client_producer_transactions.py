@@ -1,0 +1,232 @@
+"""Transactions against a broker that plays its part by script."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.conftest import ErrorLogs
+from tests.support.scripted_broker import ScriptedBroker
+
+from pyromq import TransactionProducer, aio
+from pyromq.client.transactions import TransactionState
+from pyromq.client.values import Message, ReceivedMessage
+from pyromq.errors import BadMessage, StateError
+from pyromq.protocol.properties import encode_properties, get_property
+from pyromq.protocol.record import Host, StoredMessage, encode_record
+from pyromq.protocol.requests.pushes import CheckTransactionState
+
+COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[ScriptedBroker]:
+    async with ScriptedBroker("Orders", "RMQ_SYS_TRACE_TOPIC") as running:
+        yield running
+
+
+def never(_: object) -> TransactionState:
+    raise AssertionError("nobody asked for this")
+
+
+def half(group: str = "orders", key: str = "AAAA") -> bytes:
+    """A prepared message, as a broker shows it when it asks."""
+    properties = {"PGROUP": group, "UNIQ_KEY": key, "TRAN_MSG": "true", "KEYS": "o-1"}
+    return encode_record(
+        StoredMessage(
+            "Orders",
+            b"paid?",
+            encode_properties(properties).encode(),
+            queue_id=1,
+            born_host=Host.of("127.0.0.1", 1),
+            store_host=Host.of("127.0.0.1", 10911),
+            log_offset=77,
+        )
+    )
+
+
+def question(**fields: str) -> CheckTransactionState:
+    return CheckTransactionState(
+        topic="RMQ_SYS_TRANS_HALF_TOPIC",
+        tran_state_table_offset=5,
+        commit_log_offset=77,
+        msg_id="AAAA",
+        transaction_id="tx-1",
+        target_broker_name="scripted",
+        body=half(**fields),
+    )
+
+
+@pytest.mark.parametrize(("state", "bits"), [(COMMIT, 8), (ROLLBACK, 12), (UNKNOWN, 0)])
+async def test_the_broker_learns_how_the_local_transaction_ended(
+    broker: ScriptedBroker, state: TransactionState, bits: int
+) -> None:
+    async def work(message: Message) -> TransactionState:
+        [sent] = broker.sent
+        assert message.body == b"paid"
+        assert sent.sys_flag & 0xC == 4, "it is prepared, nobody sees it yet"
+        return state
+
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        result = await producer.send_in_transaction(Message("Orders", b"paid"), work)
+        end = await broker.ended.get()
+    [sent] = broker.sent
+    assert result.state is state
+    assert get_property(sent.properties or "", "TRAN_MSG") == "true"
+    assert get_property(sent.properties or "", "PGROUP") == "orders"
+    assert end.commit_or_rollback == bits
+    assert end.from_transaction_check is False
+    assert (end.tran_state_table_offset, end.commit_log_offset) == (1, 1001)
+    assert (end.msg_id, end.transaction_id) == (result.send_result.message_id, "transaction-1")
+    assert (end.producer_group, end.topic) == ("orders", "Orders")
+
+
+async def test_a_plain_function_runs_on_a_thread(broker: ScriptedBroker) -> None:
+    threads: list[threading.Thread] = []
+
+    def work(_: Message) -> TransactionState:
+        threads.append(threading.current_thread())
+        return COMMIT
+
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        await producer.send_in_transaction(Message("Orders", b"paid"), work)
+    assert threads != [threading.current_thread()]
+
+
+async def test_a_failing_local_transaction_is_unknown_and_raises(broker: ScriptedBroker) -> None:
+    async def work(_: Message) -> TransactionState:
+        raise ValueError("no money")
+
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        with pytest.raises(ValueError, match="no money"):
+            await producer.send_in_transaction(Message("Orders", b"paid"), work)
+        end = await broker.ended.get()
+    assert (end.commit_or_rollback, end.remark) == (0, "ValueError: no money")
+
+
+async def test_what_a_local_transaction_returns_is_never_guessed(broker: ScriptedBroker) -> None:
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        with pytest.raises(StateError, match="must return a TransactionState, not None"):
+            await producer.send_in_transaction(Message("Orders", b"x"), lambda _: None)  # type: ignore[arg-type,return-value]
+        assert (await broker.ended.get()).commit_or_rollback == 0
+
+
+async def test_a_message_that_may_be_lost_is_rolled_back(broker: ScriptedBroker) -> None:
+    broker.answers.append(10)
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        result = await producer.send_in_transaction(Message("Orders", b"x"), never)
+        assert (await broker.ended.get()).commit_or_rollback == 12
+    assert result.state is ROLLBACK
+
+
+async def test_a_message_of_a_transaction_cannot_be_delayed(broker: ScriptedBroker) -> None:
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        with pytest.raises(BadMessage, match="cannot be delayed"):
+            await producer.send_in_transaction(Message("Orders", b"x", delay_level=1), never)
+
+
+@pytest.mark.parametrize(("state", "bits"), [(COMMIT, 8), (ROLLBACK, 12), (UNKNOWN, 0)])
+async def test_a_broker_that_asks_is_answered(
+    broker: ScriptedBroker, state: TransactionState, bits: int
+) -> None:
+    asked: list[ReceivedMessage] = []
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message)
+        return state
+
+    async with aio.TransactionProducer("orders", broker.address, check=check) as producer:
+        await producer.queues("Orders")
+        await producer._started().session.heartbeat_now()
+        broker.push(question())
+        end = await broker.ended.get()
+    [message] = asked
+    assert (message.topic, message.body, message.message_id) == ("Orders", b"paid?", "AAAA")
+    assert (end.commit_or_rollback, end.from_transaction_check) == (bits, True)
+    assert (end.tran_state_table_offset, end.commit_log_offset) == (5, 77)
+    assert (end.msg_id, end.transaction_id, end.target_broker_name) == ("AAAA", "tx-1", "scripted")
+
+
+async def test_a_failing_check_is_unknown(broker: ScriptedBroker, error_logs: ErrorLogs) -> None:
+    def check(_: ReceivedMessage) -> TransactionState:
+        raise ValueError("the books are closed")
+
+    async with aio.TransactionProducer("orders", broker.address, check=check) as producer:
+        await producer.queues("Orders")
+        await producer._started().session.heartbeat_now()
+        broker.push(question())
+        end = await broker.ended.get()
+    assert (end.commit_or_rollback, end.remark) == (0, "ValueError: the books are closed")
+    error_logs.expect("the check of a transaction failed")
+
+
+async def test_questions_about_other_groups_are_not_answered(
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        aio.Producer("plain", broker.address) as plain,
+        aio.TransactionProducer("orders", broker.address, check=lambda _: COMMIT) as producer,
+    ):
+        await producer.queues("Orders")
+        await plain._started().session.heartbeat_now()
+        broker.push(question(group="strangers"))
+        broker.push(question(group="plain"))
+        broker.push(question(group="orders"))
+        assert (await broker.ended.get()).producer_group == "orders"
+        assert broker.ended.empty()
+    assert "nobody here knows of group=strangers" in caplog.text
+    assert "nobody here knows of group=plain" in caplog.text
+
+
+async def test_a_check_under_way_ends_with_the_producer(broker: ScriptedBroker) -> None:
+    asked = asyncio.Event()
+
+    async def check(_: ReceivedMessage) -> TransactionState:
+        asked.set()
+        await asyncio.get_running_loop().create_future()
+        return COMMIT
+
+    async with aio.TransactionProducer("orders", broker.address, check=check) as producer:
+        await producer.queues("Orders")
+        await producer._started().session.heartbeat_now()
+        broker.push(question())
+        await asked.wait()
+    assert broker.ended.empty()
+
+
+async def test_the_ends_of_transactions_are_reported(broker: ScriptedBroker) -> None:
+    async with aio.TransactionProducer(
+        "orders", broker.address, check=lambda _: ROLLBACK, trace=True
+    ) as producer:
+        result = await producer.send_in_transaction(Message("Orders", b"paid", keys="k"), lambda _: COMMIT)
+        await broker.ended.get()
+        broker.push(question())
+        await broker.ended.get()
+    [trace] = [sent for sent in broker.sent if sent.topic == "RMQ_SYS_TRACE_TOPIC"]
+    records = [record.split("\x01") for record in trace.body.decode().split("\x02")[:-1]]
+    assert [record[0] for record in records] == ["Pub", "EndTransaction", "EndTransaction"]
+    assert records[0][11] == "1", "half a transaction"
+    assert records[1][5] == result.send_result.message_id
+    assert records[1][10:] == ["transaction-1", "COMMIT_MESSAGE", "false"]
+    assert records[2][10:] == ["tx-1", "ROLLBACK_MESSAGE", "true"]
+
+
+async def test_the_blocking_face_runs_the_local_transaction_on_the_callers_thread(
+    broker: ScriptedBroker,
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def work(_: Message) -> TransactionState:
+        threads.append(threading.current_thread())
+        return COMMIT
+
+    def script() -> threading.Thread:
+        with TransactionProducer("orders", broker.address, check=never) as producer:
+            assert producer.send_in_transaction(Message("Orders", b"paid"), work).state is COMMIT
+            with pytest.raises(ZeroDivisionError):
+                producer.send_in_transaction(Message("Orders", b"paid"), lambda _: TransactionState(1 // 0))
+        return threading.current_thread()
+
+    caller = await asyncio.to_thread(script)
+    assert threads == [caller]
+    assert [(await broker.ended.get()).commit_or_rollback for _ in range(2)] == [8, 0]
