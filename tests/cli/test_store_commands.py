@@ -2,6 +2,10 @@
 
 import base64
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,6 +104,38 @@ def test_dump_gives_json_lines(root: Path) -> None:
 def test_dump_starts_at_an_offset(root: Path) -> None:
     outcome = pyromq("dump", root, "--topic", TOPIC, "--queue", "1", "--from-offset", "28", "--json")
     assert [json.loads(line)["body"] for line in outcome.stdout.splitlines()] == ["other-28", "other-29"]
+
+
+def test_dump_gives_everything_if_told_so(root: Path) -> None:
+    outcome = pyromq("dump", root, "--topic", TOPIC, "--json", "--limit", "0")
+    assert len(outcome.stdout.splitlines()) == 60
+    assert outcome.stderr == ""
+
+
+@pytest.mark.parametrize("command", [["dump", "--topic", TOPIC, "--json"], ["inspect", "--verify"]])
+def test_a_terminal_shows_the_progress_and_the_pipe_only_the_answer(root: Path, command: list[str]) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.run(
+            [sys.executable, "-m", "pyromq", "store", command[0], str(root), *command[1:]],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+            check=True,
+        )
+        shown = os.read(ours, 65536).decode()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert "100%" in shown
+    assert process.stdout.decode() == pyromq(command[0], root, *command[1:]).stdout
+
+
+def test_a_broken_index_file_is_damage_and_no_obstacle(root: Path) -> None:
+    (root / "index" / "20240101000000000").write_bytes(b"short")
+    outcome = pyromq("inspect", root, "--verify")
+    assert outcome.exit_code == 1, outcome.output
+    assert "damage: index/20240101000000000 is shorter than its header" in outcome.output
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """`pyromq store`: a broker's files as they lie on disk; nothing is changed, whoever has them open."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import sys
 from itertools import islice
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.table import Table
 
+from pyromq.cli.progress import progress_bar
 from pyromq.cli.stored_messages import as_json, body_text, message_id
 from pyromq.cli.tables import console, moment, printable, table
 from pyromq.cli.tree import did_you_mean
@@ -44,8 +45,9 @@ def inspect(directory: Path, verify: bool) -> None:
         for remark in opened.remarks:
             out.print(f"note: {printable(remark)}")
         if verify:
-            with _working("reading every record and every queue"):
-                verification = opened.verify()
+            log_bytes = opened.log_end - opened.log_start
+            with progress_bar("reading every record", log_bytes) as tell:
+                verification = opened.verify(tell)
             _show_verification(out, verification)
             if not verification.is_sound:
                 raise click.exceptions.Exit(1)
@@ -57,7 +59,11 @@ def inspect(directory: Path, verify: bool) -> None:
 @click.option("--queue", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--from-offset", type=click.IntRange(min=0), default=0, help="Skip earlier queue offsets.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Stop after this many."
+    "--limit",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Stop after this many; 0 shows all.",
 )
 @click.option("--json", "lines", is_flag=True, help="One JSON object a line, with everything stored.")
 def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit: int, lines: bool) -> None:
@@ -67,21 +73,31 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
         if topic not in topics:
             raise StoreError(f"no topic {topic} in {directory}{did_you_mean(topic, topics)}")
         found = opened.messages(topic, queue, from_offset)
-        shown = islice(found, limit)
-        if lines:
+        shown = islice(found, limit or None)
+        total = _count(opened, topic, queue, from_offset, limit)
+        # Lines on the terminal are their own progress.
+        with progress_bar("reading messages", total, is_hidden=lines and sys.stdout.isatty()) as tell:
+            rows = None if lines else _new_table(topic)
             for message in shown:
-                click.echo(as_json(message))
-        else:
-            _show_messages(topic, shown)
-        if next(found, None) is not None:
+                if rows is None:
+                    click.echo(as_json(message))
+                else:
+                    _add_row(rows, message)
+                tell(1)
+        if rows is not None:
+            console().print(rows)
+        if limit and next(found, None) is not None:
             click.echo(f"there are more; raise --limit above {limit}", err=True)
 
 
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """A spinner on stderr while something takes long; nothing at all where stderr is no terminal."""
-    with Console(stderr=True).status(what):
-        yield
+def _count(opened: OfflineStore, topic: str, queue: int | None, from_offset: int, limit: int) -> int:
+    """How many messages there are to show."""
+    total = sum(
+        max(each.max_offset - max(each.min_offset, from_offset), 0)
+        for each in opened.queues(topic)
+        if queue is None or each.queue_id == queue
+    )
+    return min(total, limit) if limit else total
 
 
 def _show_overview(out: Console, opened: OfflineStore) -> None:
@@ -135,21 +151,22 @@ def _show_verification(out: Console, verification: Verification) -> None:
         out.print(f"damage: {printable(each)}")
 
 
-def _show_messages(topic: str, messages: Iterable[StoredMessage]) -> None:
-    rows = table(
+def _new_table(topic: str) -> Table:
+    return table(
         f"Messages of {printable(topic)}", "queue", "offset", "stored", "message id", "tags", "keys", "body"
     )
-    for each in messages:
-        rows.add_row(
-            str(each.queue_id),
-            str(each.queue_offset),
-            moment(each.store_timestamp),
-            message_id(each),
-            printable(each.get("TAGS") or ""),
-            printable(each.get("KEYS") or ""),
-            _preview(each),
-        )
-    console().print(rows)
+
+
+def _add_row(rows: Table, message: StoredMessage) -> None:
+    rows.add_row(
+        str(message.queue_id),
+        str(message.queue_offset),
+        moment(message.store_timestamp),
+        message_id(message),
+        printable(message.get("TAGS") or ""),
+        printable(message.get("KEYS") or ""),
+        _preview(message),
+    )
 
 
 def _preview(message: StoredMessage) -> str:

@@ -4,7 +4,7 @@ For tools. The directory may belong to a running broker, ours or Apache's; then 
 moment.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,14 +193,20 @@ class OfflineStore:
 
     def index_files(self) -> list[IndexSummary]:
         summaries = []
+        for path, head in self._index_heads():
+            if len(head) == INDEX_HEADER.size:
+                begin, end, first, last, slots, next_unit = INDEX_HEADER.unpack(head)
+                summaries.append(IndexSummary(path, begin, end, first, last, slots, max(next_unit - 1, 0)))
+        return summaries
+
+    def _broken_index_files(self) -> list[str]:
+        return [path.name for path, head in self._index_heads() if len(head) < INDEX_HEADER.size]
+
+    def _index_heads(self) -> Iterator[tuple[Path, bytes]]:
         for name in self._files.names(self.paths.index)[0]:
             if is_index_name(name):
                 path = self.paths.index / name
-                begin, end, first, last, slots, next_unit = INDEX_HEADER.unpack(
-                    self._files.read(path, 0, INDEX_HEADER.size)
-                )
-                summaries.append(IndexSummary(path, begin, end, first, last, slots, max(next_unit - 1, 0)))
-        return summaries
+                yield path, self._files.read(path, 0, INDEX_HEADER.size)
 
     # Contents
 
@@ -235,8 +241,8 @@ class OfflineStore:
 
     # Everything
 
-    def verify(self) -> Verification:
-        """Read every record and every unit, and compare them."""
+    def verify(self, tell: Callable[[int], None] = lambda _: None) -> Verification:
+        """Read every record and every unit, and compare them; `tell` hears of every byte of the log."""
         result = Verification(damage=[self._end_remark] if self._end_remark else [])
         places: dict[tuple[str, int], dict[int, int]] = {}
         offset = self.log_start
@@ -244,6 +250,7 @@ class OfflineStore:
             try:
                 for segment, outline in self._log.outlines(offset, self.log_end):
                     self._verify_record(segment, outline, result)
+                    tell(outline.log_offset + outline.size - offset)
                     offset = outline.log_offset + outline.size
                     if not outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
                         queue = places.setdefault((outline.topic, outline.queue_id), {})
@@ -251,7 +258,11 @@ class OfflineStore:
                 break
             except RemoteProtocolError as error:
                 result.damage.append(f"{error}; the rest of its file was passed over")
-                offset = offset - offset % self._log.segment_bytes + self._log.segment_bytes
+                passed_over = self._log.segment_bytes - offset % self._log.segment_bytes
+                tell(min(passed_over, self.log_end - offset))
+                offset += passed_over
+        for name in self._broken_index_files():
+            result.damage.append(f"index/{name} is shorter than its header")
         for summary in self.queues():
             self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), {}), result)
         for topic, queue_id in places:
