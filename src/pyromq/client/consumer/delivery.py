@@ -60,8 +60,11 @@ class Delivery(Protocol):
     async def close(self, held: HeldQueue) -> None:
         """Start nothing more of this queue; return when what was done of it may be committed."""
 
+    def halt(self) -> None:
+        """Start nothing more at all."""
+
     async def stop(self, grace_s: float) -> None:
-        """Start nothing more at all; wait for what is being handled, but not for ever."""
+        """Halt, and wait for what is being handled, but not for ever."""
 
     @property
     def running(self) -> int:
@@ -341,9 +344,12 @@ class ConcurrentDelivery:
     async def close(self, held: HeldQueue) -> None:
         held.closing.set()
 
-    async def stop(self, grace_s: float) -> None:
+    def halt(self) -> None:
         self._is_stopped = True
         self._waiting.clear()
+
+    async def stop(self, grace_s: float) -> None:
+        self.halt()
         if self._workers:
             _, unfinished = await asyncio.wait(set(self._workers), timeout=grace_s)
             for worker in unfinished:

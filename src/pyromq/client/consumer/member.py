@@ -76,7 +76,7 @@ class Member:
         self._share.begin_soon({queue: offset for queue, offset in offsets.items() if queue.topic == topic})
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        offsets = self._share.committable()
+        offsets = self._share.progress()
         return {queue: offset for queue, offset in offsets.items() if not topic or queue.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:

@@ -62,6 +62,7 @@ class OrderedDelivery:
         self._loop = asyncio.get_running_loop()
         self._lines: dict[HeldQueue, asyncio.Task[None]] = {}
         self._running = 0
+        self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"<OrderedDelivery lines={len(self._lines)} running={self._running}>"
@@ -71,7 +72,7 @@ class OrderedDelivery:
         return self._running
 
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        if held not in self._lines and not held.closing.is_set():
+        if held not in self._lines and not held.closing.is_set() and not self._is_stopped:
             self._lines[held] = self._loop.create_task(self._line(held))
 
     async def _line(self, held: HeldQueue) -> None:
@@ -179,9 +180,13 @@ class OrderedDelivery:
         if line is not None:
             await asyncio.wait([line])
 
-    async def stop(self, grace_s: float) -> None:
+    def halt(self) -> None:
+        self._is_stopped = True
         for held in self._lines:
             held.closing.set()
+
+    async def stop(self, grace_s: float) -> None:
+        self.halt()
         if self._lines:
             _, unfinished = await asyncio.wait(set(self._lines.values()), timeout=grace_s)
             for line in unfinished:

@@ -391,6 +391,7 @@ class PushConsumer:
         if parts is None or self._is_closing:
             return
         self._is_closing = True
+        parts.delivery.halt()
         await self._background.end()
         await parts.share.stop_reading()
         grace_s = self.settings.stop_grace_s

@@ -46,7 +46,7 @@ class Rebalancing:
         self._network = network
         self._group = group
         self._client_id = client_id
-        self._rule = rule
+        self.rule = rule
         self._topics = topics
         self._apply = apply
         self._interval_s = interval_s
@@ -105,9 +105,9 @@ class Rebalancing:
         try:
             route = self._network.routes.cached(topic) or await self._network.routes.get(topic)
             queues = set(route.subscribe_queues)
-            if self._rule is not None:
+            if self.rule is not None:
                 members = await self._members(route)
-                queues = set(my_share(self._rule, self._client_id, queues, members))
+                queues = set(my_share(self.rule, self._client_id, queues, members))
                 if self._client_id not in members:
                     _log.info("not known as a member yet group=%s topic=%s", self._group, topic)
                     await self._apply(topic, queues)

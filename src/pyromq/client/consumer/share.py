@@ -28,6 +28,7 @@ class Share:
     """`open_reader` makes the reader of a queue that begins at an offset; `begin` finds that offset.
 
     `finish` returns when nothing more of a queue will be started and what must be waited for is done.
+    `committable` says how far a queue may be committed, None if not at all.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Share:
         locks: QueueLocks | None = None,
         thresholds: Callable[[int], Thresholds] | None = None,
         listener: RebalanceListener | None = None,
-        commits_when_given_up: bool = True,
+        committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
     ) -> None:
         self._open_reader = open_reader
         self._begin = begin
@@ -49,7 +50,7 @@ class Share:
         self._locks = locks
         self._thresholds = thresholds
         self._listener = listener
-        self._commits = commits_when_given_up
+        self._committable = committable
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._closing: dict[MessageQueue, asyncio.Task[None]] = {}
         self._changing = asyncio.Lock()
@@ -131,9 +132,9 @@ class Share:
         try:
             await reader.stop()
             await self._finish(reader.held)
-            offset = reader.held.committable
+            offset = self._committable(reader)
             reader.held.drop()
-            if self._commits and offset != reader.stored_offset:
+            if offset is not None and offset != reader.stored_offset:
                 await self._offsets.store({reader.queue: offset}, confirmed=True)
             if self._locks is not None:
                 await self._locks.release([reader.queue])
@@ -152,19 +153,24 @@ class Share:
 
     # Going elsewhere
 
-    async def begin_at(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from there, for the whole group."""
+    async def begin_at(self, queue: MessageQueue, offset: int, *, for_all: bool = True) -> None:
+        """Go on from there; `for_all`: the whole group does, even if this member ends now."""
         async with self._changing:
             reader = self.reader(queue)
             await reader.stop()
-            await self.moved(reader, offset)
+            await self._finish(reader.held)
+            reader.begin_at(offset)
+            if for_all:
+                await self._store_begin(reader, offset)
             reader.start()
 
     async def moved(self, reader: QueueReader, offset: int) -> None:
-        """The same, from within the reader itself."""
+        """The reader itself found that it must go on from there."""
         await self._finish(reader.held)
         reader.begin_at(offset)
-        self._spread_thresholds()
+        await self._store_begin(reader, offset)
+
+    async def _store_begin(self, reader: QueueReader, offset: int) -> None:
         await self._offsets.store({reader.queue: offset}, confirmed=True)
         reader.stored_offset = offset
 
@@ -186,19 +192,18 @@ class Share:
 
     # Committing
 
-    def committable(self) -> dict[MessageQueue, int]:
+    def progress(self) -> dict[MessageQueue, int]:
+        """The first offset of each queue that is not done."""
         return {queue: reader.held.committable for queue, reader in self._readers.items()}
 
     async def commit(self, *, confirmed: bool = False) -> None:
         """Store every offset that has changed."""
-        changed = {
-            queue: reader.held.committable
-            for queue, reader in self._readers.items()
-            if reader.held.committable != reader.stored_offset
-        }
+        changed: dict[MessageQueue, int] = {}
+        for queue, reader in self._readers.items():
+            offset = self._committable(reader)
+            if offset is not None and offset != reader.stored_offset:
+                changed[queue] = reader.stored_offset = offset
         if changed:
-            for queue, offset in changed.items():
-                self._readers[queue].stored_offset = offset
             await self._offsets.store(changed, confirmed=confirmed)
 
     # Locks

@@ -1,0 +1,458 @@
+"""A consumer that is asked for messages: it pulls ahead, and hands out what it has when polled.
+
+Messages count as done when the application commits, or, with auto commit, when it polls again: what a crash
+interrupts comes again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from types import TracebackType
+from typing import Self, Unpack
+
+from pyromq.client.consumer.background import Background
+from pyromq.client.consumer.brokers import Brokers
+from pyromq.client.consumer.fetching import Fetching
+from pyromq.client.consumer.figures import SAMPLE_S, Figures
+from pyromq.client.consumer.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.joining import Topics, look_up
+from pyromq.client.consumer.member import Member
+from pyromq.client.consumer.offsets import (
+    LocalOffsets,
+    Offsets,
+    RemoteOffsets,
+    StartPositions,
+    on_the_wire,
+)
+from pyromq.client.consumer.queue_reader import QueueReader
+from pyromq.client.consumer.rebalancing import Rebalancing
+from pyromq.client.consumer.settings import (
+    PullOptions,
+    PullSettings,
+    check_group,
+    offset_directory,
+    split_options,
+)
+from pyromq.client.consumer.share import RebalanceListener, Share
+from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.namespaces import wrap
+from pyromq.client.session import Session
+from pyromq.client.settings import ClientSettings
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import ConfigError, StateError
+from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.names import topic_problem
+
+_log = logging.getLogger(__name__)
+
+_SUSPEND_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class PullStatistics:
+    queues: int
+    held_messages: int
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What exists while the consumer is running."""
+
+    session: Session
+    group: str
+    share: Share
+    rebalancing: Rebalancing
+    member: Member
+    positions: StartPositions
+    offsets: Offsets
+
+
+class PullConsumer:
+    """`async with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer: await consumer.poll()`.
+
+    Either it subscribes to topics and shares their queues with the other members of its group, or queues are
+    assigned to it by hand. Options are the fields of `PullSettings` and of `ClientSettings`.
+    """
+
+    def __init__(
+        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PullOptions]
+    ) -> None:
+        check_group(group)
+        own, others = split_options(dict(options), PullSettings)
+        self.group = group
+        self.settings = PullSettings(**own)
+        self.client_settings = ClientSettings.of(namesrv, **others)
+        self._topics = Topics()
+        self._expressions: dict[str, Expression] = {}
+        self._is_assigned_by_hand = False
+        self._assigned: dict[str, set[MessageQueue]] = {}
+        self._figures = Figures()
+        self._listeners: list[RebalanceListener] = []
+        self._background = Background(group)
+        self._parts: _Parts | None = None
+        self._is_closed = False
+        self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
+        self._arrived = asyncio.Event()
+        self._confirmed: dict[MessageQueue, int] = {}
+        self._committed_at = 0.0
+
+    def __repr__(self) -> str:
+        topics = ",".join(sorted(self._expressions)) or "nothing"
+        state = repr(self._parts.share) if self._parts is not None else "not running"
+        return f"<PullConsumer {self.group} of {topics} {state}>"
+
+    # Which queues
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> None:
+        """Share the queues of a topic with the other members of the group."""
+        self._check_topic(topic)
+        if self._is_assigned_by_hand:
+            raise StateError("queues are assigned by hand: subscribe with another consumer")
+        Subscription.of(topic, expression, 0)
+        self._expressions[topic] = expression
+        if self._parts is not None:
+            self._add_subscription(self._parts, topic)
+            self._background.start(self._take_up(self._parts), f"subscription to {topic}")
+
+    async def unsubscribe(self, topic: str) -> None:
+        self._expressions.pop(topic, None)
+        if self._parts is not None:
+            self._topics.remove(self._parts.session.wrap(topic))
+            await self._parts.share.drop_topics_except(set(self._topics.subscriptions))
+            await self._parts.session.heartbeat_now()
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
+        """Read exactly these queues, whoever else reads them; replaces what was assigned before."""
+        parts = self._running()
+        if self._expressions and not self._is_assigned_by_hand:
+            raise StateError("this consumer subscribes: assign queues to another one")
+        self._is_assigned_by_hand = True
+        parts.rebalancing.rule = None
+        wanted: dict[str, set[MessageQueue]] = {}
+        for queue in queues:
+            self._check_topic(queue.topic)
+            wanted.setdefault(queue.topic, set()).add(queue)
+        now_ms = parts.session.clock.now_ms()
+        for topic in set(self._expressions) - set(wanted):
+            self._expressions.pop(topic)
+            self._topics.remove(topic)
+            await parts.share.hold(topic, set())
+        for topic in wanted:
+            self._expressions[topic] = expression
+            subscription = Subscription.of(topic, expression, now_ms)
+            self._topics.put(subscription, parts.session, parts.rebalancing.soon)
+            await parts.session.routes.get(topic)
+        self._assigned = wanted
+        await parts.session.heartbeat_now()
+        await parts.rebalancing.once()
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic; raises NoRoute if there is no such topic."""
+        session = self._running().session
+        return (await session.routes.get(session.wrap(topic))).subscribe_queues
+
+    @property
+    def assigned(self) -> set[MessageQueue]:
+        """The queues that this member reads at the moment."""
+        return self._parts.share.queues if self._parts is not None else set()
+
+    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
+        """Have a function called with the queues that were assigned and those that were revoked."""
+        self._listeners.append(listener)
+        return listener
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Returns when this member has its share of the queues, as far as they can be reached."""
+        if self._parts is not None or self._is_closed:
+            raise StateError("a consumer can be started once: make another one")
+        group = wrap(self.group, self.client_settings.namespace)
+        session = await Session.obtain(
+            self.client_settings, consumer_group=group, stable_id=self.settings.broadcast
+        )
+        parts = self._parts = self._build(session, group)
+        try:
+            session.add_consumer(group, parts.member)
+            for topic in self._expressions:
+                self._add_subscription(parts, topic)
+            await self._join(parts)
+            await parts.rebalancing.once()
+        except BaseException:
+            await self._leave(parts)
+            raise
+        self._committed_at = session.clock.monotonic()
+        self._background.start(parts.rebalancing.run(), "rebalancing")
+        self._background.every(SAMPLE_S, self._figures.sample, "figures")
+        _log.info("pull consumer started group=%s client=%s", group, session.client_id)
+
+    def _build(self, session: Session, group: str) -> _Parts:
+        settings, clock = self.settings, session.clock
+        is_shared = not settings.broadcast
+        fetching = Fetching(
+            session,
+            group,
+            namespace=session.settings.namespace,
+            is_lite=True,
+            batch_size=settings.pull_batch_size,
+            batch_bytes=settings.pull_batch_bytes,
+            suspend_s=_SUSPEND_S,
+        )
+        brokers = Brokers(session)
+        offsets: Offsets
+        if is_shared:
+            offsets = RemoteOffsets(brokers, group)
+        else:
+            offsets = LocalOffsets(offset_directory(settings.offset_directory), session.client_id, group)
+        positions = StartPositions(brokers, settings.start_from)
+
+        def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
+            return QueueReader(
+                queue,
+                offset,
+                subscription=self._topics.subscriptions[queue.topic],
+                fetching=fetching,
+                deliver=self._take_in,
+                moved=share.moved,
+                introduce=session.heartbeat_now,
+                thresholds=self._thresholds(1),
+                figures=self._figures,
+                clock=clock,
+                commits=False,
+            )
+
+        async def finish(held: InFlight[ReceivedMessage]) -> None:
+            held.closing.set()
+
+        share = Share(
+            open_reader=open_reader,
+            begin=lambda queue: positions.find(queue, offsets),
+            finish=finish,
+            offsets=offsets,
+            thresholds=self._thresholds,
+            listener=self._rebalanced,
+            committable=lambda reader: self._confirmed.get(reader.queue),
+        )
+
+        async def hold(topic: str, queues: set[MessageQueue]) -> bool:
+            wanted = self._assigned.get(topic, set()) if self._is_assigned_by_hand else queues
+            return await share.hold(topic, wanted)
+
+        rebalancing = Rebalancing(
+            session,
+            group,
+            session.client_id,
+            settings.assignment if is_shared else None,
+            lambda: self._topics.subscriptions,
+            hold,
+            interval_s=settings.rebalance_interval_s,
+        )
+        member = Member(
+            session,
+            group,
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            model=MessageModel.CLUSTERING if is_shared else MessageModel.BROADCASTING,
+            start_from=on_the_wire(settings.start_from),
+            subscriptions=self._topics.subscriptions,
+            share=share,
+            figures=self._figures,
+            rebalance_soon=rebalancing.soon,
+            consume=None,
+            is_ordered=False,
+            concurrency=1,
+            settings={f"pyromq.{name}": value for name, value in asdict(settings).items()},
+        )
+        return _Parts(session, group, share, rebalancing, member, positions, offsets)
+
+    def _thresholds(self, queue_count: int) -> Thresholds:
+        limits = self.settings.thresholds
+        of_all = max(1, self.settings.all_messages // max(queue_count, 1))
+        return replace(limits, messages=min(limits.messages, of_all))
+
+    def _rebalanced(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
+        for queue in revoked:
+            self._confirmed.pop(queue, None)
+        for listener in self._listeners:
+            listener(assigned, revoked)
+
+    def _add_subscription(self, parts: _Parts, topic: str) -> None:
+        session = parts.session
+        subscription = Subscription.of(session.wrap(topic), self._expressions[topic], session.clock.now_ms())
+        self._topics.put(subscription, session, parts.rebalancing.soon)
+
+    async def _join(self, parts: _Parts) -> None:
+        for subscription in list(self._topics.subscriptions.values()):
+            await look_up(parts.session, parts.group, subscription)
+        await parts.session.heartbeat_now()
+
+    async def _take_up(self, parts: _Parts) -> None:
+        await self._join(parts)
+        for reader in parts.share:
+            reader.subscription = self._topics.subscriptions[reader.queue.topic]
+        parts.rebalancing.soon()
+
+    async def close(self, *, is_failed: bool = False) -> None:
+        """Leave the group; with auto commit, everything polled so far is done, unless `is_failed`."""
+        parts = self._parts
+        if parts is None or self._is_closed:
+            return
+        self._is_closed = True
+        await self._background.end()
+        if self.settings.auto_commit and not is_failed:
+            self._confirm(parts)
+        await self._leave(parts)
+        self._arrived.set()
+        _log.info("pull consumer closed group=%s", parts.group)
+
+    async def _leave(self, parts: _Parts) -> None:
+        await parts.share.give_up_all()
+        self._topics.close()
+        await parts.session.remove_consumer(parts.group)
+        await parts.session.release()
+        self._pulled.clear()
+        self._parts = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(is_failed=problem is not None)
+
+    # Messages
+
+    def _take_in(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+        self._pulled.append((reader.held, messages))
+        self._arrived.set()
+
+    async def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
+        """Some messages of one queue, in their order; none if none come in time."""
+        parts = self._running()
+        if self.settings.auto_commit:
+            self._confirm(parts)
+            now = parts.session.clock.monotonic()
+            if now - self._committed_at >= self.settings.auto_commit_interval_s:
+                self._committed_at = now
+                await parts.share.commit()
+        messages = self._next_messages(max_messages)
+        if messages or timeout_s <= 0:
+            return messages
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not messages and self._parts is not None:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    messages = self._next_messages(max_messages)
+        except TimeoutError:
+            pass
+        return messages
+
+    def _next_messages(self, max_messages: int | None) -> list[ReceivedMessage]:
+        while self._pulled:
+            held, messages = self._pulled.popleft()
+            if held.closing.is_set():
+                continue
+            if max_messages is not None and len(messages) > max_messages:
+                messages, rest = messages[:max_messages], messages[max_messages:]
+                self._pulled.appendleft((held, rest))
+            for message in messages:
+                held.done(message)
+            return messages
+        return []
+
+    def _confirm(self, parts: _Parts) -> None:
+        """Everything handed out so far is done."""
+        for reader in parts.share:
+            self._confirmed[reader.queue] = reader.held.committable
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store offsets, by default behind everything polled so far; returns when they are safe."""
+        parts = self._running()
+        if offsets is not None:
+            for queue in offsets:
+                parts.share.reader(queue)
+            self._confirmed.update(offsets)
+        else:
+            self._confirm(parts)
+        await parts.share.commit(confirmed=True)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is stored for the group, None if there is none."""
+        return await self._running().offsets.read(queue)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the message that comes next."""
+        return self._running().share.reader(queue).held.committable
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from another offset, which must be in the queue; nothing is stored before the next commit."""
+        parts = self._running()
+        parts.share.reader(queue)
+        first, last = await parts.positions.first(queue), await parts.positions.last(queue)
+        if not first <= offset <= last:
+            raise StateError(f"the queue {queue} reaches from {first} to {last}; {offset} is not in it")
+        await self._go_to(parts, queue, offset)
+
+    async def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Go on from the first message of these queues, or of all."""
+        parts = self._running()
+        for queue in queues or tuple(parts.share.queues):
+            await self._go_to(parts, queue, await parts.positions.first(queue))
+
+    async def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Go on behind the last message of these queues, or of all."""
+        parts = self._running()
+        for queue in queues or tuple(parts.share.queues):
+            await self._go_to(parts, queue, await parts.positions.last(queue))
+
+    async def _go_to(self, parts: _Parts, queue: MessageQueue, offset: int) -> None:
+        await parts.share.begin_at(queue, offset, for_all=False)
+        self._confirmed.pop(queue, None)
+
+    async def offsets_for_times(
+        self, times: Mapping[MessageQueue, datetime | int]
+    ) -> dict[MessageQueue, int]:
+        """The first offset stored at that time or later; numbers are milliseconds since the epoch."""
+        positions = self._running().positions
+        return {
+            queue: await positions.at(
+                queue, round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+            )
+            for queue, time in times.items()
+        }
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull nothing more from these queues, or from any; what was pulled is still handed out."""
+        for reader in self._chosen(queues):
+            reader.pause()
+
+    def resume(self, *queues: MessageQueue) -> None:
+        for reader in self._chosen(queues):
+            reader.resume()
+
+    def _chosen(self, queues: tuple[MessageQueue, ...]) -> list[QueueReader]:
+        share = self._running().share
+        return [share.reader(queue) for queue in queues] if queues else list(share)
+
+    def statistics(self) -> PullStatistics:
+        held = [reader.held for reader in self._parts.share] if self._parts is not None else []
+        return PullStatistics(len(held), sum(map(len, held)), sum(each.size_bytes for each in held))
+
+    # Within
+
+    def _running(self) -> _Parts:
+        if self._parts is None:
+            raise StateError("the consumer is not running: start it, or use it in `async with`")
+        return self._parts
+
+    def _check_topic(self, topic: str) -> None:
+        problem = topic_problem(topic)
+        if problem is not None:
+            raise ConfigError("topic", topic, f"another name: {problem}")

@@ -1,0 +1,192 @@
+"""The pull consumer and a real cluster: what is polled, what is committed, and where it goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+
+import pytest
+from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
+
+from pyromq.client.consumer.pull import PullConsumer
+from pyromq.client.consumer.subscriptions import Sql
+from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.errors import StateError
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ConsumerCluster]:
+    async with consumer_cluster(tmp_path) as running:
+        yield running
+
+
+async def polled(consumer: PullConsumer, count: int) -> list[str]:
+    bodies: list[str] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(bodies) < count:
+            bodies += [message.body.decode() for message in await consumer.poll()]
+    return bodies
+
+
+async def test_a_subscriber_polls_every_message(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("Orders")
+    sent = await cluster.send("Orders", 60)
+    consumer = PullConsumer("reports", cluster.namesrv, start_from="first")
+    consumer.subscribe("Orders")
+    async with consumer:
+        assert sorted(await polled(consumer, 60)) == sorted(sent)
+
+
+async def test_a_poll_without_messages_returns_none_of_them(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("Orders")
+    consumer = PullConsumer("reports", cluster.namesrv)
+    consumer.subscribe("Orders")
+    async with consumer:
+        assert await consumer.poll(timeout_s=0) == []
+        assert await consumer.poll(timeout_s=0.01) == []
+
+
+async def test_assigned_queues_are_read_and_no_others(cluster: ConsumerCluster) -> None:
+    queues = await cluster.create_topic("Orders")
+    await cluster.send_to(queues[0], ["a", "b"])
+    await cluster.send_to(queues[1], ["c"])
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        assert set(await consumer.queues("Orders")) == set(queues)
+        await consumer.assign(queues[:1])
+        assert consumer.assigned == {queues[0]}
+        assert await polled(consumer, 2) == ["a", "b"]
+        await consumer.assign(queues[1:2])
+        assert consumer.assigned == {queues[1]}
+        assert await polled(consumer, 1) == ["c"]
+
+
+async def test_who_subscribes_cannot_be_assigned_queues(cluster: ConsumerCluster) -> None:
+    queues = await cluster.create_topic("Orders")
+    async with PullConsumer("reports", cluster.namesrv) as consumer:
+        await consumer.assign(queues)
+        with pytest.raises(StateError, match="assigned by hand"):
+            consumer.subscribe("Orders")
+    subscriber = PullConsumer("reports", cluster.namesrv)
+    subscriber.subscribe("Orders")
+    async with subscriber:
+        with pytest.raises(StateError, match="subscribes"):
+            await subscriber.assign(queues)
+
+
+async def test_only_what_was_committed_stays_done(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, [str(number) for number in range(30)])
+    async with PullConsumer(
+        "reports", cluster.namesrv, start_from="first", auto_commit=False, pull_batch_size=10
+    ) as consumer:
+        await consumer.assign([queue])
+        await polled(consumer, 10)
+        assert consumer.position(queue) == 10
+        await consumer.commit()
+        assert await consumer.committed(queue) == 10
+        await polled(consumer, 10)
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        await consumer.assign([queue])
+        assert await polled(consumer, 20) == [str(number) for number in range(10, 30)]
+
+
+async def test_with_auto_commit_a_close_commits_what_was_polled(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b", "c"])
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        await consumer.assign([queue])
+        assert await polled(consumer, 3) == ["a", "b", "c"]
+    async with PullConsumer("reports", cluster.namesrv) as consumer:
+        await consumer.assign([queue])
+        assert await consumer.committed(queue) == 3
+
+
+async def test_a_block_left_by_an_exception_does_not_commit_its_last_poll(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b", "c"])
+
+    async def poll_and_fail() -> None:
+        async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+            await consumer.assign([queue])
+            assert [message.body for message in await consumer.poll(TIMEOUT_S, max_messages=1)] == [b"a"]
+            assert [message.body for message in await consumer.poll(TIMEOUT_S, max_messages=1)] == [b"b"]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await poll_and_fail()
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        await consumer.assign([queue])
+        assert await polled(consumer, 2) == ["b", "c"]
+
+
+async def test_seeking_goes_back_and_forth(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, [str(number) for number in range(5)])
+    async with PullConsumer("reports", cluster.namesrv) as consumer:
+        await consumer.assign([queue])
+        await consumer.seek_to_begin()
+        assert await polled(consumer, 5) == ["0", "1", "2", "3", "4"]
+        await consumer.seek(queue, 3)
+        assert await polled(consumer, 2) == ["3", "4"]
+        await consumer.seek_to_end(queue)
+        assert consumer.position(queue) == 5
+        with pytest.raises(StateError, match="reaches from 0 to 5"):
+            await consumer.seek(queue, 6)
+        await cluster.send_to(queue, ["5"])
+        assert await polled(consumer, 1) == ["5"]
+
+
+async def test_offsets_are_found_by_time(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b", "c"])
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        await consumer.assign([queue])
+        messages: list[ReceivedMessage] = []
+        while len(messages) < 3:
+            messages += await consumer.poll()
+        found = await consumer.offsets_for_times({queue: messages[1].stored_ms})
+        assert messages[found[queue]].stored_ms == messages[1].stored_ms
+
+
+async def test_paused_queues_bring_nothing_until_they_are_resumed(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        await consumer.assign([queue])
+        consumer.pause(queue)
+        await cluster.send_to(queue, ["a"])
+        assert await consumer.poll(timeout_s=0.2) == []
+        consumer.resume(queue)
+        assert await polled(consumer, 1) == ["a"]
+
+
+@pytest.mark.parametrize("expression", ["Paid || Created", Sql("price > 10")])
+async def test_only_what_is_wanted_is_polled(cluster: ConsumerCluster, expression: str | Sql) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["no"], tags="Cancelled", properties={"price": "3"})
+    await cluster.send_to(queue, ["yes"], tags="Paid", properties={"price": "30"})
+    consumer = PullConsumer("reports", cluster.namesrv, start_from="first")
+    consumer.subscribe("Orders", expression)
+    async with consumer:
+        assert await polled(consumer, 1) == ["yes"]
+
+
+async def test_members_share_the_queues_and_hear_what_they_get(cluster: ConsumerCluster) -> None:
+    queues = await cluster.create_topic("Orders")
+    first = PullConsumer("reports", cluster.namesrv)
+    second = PullConsumer("reports", cluster.namesrv)
+    revoked: set[MessageQueue] = set()
+    is_shared = asyncio.Event()
+
+    @first.on_rebalance
+    def changed(assigned: Collection[MessageQueue], lost: Collection[MessageQueue]) -> None:
+        revoked.update(lost)
+        if len(revoked) == 2:
+            is_shared.set()
+
+    first.subscribe("Orders")
+    second.subscribe("Orders")
+    async with first:
+        assert first.assigned == set(queues)
+        async with second, asyncio.timeout(TIMEOUT_S):
+            await is_shared.wait()
+            assert second.assigned == revoked
+            assert first.assigned == set(queues) - revoked
