@@ -18,6 +18,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
+demo: setup ## the main job end to end: a cluster, a stream of orders, a crash, and not a cent lost
+	$(BIN)/python examples/demo.py
+
 fmt: setup ## format the source
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -44,7 +47,10 @@ bench: setup ## every benchmark, beside Apache's servers where they can be had
 docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests
 	$(BIN)/pyromq config namesrv --markdown > docs/reference/namesrv-settings.md
+	for part in namesrv broker store; do \
+	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
 	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf
+	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
