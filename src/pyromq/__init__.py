@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     )
     from pyromq.protocol.compression import Compression
 
+    __version__: str
+
 _HOMES = {
     "BadMessage": "errors",
     "Compression": "protocol.compression",
@@ -77,22 +79,24 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        from importlib import import_module
+if not TYPE_CHECKING:  # for a type checker a name that is not above does not exist
 
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    if name == "__version__":
-        # Reading package metadata takes longer than all the rest.
-        from importlib.metadata import PackageNotFoundError, version
+    def __getattr__(name: str) -> object:
+        if name in _HOMES:
+            from importlib import import_module
 
-        try:
-            return version("pyromq")
-        except PackageNotFoundError:  # run from a source tree that was never installed
-            return "0+unknown"
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            globals()[name] = value
+            return value
+        if name == "__version__":
+            # Reading package metadata takes longer than all the rest.
+            from importlib.metadata import PackageNotFoundError, version
+
+            try:
+                return version("pyromq")
+            except PackageNotFoundError:  # run from a source tree that was never installed
+                return "0+unknown"
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
