@@ -1,0 +1,1 @@
+"""Spark: RocketMQ topics as tables, batch and streaming."""

@@ -1,0 +1,41 @@
+"""Batch reads: what is there when the plan is made, from one position to another.
+
+Spark keeps the plan of a DataFrame: reading the same DataFrame again reads the same messages.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.options import ReadOptions
+from pyromq.spark.positions import resolve_end, resolve_start
+from pyromq.spark.queues import Span, split_spans
+from pyromq.spark.reading import SpanPartition, read_partition
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        cluster = Cluster(options.access)
+        try:
+            queues = cluster.queues(options.selection)
+            start = resolve_start(cluster, options, queues)
+            end = resolve_end(cluster, options, queues)
+        finally:
+            cluster.close()
+        spans = split_spans(
+            [Span(queue, start[queue], end[queue]) for queue in queues],
+            options.min_partitions,
+            options.max_records_per_partition,
+        )
+        return [SpanPartition(span) for span in spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, self._schema, partition)

@@ -1,0 +1,306 @@
+"""What a cluster is asked on the way to its messages: topics, queues, and how far queues reach.
+
+Questions are repeated while servers are away, as often as the options allow: an error here ends a query.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from pyromq.errors import NoRoute, PyroError, Refused, TransportError
+from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import DLQ_PREFIX, READ, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, WRITE
+from pyromq.protocol.record import scan_record
+from pyromq.protocol.requests.offsets import GetMaxOffset, GetMinOffset, QueryConsumerOffset, SearchOffset
+from pyromq.protocol.requests.pulling import PullMessage
+from pyromq.protocol.requests.routes import GetAllTopics, GetRoute, GetSystemTopicsFromNameServer
+from pyromq.spark.options import PULL_GROUP, Access, Selection
+from pyromq.spark.queues import Queue
+from pyromq.spark.wire import Link, Links
+
+_log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Answer)
+T = TypeVar("T")
+
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+
+SUBSCRIPTION_FLAG = 4
+"""The bit of a pull's system flag that says: the request itself says what is wanted."""
+
+_PASSING = frozenset(
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
+)
+
+
+def is_passing(problem: PyroError) -> bool:
+    """Whether the same question may be answered later."""
+    return isinstance(problem, TransportError) or (isinstance(problem, Refused) and problem.code in _PASSING)
+
+
+def pull_of(
+    queue: Queue,
+    offset: int,
+    messages: int,
+    *,
+    group: str = PULL_GROUP,
+    tags: str = "*",
+    sql: str | None = None,
+) -> PullMessage:
+    """A pull that does not wait."""
+    return PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=messages,
+        sys_flag=SUBSCRIPTION_FLAG,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=tags if sql is None else sql,
+        sub_version=0,
+        expression_type="TAG" if sql is None else "SQL92",
+        max_msg_bytes=PULL_BYTES,
+        target_broker_name=queue.broker,
+    )
+
+
+PULL_BYTES = 4 * 1024 * 1024
+
+
+class Cluster:
+    def __init__(self, access: Access, links: Links | None = None) -> None:
+        self.access = access
+        self.links = links if links is not None else Links(access)
+        self._routes: dict[str, TopicRouteData] = {}
+        self._pause = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {';'.join(self.access.namesrv)} topics={len(self._routes)}>"
+
+    def close(self) -> None:
+        self.links.close()
+
+    # Topics and queues
+
+    def queues(self, selection: Selection) -> list[Queue]:
+        """The queues that can be read now."""
+        if selection.queues is not None:
+            return sorted(selection.queues)
+        topics = selection.topics
+        if selection.pattern is not None:
+            topics = self._matching(selection.pattern)
+        return sorted(queue for topic in topics for queue in self._queues_of(topic, selection))
+
+    def _matching(self, pattern: str) -> tuple[str, ...]:
+        known = set(self.ask_name_server(GetAllTopics()).body.topic_list)
+        known -= set(self.ask_name_server(GetSystemTopicsFromNameServer()).body.topic_list)
+        wanted = re.compile(pattern)
+        # Patterns are about the topics of applications; retries and dead letters must be asked for.
+        hidden: tuple[str, ...] = (SYSTEM_TOPIC_PREFIX,)
+        if not pattern.startswith("%"):
+            hidden = (SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX)
+        return tuple(
+            sorted(
+                topic
+                for topic in known - SYSTEM_TOPICS
+                if wanted.fullmatch(topic)
+                and not topic.startswith(hidden)
+                and not topic.endswith(REPLY_TOPIC_SUFFIX)
+            )
+        )
+
+    def _queues_of(self, topic: str, selection: Selection) -> list[Queue]:
+        try:
+            route = self.fresh_route(topic)
+        except NoRoute:
+            if selection.pattern is not None or topic in self._routes:
+                return []  # deleted while being looked at, or all its brokers are away for the moment
+            raise
+        return [
+            Queue(topic, data.broker_name, queue_id)
+            for data in route.queue_datas
+            if data.perm & READ
+            for queue_id in range(data.read_queue_nums)
+        ]
+
+    def writable_queues(self, topic: str) -> list[Queue]:
+        """The queues that can be written to; only those whose master is known."""
+        route = self.fresh_route(topic)
+        masters = {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
+        return sorted(
+            Queue(topic, data.broker_name, queue_id)
+            for data in route.queue_datas
+            if data.perm & WRITE and data.broker_name in masters
+            for queue_id in range(data.write_queue_nums)
+        )
+
+    def fresh_route(self, topic: str) -> TopicRouteData:
+        try:
+            route = self.ask_name_server(GetRoute(topic=topic, accept_standard_json_only=True)).body
+        except Refused as refusal:
+            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise NoRoute(topic, ";".join(self.access.namesrv)) from None
+            raise
+        self._routes[topic] = route
+        return route
+
+    def address(self, queue: Queue) -> str:
+        """Where a queue is read: its master, or a replica while the master is away."""
+        route = self._routes.get(queue.topic) or self.fresh_route(queue.topic)
+        for data in route.broker_datas:
+            if data.broker_name == queue.broker and data.broker_addrs:
+                return data.broker_addrs[min(data.broker_addrs)]
+        # The next attempt asks the name server anew.
+        self._routes.pop(queue.topic, None)
+        raise BrokerAway(f"the broker {queue.broker} of {queue} is not registered with any name server")
+
+    def forget_routes(self) -> None:
+        self._routes.clear()
+
+    # Offsets
+
+    def latest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        return self._offsets(queues, lambda q: GetMaxOffset(topic=q.topic, queue_id=q.queue_id))
+
+    def earliest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        return self._offsets(queues, lambda q: GetMinOffset(topic=q.topic, queue_id=q.queue_id))
+
+    def committed(self, group: str, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """Where a group stands; queues it never read are left out."""
+        answers = self.ask_brokers(
+            {
+                queue: QueryConsumerOffset(
+                    consumer_group=group,
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    set_zero_if_not_found=False,
+                )
+                for queue in queues
+            }
+        )
+        committed = {}
+        for queue, answer in answers.items():
+            if not isinstance(answer, Refused):
+                committed[queue] = answer.offset
+            elif answer.code != ResponseCode.QUERY_NOT_FOUND:
+                raise answer
+        return committed
+
+    def at_time(self, timestamps: Mapping[Queue, int]) -> dict[Queue, int | None]:
+        """The first offset stored at or after a time; None where everything is older."""
+        found = self._offsets(
+            timestamps,
+            lambda q: SearchOffset(
+                topic=q.topic, queue_id=q.queue_id, timestamp=timestamps[q], boundary_type="LOWER"
+            ),
+        )
+        ends = self.latest(timestamps)
+        exact: dict[Queue, int | None] = {}
+        for queue, offset in found.items():
+            # java: before 5.0 the answer for a time behind the end is the last message, not the end
+            while offset < ends[queue] and self._stored_ms(queue, offset) < timestamps[queue]:
+                offset += 1
+            exact[queue] = offset if offset < ends[queue] else None
+        return exact
+
+    def _stored_ms(self, queue: Queue, offset: int) -> int:
+        """When a message was stored; a message that is gone counts as stored late enough."""
+        answer = self.ask_brokers({queue: pull_of(queue, offset, 1)})[queue]
+        if isinstance(answer, Refused):
+            raise answer
+        outline = scan_record(answer.body) if answer.body else None
+        return outline.store_timestamp if outline is not None else 2**63 - 1
+
+    def record_bytes(self, queue: Queue, offset: int) -> int:
+        """How large the messages from an offset on are, on average over one small answer."""
+        answer = self.ask_brokers({queue: pull_of(queue, offset, 32)})[queue]
+        if isinstance(answer, Refused) or not answer.body:
+            return 1
+        count, position = 0, 0
+        while position < len(answer.body):
+            outline = scan_record(answer.body, position)
+            if outline is None:
+                break
+            count, position = count + 1, outline.end
+        return max(position // max(count, 1), 1)
+
+    def _offsets(
+        self, queues: Iterable[Queue], question: Callable[[Queue], Request[Any]]
+    ) -> dict[Queue, int]:
+        offsets: dict[Queue, int] = {}
+        for queue, answer in self.ask_brokers({queue: question(queue) for queue in queues}).items():
+            if isinstance(answer, Refused):
+                raise answer
+            offsets[queue] = answer.offset
+        return offsets
+
+    # Asking
+
+    def ask_brokers(self, questions: Mapping[Queue, Request[A]]) -> dict[Queue, A | Refused]:
+        """One question for each queue, all of one broker at once."""
+        answers: dict[Queue, A | Refused] = {}
+
+        def ask_the_rest() -> None:
+            by_address: dict[str, list[Queue]] = {}
+            for queue in questions:
+                if queue not in answers:
+                    by_address.setdefault(self.address(queue), []).append(queue)
+            for address, queues in by_address.items():
+                requests = [questions[queue] for queue in queues]
+                replies = self._with_link(address, partial(Link.call_all, requests=requests))
+                for queue, reply in zip(queues, replies, strict=True):
+                    if isinstance(reply, Refused) and is_passing(reply):
+                        raise reply
+                    answers[queue] = reply
+
+        self.persist("brokers", ask_the_rest)
+        return answers
+
+    def ask_name_server(self, request: Request[A]) -> A:
+        def ask_any() -> A:
+            problem: PyroError | None = None
+            for address in self.access.namesrv:
+                try:
+                    return self._with_link(address, lambda link: link.call(request))
+                except TransportError as failure:
+                    problem = failure
+            assert problem is not None
+            raise problem
+
+        return self.persist("name servers", ask_any)
+
+    def _with_link(self, address: str, use: Callable[[Link], T]) -> T:
+        link = self.links.take(address)
+        try:
+            result = use(link)
+        except Refused:
+            self.links.give_back(link)
+            raise
+        except BaseException:
+            link.close()
+            raise
+        self.links.give_back(link)
+        return result
+
+    def persist(self, what: str, attempt: Callable[[], T]) -> T:
+        """Do something again while it fails for reasons that pass."""
+        for failures in range(self.access.retries + 1):
+            try:
+                return attempt()
+            except PyroError as problem:
+                if failures == self.access.retries or not is_passing(problem):
+                    raise
+                _log.warning("%s did not answer, asked again attempt=%d: %s", what, failures + 1, problem)
+            self.forget_routes()
+            self._pause.wait(self.access.retry_interval_ms / 1000)
+        raise AssertionError("unreachable")
+
+
+class BrokerAway(TransportError):
+    """A broker that should have a queue is not registered at the moment."""

@@ -1,0 +1,223 @@
+"""Exactly the messages of one span of offsets, in order, whatever happens to connections on the way.
+
+Several pulls are in flight; each asks for as many messages as the broker has lately given. What an answer
+leaves out is asked for again, so nothing depends on the guess being right.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pyromq.errors import PyroError, RemoteProtocolError
+from pyromq.protocol.catalogue import decode_answer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
+from pyromq.spark.cluster import Cluster, is_passing, pull_of
+from pyromq.spark.options import ReadOptions
+from pyromq.spark.queues import Span
+from pyromq.spark.wire import Link
+
+_log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_MESSAGES = 16_384
+_FULL_ANSWERS_BEFORE_ASKING_FOR_MORE = 16
+
+
+class DataLoss(PyroError):
+    """Messages that should be read are gone."""
+
+
+class Chunk(NamedTuple):
+    """Stored records, one after the other, that hold the offsets from `start` to `end`."""
+
+    bodies: list[memoryview]
+    start: int
+    end: int
+
+
+class _Piece(NamedTuple):
+    body: memoryview
+    end: int
+
+
+class Fetch:
+    """Reads one span; iterate over it once."""
+
+    def __init__(self, cluster: Cluster, span: Span, options: ReadOptions) -> None:
+        self._cluster = cluster
+        self._span = span
+        self._options = options
+        self._next = span.start
+        """Everything before this offset has been handed out."""
+        self._frontier = span.start
+        """Everything before this offset has been asked for."""
+        self._step = options.pull_messages
+        self._full_answers = 0
+        self._asked: dict[int, tuple[int, int]] = {}
+        self._arrived: dict[int, _Piece] = {}
+        self._in_flight = 1
+        self._failures = 0
+        self._pause = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"<Fetch {self._span} next={self._next} in_flight={len(self._asked)}>"
+
+    def __iter__(self) -> Iterator[Chunk]:
+        chunk: list[memoryview] = []
+        start, size_bytes = self._next, 0
+        for piece in self._pieces():
+            chunk.append(piece.body)
+            size_bytes += len(piece.body)
+            if size_bytes >= CHUNK_BYTES or piece.end - start >= CHUNK_MESSAGES:
+                yield Chunk(chunk, start, piece.end)
+                chunk, start, size_bytes = [], piece.end, 0
+        if chunk:
+            yield Chunk(chunk, start, self._next)
+
+    def _pieces(self) -> Iterator[_Piece]:
+        """What is there, in order; a lost connection costs what had been asked for and not handed out."""
+        while self._next < self._span.end:
+            link: Link | None = None
+            try:
+                link = self._cluster.links.take(self._cluster.address(self._span.queue))
+                yield from self._pieces_over(link)
+                self._cluster.links.give_back(link)
+            except PyroError as problem:
+                if link is not None:
+                    link.close()
+                if not is_passing(problem) or self._failures >= self._cluster.access.retries:
+                    raise
+                self._failures += 1
+                _log.warning("pull failed, tried again span=%s next=%d: %s", self._span, self._next, problem)
+                self._start_over()
+                self._cluster.forget_routes()
+                self._pause.wait(self._cluster.access.retry_interval_ms / 1000)
+            except BaseException:
+                if link is not None:
+                    link.close()
+                raise
+
+    def _start_over(self) -> None:
+        self._asked.clear()
+        self._arrived.clear()
+        self._frontier = self._next
+
+    def _pieces_over(self, link: Link) -> Iterator[_Piece]:
+        while self._next < self._span.end:
+            self._ask_ahead(link)
+            frame, body = link.receive()
+            offset, messages = self._asked.pop(frame.opaque)
+            answer = decode_answer(PullMessage, frame)
+            self._take(link, offset, messages, answer, body)
+            while (piece := self._arrived.pop(self._next, None)) is not None:
+                self._next = piece.end
+                if piece.body:
+                    self._failures = 0
+                    self._ask_ahead(link)
+                    yield piece
+            if not self._asked:
+                # Where messages vanish, answers need not meet; what lies between them is asked for anew.
+                self._start_over()
+
+    def _ask_ahead(self, link: Link) -> None:
+        while self._frontier < self._span.end and len(self._asked) < self._in_flight:
+            messages = min(self._step, self._span.end - self._frontier)
+            self._ask(link, self._frontier, messages)
+            self._frontier += messages
+
+    def _ask(self, link: Link, offset: int, messages: int) -> None:
+        options = self._options
+        request = pull_of(
+            self._span.queue,
+            offset,
+            messages,
+            group=options.pull_group,
+            tags=options.tags or "*",
+            sql=options.sql,
+        )
+        self._asked[link.send(request)] = (offset, messages)
+
+    def _take(
+        self, link: Link, offset: int, messages: int, answer: PullMessageAnswer, body: memoryview
+    ) -> None:
+        if answer.code == ResponseCode.SUCCESS:
+            end = answer.next_begin_offset
+            if end <= offset:
+                raise RemoteProtocolError(f"{self._span.queue}: a pull at {offset} goes on at {end}")
+            self._arrived[offset] = _Piece(body, end)
+            self._go_on(link, offset, messages, end)
+        elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and self._options.is_filtered:
+            end = max(answer.next_begin_offset, offset)
+            if end > offset:
+                self._arrived[offset] = _Piece(body[:0], end)
+                self._go_on(link, offset, messages, end)
+            else:
+                self._wait_for(offset, "the broker made no progress")
+                self._ask(link, offset, messages)
+        else:
+            self._missing(link, offset, messages, answer)
+
+    def _go_on(self, link: Link, offset: int, messages: int, end: int) -> None:
+        """Ask for what an answer left out, and learn from how much it gave."""
+        if self._options.is_filtered:
+            # Nobody knows how far a filtered answer reaches: the next pull starts where this one ended.
+            self._frontier = max(end, self._next)
+            return
+        given, asked_to = end - offset, offset + messages
+        self._in_flight = self._options.pulls_in_flight
+        if end >= min(asked_to, self._span.end):
+            self._full_answers += 1
+            if self._full_answers >= _FULL_ANSWERS_BEFORE_ASKING_FOR_MORE:
+                self._full_answers = 0
+                self._step = min(self._step * 2, self._options.pull_messages)
+        else:
+            self._full_answers = 0
+            self._step = max(given, 1)
+            if self._asked:
+                self._ask(link, end, asked_to - end)
+            else:
+                self._frontier = end
+
+    def _missing(self, link: Link, offset: int, messages: int, answer: PullMessageAnswer) -> None:
+        """The broker has no message at this offset: for the moment, or for good."""
+        low, high = answer.min_offset, answer.max_offset
+        if offset < low:
+            self._lose(link, offset, messages, low, f"the queue begins at {low} now")
+        elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+            self._lose(link, offset, messages, answer.next_begin_offset, f"{answer.remark}")
+        elif offset < high and answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            self._ask(link, offset, messages)  # the group was sent elsewhere: it does not concern us
+        elif self._failures < self._cluster.access.retries:
+            # A replica may be behind its master, and a broker may be on its way up.
+            self._wait_for(offset, f"the queue ends at {high} now")
+            self._ask(link, offset, messages)
+        else:
+            end = answer.next_begin_offset if offset < high else self._span.end
+            self._lose(link, offset, messages, end, f"the queue ends at {high} now")
+
+    def _wait_for(self, offset: int, why: str) -> None:
+        self._failures += 1
+        if self._failures > self._cluster.access.retries:
+            raise DataLoss(f"{self._span.queue} gives nothing at offset {offset}: {why}")
+        _log.warning("waited for messages span=%s offset=%d: %s", self._span, offset, why)
+        self._pause.wait(self._cluster.access.retry_interval_ms / 1000)
+
+    def _lose(self, link: Link, offset: int, messages: int, end: int, why: str) -> None:
+        end = min(max(end, offset + 1), self._span.end)
+        report_loss(self._span, offset, end, why, fails=self._options.fail_on_data_loss)
+        self._arrived[offset] = _Piece(memoryview(b""), end)
+        self._frontier = max(self._frontier, end)
+        if end < offset + messages:
+            self._ask(link, end, offset + messages - end)
+
+
+def report_loss(span: Span, start: int, end: int, why: str, *, fails: bool) -> None:
+    lost = f"messages {start} to {end - 1} of {span.queue} are gone: {why}"
+    if fails:
+        raise DataLoss(
+            f"{lost}. They were deleted before they were read, or the topic was made anew. Read with"
+            " failOnDataLoss=false to go on without them"
+        )
+    _log.warning("data lost, went on without it: %s", lost)

@@ -1,0 +1,67 @@
+"""From what was asked for (the ends of queues, offsets, times, a group) to one offset for each queue."""
+
+from collections.abc import Sequence
+
+from pyromq.errors import ConfigError
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.options import EARLIEST, LATEST, Position, ReadOptions
+from pyromq.spark.queues import Queue
+
+
+def resolve_start(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
+    return _resolve(cluster, options.start, options, queues, "starting")
+
+
+def resolve_end(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
+    return _resolve(cluster, options.end, options, queues, "ending")
+
+
+def _resolve(
+    cluster: Cluster, position: Position, options: ReadOptions, queues: Sequence[Queue], side: str
+) -> dict[Queue, int]:
+    if position.kind == "earliest":
+        return cluster.earliest(queues)
+    if position.kind == "latest":
+        return cluster.latest(queues)
+    if position.kind == "group":
+        # A queue the group never read is read whole, as new queues are.
+        return cluster.earliest(queues) | cluster.committed(options.group or "", queues)
+    if position.kind == "timestamp":
+        return _at_times(cluster, dict.fromkeys(queues, position.timestamp_ms), options, side)
+    numbers = _for_each(queues, position, side)
+    if position.kind == "timestamps":
+        return _at_times(cluster, numbers, options, side)
+    return _at_offsets(cluster, numbers)
+
+
+def _for_each(queues: Sequence[Queue], position: Position, side: str) -> dict[Queue, int]:
+    given = dict(position.numbers or {})
+    by_time = "ByTimestamp" if position.kind == "timestamps" else ""
+    option = f"{side}Offsets{by_time}"
+    if missing := [str(queue) for queue in queues if queue not in given]:
+        raise ConfigError(option, "JSON", f"all queues in it; {', '.join(missing)} are missing")
+    if unknown := [str(queue) for queue in given if queue not in set(queues)]:
+        raise ConfigError(option, "JSON", f"queues that are read; {', '.join(unknown)} are not")
+    return given
+
+
+def _at_offsets(cluster: Cluster, numbers: dict[Queue, int]) -> dict[Queue, int]:
+    first = cluster.earliest([queue for queue, number in numbers.items() if number == EARLIEST])
+    last = cluster.latest([queue for queue, number in numbers.items() if number == LATEST])
+    return numbers | first | last
+
+
+def _at_times(
+    cluster: Cluster, timestamps: dict[Queue, int], options: ReadOptions, side: str
+) -> dict[Queue, int]:
+    found = cluster.at_time(timestamps)
+    offsets = {queue: offset for queue, offset in found.items() if offset is not None}
+    unmatched = [queue for queue, offset in found.items() if offset is None]
+    if unmatched and side == "starting" and options.fail_without_match:
+        names = ", ".join(f"{queue} at {timestamps[queue]}" for queue in unmatched)
+        raise ConfigError(
+            "startingTimestamp" if options.start.kind == "timestamp" else "startingOffsetsByTimestamp",
+            names,
+            "a message that late; startingOffsetsByTimestampStrategy=latest reads what comes next",
+        )
+    return offsets | cluster.latest(unmatched)

@@ -1,0 +1,129 @@
+"""Queues and positions in them, as Spark journals them: canonical, so that equal positions are equal text.
+
+{"Orders": {"broker-a:0": 42, "broker-a:1": 17}}
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pyromq.errors import ConfigError
+
+Nested = dict[str, dict[str, int]]
+
+
+class Queue(NamedTuple):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker}:{self.queue_id}"
+
+    @property
+    def place(self) -> str:
+        """Its name within its topic."""
+        return f"{self.broker}:{self.queue_id}"
+
+
+class Span(NamedTuple):
+    """The offsets of one queue from `start` up to, and without, `end`."""
+
+    queue: Queue
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.queue}[{self.start},{self.end})"
+
+    @property
+    def size(self) -> int:
+        return max(self.end - self.start, 0)
+
+
+def nest(offsets: Mapping[Queue, int]) -> Nested:
+    """Sorted by topic, broker and queue: Spark compares offsets as text."""
+    nested: Nested = {}
+    for queue in sorted(offsets):
+        nested.setdefault(queue.topic, {})[queue.place] = offsets[queue]
+    return nested
+
+
+def flatten(nested: Mapping[str, Mapping[str, int]]) -> dict[Queue, int]:
+    return {
+        parse_place(topic, place): offset
+        for topic, places in nested.items()
+        for place, offset in places.items()
+    }
+
+
+def parse_place(topic: str, place: str) -> Queue:
+    broker, colon, queue_id = place.rpartition(":")
+    if not colon or not broker or not queue_id.isdecimal():
+        raise ValueError(f"{place!r} is not a queue; queues are written as broker:number")
+    return Queue(topic, broker, int(queue_id))
+
+
+def parse_numbers(option: str, text: str, example: str) -> dict[Queue, int]:
+    """A number for each queue, from an option's JSON."""
+    document = _json_object(option, text, example)
+    try:
+        numbers = flatten(document)
+    except (ValueError, AttributeError, TypeError) as problem:
+        raise ConfigError(option, text, f"{example}: {problem}") from None
+    if not numbers or any(type(number) is not int for number in numbers.values()):
+        raise ConfigError(option, text, f"{example}: a whole number for each queue")
+    return numbers
+
+
+def parse_assignment(option: str, text: str) -> frozenset[Queue]:
+    example = 'JSON like {"Orders": ["broker-a:0", "broker-a:1"]}'
+    document = _json_object(option, text, example)
+    try:
+        queues = frozenset(
+            parse_place(topic, place) for topic, places in document.items() for place in places
+        )
+    except (ValueError, AttributeError, TypeError) as problem:
+        raise ConfigError(option, text, f"{example}: {problem}") from None
+    if not queues:
+        raise ConfigError(option, text, f"{example} with at least one queue")
+    return queues
+
+
+def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as problem:
+        raise ConfigError(option, text, f"{example} ({problem})") from None
+    if not isinstance(document, dict):
+        raise ConfigError(option, text, example)
+    return document
+
+
+def split_spans(spans: Iterable[Span], min_partitions: int | None, max_records: int | None) -> list[Span]:
+    """Cut spans so that none holds more than `max_records` and at least `min_partitions` come out.
+
+    Larger spans are cut into more pieces; pieces of one span differ by one offset at most.
+    """
+    whole = [span for span in spans if span.size]
+    if max_records is not None:
+        whole = [piece for span in whole for piece in _cut(span, -(-span.size // max_records))]
+    if min_partitions is None or len(whole) >= min_partitions:
+        return whole
+    total = sum(span.size for span in whole)
+    pieces = [max(1, round(span.size / total * min_partitions)) for span in whole]
+    # Rounding may leave some to hand out: each goes to the span whose pieces are the largest.
+    missing = min(min_partitions, total) - sum(min(p, s.size) for p, s in zip(pieces, whole, strict=True))
+    for _ in range(missing):
+        largest = max(range(len(whole)), key=lambda index: whole[index].size / pieces[index])
+        pieces[largest] += 1
+    return [piece for span, count in zip(whole, pieces, strict=True) for piece in _cut(span, count)]
+
+
+def _cut(span: Span, pieces: int) -> list[Span]:
+    pieces = min(pieces, span.size)
+    edges = [span.start + span.size * index // pieces for index in range(pieces + 1)]
+    return [Span(span.queue, low, high) for low, high in pairwise(edges)]

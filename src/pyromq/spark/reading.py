@@ -1,0 +1,114 @@
+"""What a task does: fetch one span, hand it to Spark as Arrow batches."""
+
+import gc
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyromq.filtering.tags import parse_tags
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.decode import Block
+from pyromq.spark.fetch import Chunk, Fetch, report_loss
+from pyromq.spark.options import Access, ReadOptions
+from pyromq.spark.queues import Span
+from pyromq.spark.values import conversion
+from pyromq.spark.wire import Links
+
+MAX_ROWS = 16_384
+
+_FROZEN_TASKS = 3
+_tasks = 0
+_links: dict[tuple[int, Access], Links] = {}
+
+
+class SpanPartition(InputPartition):
+    """One span, read by one task."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(str(span))
+        self.span = span
+
+
+def read_partition(
+    options: ReadOptions, schema: StructType, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    # Spark turns an empty plan into one partition that means nothing.
+    if isinstance(partition, SpanPartition):
+        _settle_in()
+        cluster = Cluster(options.access, links_of_this_worker(options.access))
+        yield from read_span(cluster, options, schema, partition.span)
+
+
+def read_span(
+    cluster: Cluster, options: ReadOptions, schema: StructType, span: Span
+) -> Iterator[pa.RecordBatch]:
+    rows = _Rows(options, schema, span)
+    for chunk in Fetch(cluster, span, options):
+        batch = rows.batch(chunk)
+        for first in range(0, batch.num_rows, MAX_ROWS):
+            yield batch.slice(first, MAX_ROWS)
+
+
+class _Rows:
+    """Turns chunks of one span into batches of one schema."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, span: Span) -> None:
+        self._options = options
+        self._span = span
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._constants = {
+            "topic": pa.scalar(span.queue.topic),
+            "brokerName": pa.scalar(span.queue.broker),
+            "queueId": pa.scalar(span.queue.queue_id, pa.int32()),
+        }
+        self._tags = parse_tags(options.tags)
+        self._convert = None
+        if "value" in self._schema.names:
+            self._convert = conversion(options, self._schema.field("value").type)
+
+    def batch(self, chunk: Chunk) -> pa.RecordBatch:
+        end = min(chunk.end, self._span.end)
+        block = Block(b"".join(chunk.bodies), self._constants, chunk.start, end)
+        if block.count < end - chunk.start and not self._options.is_filtered:
+            report_loss(
+                self._span,
+                chunk.start,
+                end,
+                f"only {block.count} of them are there",
+                fails=self._options.fail_on_data_loss,
+            )
+        batch = pa.RecordBatch.from_arrays(
+            [self._column(block, field) for field in self._schema], schema=self._schema
+        )
+        if self._tags.wants_all:
+            return batch
+        # Brokers compare hashes of tags, which may collide.
+        wanted = pa.array(sorted(self._tags.tags), pa.string())
+        return batch.filter(pc.is_in(block.column("tags"), value_set=wanted))
+
+    def _column(self, block: Block, field: pa.Field) -> pa.Array:
+        column = block.column(field.name)
+        if field.name == "value" and self._convert is not None:
+            column = self._convert(column)
+        return column if column.type == field.type else column.cast(field.type)
+
+
+def links_of_this_worker(access: Access) -> Links:
+    """Python workers live on from task to task, and so do their connections."""
+    key = (os.getpid(), access)
+    if key not in _links:
+        _links[key] = Links(access)
+    return _links[key]
+
+
+def _settle_in() -> None:
+    """Spark collects garbage after every task; what a worker has imported need not be looked at again."""
+    global _tasks
+    if _tasks < _FROZEN_TASKS:
+        _tasks += 1
+        gc.freeze()

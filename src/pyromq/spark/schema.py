@@ -1,0 +1,75 @@
+"""The columns of a topic: what each is called, its type, and which of them a reader is asked for."""
+
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from pyromq.errors import ConfigError
+from pyromq.spark.avro import avro_to_ddl
+from pyromq.spark.options import ReadOptions
+
+DEFAULT_COLUMNS: Final = {
+    "key": "string",
+    "value": "binary",
+    "topic": "string",
+    "brokerName": "string",
+    "queueId": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "bornTimestamp": "timestamp",
+    "tags": "string",
+    "properties": "map<string,string>",
+    "msgId": "string",
+    "reconsumeTimes": "int",
+}
+"""What is read unless `.schema(...)` says otherwise."""
+
+FURTHER_COLUMNS: Final = {
+    "keys": "array<string>",
+    "shardingKey": "string",
+    "bornHost": "string",
+    "storeHost": "string",
+    "flag": "int",
+    "sysFlag": "int",
+    "logOffset": "bigint",
+    "bodyCrc": "int",
+    "transactionId": "string",
+}
+"""What can be asked for as well."""
+
+ALL_COLUMNS: Final = DEFAULT_COLUMNS | FURTHER_COLUMNS
+
+
+def value_type(options: ReadOptions) -> str:
+    """The type of the value column, as DDL."""
+    if options.value_format in ("binary", "string"):
+        return options.value_format
+    if options.value_schema is None:
+        what = 'DDL like "id bigint, amount double"' if options.value_format == "json" else "an Avro schema"
+        raise ConfigError("valueFormat", options.value_format, f"the option valueSchema with it, {what}")
+    if options.value_format == "json":
+        return f"struct<{options.value_schema}>"
+    return avro_to_ddl(options.value_schema)
+
+
+def default_ddl(options: ReadOptions) -> str:
+    columns = dict(DEFAULT_COLUMNS)
+    columns["value"] = value_type(options)
+    if not options.with_properties:
+        del columns["properties"]
+    return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+
+
+def check_schema(schema: StructType, options: ReadOptions) -> None:
+    """Whether a reader can give what it is asked for."""
+    for field in schema.fields:
+        expected = ALL_COLUMNS.get(field.name)
+        if expected is None:
+            raise ConfigError("schema", field.name, f"one of the columns {', '.join(ALL_COLUMNS)}")
+        if field.name == "value":
+            if options.value_format in ("json", "avro"):
+                continue
+            expected = options.value_format
+        if field.dataType.simpleString() != expected:
+            given = f"{field.name} {field.dataType.simpleString()}"
+            raise ConfigError("schema", given, f"{field.name} {expected}")

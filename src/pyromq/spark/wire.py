@@ -1,0 +1,165 @@
+"""One blocking connection to a server, many requests in flight: a Spark task is synchronous and short.
+
+Answers may come in any order; each belongs to the request with the same number. A body that is wanted as it
+came stays in the buffer it was read into.
+"""
+
+import itertools
+import socket
+import ssl
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, TypeVar
+
+from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, Refused, RemoteProtocolError
+from pyromq.protocol.binary_header import decode_binary_header
+from pyromq.protocol.catalogue import Answer, Request, decode_answer, encode_request
+from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.protocol.framing import encode_frame
+from pyromq.protocol.json_header import decode_json_header
+from pyromq.security.signature import signing_fields
+from pyromq.spark.options import Access
+
+A = TypeVar("A", bound=Answer)
+
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+"""Answers may be larger than a server's own limit for requests, but not without bound."""
+
+_PREFIX = Struct(">iI")
+
+
+class Link:
+    """A connection that one thread uses."""
+
+    def __init__(self, address: str, access: Access) -> None:
+        self.address = address
+        self.waiting = 0
+        """Requests whose answers have not been read."""
+        self._access = access
+        self._numbers = itertools.count(1)
+        host, _, port = address.rpartition(":")
+        try:
+            plain = socket.create_connection((host.strip("[]"), int(port)), access.timeout_ms / 1000)
+        except OSError as problem:
+            raise ConnectFailed(f"{address}: {problem}") from problem
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket: socket.socket = _tls(access).wrap_socket(plain) if access.tls else plain
+        except OSError as problem:
+            plain.close()
+            raise ConnectFailed(f"{address}: {problem}") from problem
+
+    def __repr__(self) -> str:
+        return f"<Link {self.address} waiting={self.waiting}>"
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def call(self, request: Request[A]) -> A:
+        number = self.send(request)
+        frame, body = self.receive()
+        if frame.opaque != number:
+            raise RemoteProtocolError(f"{self.address} answered request {frame.opaque}, not {number}")
+        frame.body = bytes(body)
+        return decode_answer(type(request), frame)
+
+    def call_all(self, requests: Sequence[Request[A]]) -> list[A | Refused]:
+        """All at once; the answers in the order of the requests, refusals among them."""
+        order = {self.send(request): index for index, request in enumerate(requests)}
+        answers: list[Any] = [None] * len(requests)
+        while self.waiting:
+            frame, body = self.receive()
+            if frame.opaque not in order:
+                raise RemoteProtocolError(f"{self.address} answered {frame.opaque}, which nobody asked")
+            index = order.pop(frame.opaque)
+            frame.body = bytes(body)
+            try:
+                answers[index] = decode_answer(type(requests[index]), frame)
+            except Refused as refusal:
+                answers[index] = refusal
+        return answers
+
+    def send(self, request: Request[Any], *, oneway: bool = False) -> int:
+        """Send and do not wait; the number that the answer will carry."""
+        number = next(self._numbers)
+        frame = encode_request(request, number, oneway=oneway)
+        if self._access.credentials is not None:
+            frame.ext |= signing_fields(frame.ext, frame.body, self._access.credentials)
+        try:
+            self._socket.sendall(encode_frame(frame, MAX_FRAME_BYTES))
+        except TimeoutError:
+            raise CallTimeout(f"{self.address} took nothing for {self._access.timeout_ms} ms") from None
+        except OSError as problem:
+            raise ConnectionLost(f"{self.address}: {problem}") from problem
+        if not oneway:
+            self.waiting += 1
+        return number
+
+    def receive(self) -> tuple[Frame, memoryview]:
+        """The next answer and its body."""
+        while True:
+            prefix = self._read(_PREFIX.size)
+            length, form_and_header = _PREFIX.unpack(prefix)
+            header_length, form = form_and_header & 0xFFFFFF, form_and_header >> 24
+            if not 4 <= length <= MAX_FRAME_BYTES or header_length > length - 4 or form > HeaderForm.BINARY:
+                raise RemoteProtocolError(f"{self.address} sent something that is not a frame")
+            content = self._read(length - 4)
+            header = bytes(content[:header_length])
+            is_json = form == HeaderForm.JSON
+            frame = decode_json_header(header) if is_json else decode_binary_header(header)
+            # Servers also ask and announce things; a Spark task has no ear for them.
+            if frame.is_response:
+                self.waiting -= 1
+                return frame, content[header_length:]
+
+    def _read(self, size_bytes: int) -> memoryview:
+        whole = memoryview(bytearray(size_bytes))
+        read = 0
+        try:
+            while read < size_bytes:
+                count = self._socket.recv_into(whole[read:], size_bytes - read)
+                if not count:
+                    raise ConnectionLost(f"{self.address} hung up")
+                read += count
+        except TimeoutError:
+            raise CallTimeout(f"{self.address} said nothing for {self._access.timeout_ms} ms") from None
+        except ConnectionLost:
+            raise
+        except OSError as problem:
+            raise ConnectionLost(f"{self.address}: {problem}") from problem
+        return whole
+
+
+def _tls(access: Access) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=access.tls_ca_file)
+    context.check_hostname = False
+    if access.tls_ca_file is None:
+        context.verify_mode = ssl.CERT_NONE  # java: clients do not check servers unless told whom to trust
+    return context
+
+
+class Links:
+    """Open connections by address. A connection with answers outstanding is never lent again."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._open: dict[str, Link] = {}
+
+    def __repr__(self) -> str:
+        return f"<Links {sorted(self._open)}>"
+
+    def take(self, address: str) -> Link:
+        """An idle connection, opened if there is none; it belongs to the caller until `give_back`."""
+        link = self._open.pop(address, None)
+        return link if link is not None else Link(address, self._access)
+
+    def give_back(self, link: Link) -> None:
+        if link.waiting or link.address in self._open:
+            link.close()
+        else:
+            self._open[link.address] = link
+
+    def close(self) -> None:
+        for link in self._open.values():
+            link.close()
+        self._open.clear()
