@@ -1,0 +1,124 @@
+"""Brokers as a whole: their figures, their settings, their counters, and the housekeeping one may ask for."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from pyromq.admin.cluster import BrokerMember, Cluster, known
+from pyromq.admin.name_servers import settings_of
+from pyromq.config.properties import render
+from pyromq.errors import Refused
+from pyromq.protocol.bodies.statistics import BrokerStatsData, ConsumeStatsList, QueryConsumeQueueResponseBody
+from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.inspection import (
+    GetBrokerConsumeStats,
+    GetBrokerRuntimeInfo,
+    GetBrokerStatistics,
+    QueryConsumeQueue,
+)
+from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
+from pyromq.protocol.requests.upkeep import (
+    CleanExpiredConsumeQueues,
+    CleanUnusedTopics,
+    DeleteExpiredCommitLog,
+)
+
+TOPIC_PUT_NUMS, GROUP_GET_NUMS = "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"
+"""Names of counters: by topic, and by `topic@group`."""
+
+
+class BrokerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A broker and its figures, None if it did not answer."""
+
+    member: BrokerMember
+    figures: dict[str, str] | None
+
+    def text(self, key: str, otherwise: str = "") -> str:
+        return otherwise if self.figures is None else self.figures.get(key, otherwise)
+
+    def number(self, key: str) -> float:
+        """A figure as a number; the first, where the broker tells several."""
+        first = self.text(key, "0").split(" ")[0]
+        try:
+            return float(first)
+        except ValueError:
+            return 0.0
+
+
+async def statuses(cluster: Cluster, cluster_name: str | None = None) -> list[BrokerStatus]:
+    """Every broker of a cluster, or of all, with its figures."""
+    members = await cluster.members(cluster_name)
+    figures = await known(runtime_info(cluster, member.address) for member in members)
+    return [BrokerStatus(member, table) for member, table in zip(members, figures, strict=True)]
+
+
+async def runtime_info(cluster: Cluster, address: str) -> dict[str, str]:
+    """The figures of a running broker."""
+    return (await cluster.ask(address, GetBrokerRuntimeInfo())).body.table
+
+
+async def config(cluster: Cluster, address: str) -> dict[str, str]:
+    return settings_of((await cluster.ask(address, GetBrokerConfig())).body)
+
+
+async def update_config(
+    cluster: Cluster, addresses: Collection[str], changes: dict[str, str]
+) -> dict[str, Answer]:
+    """Change settings of brokers while they run."""
+    return await cluster.ask_each(addresses, UpdateBrokerConfig(body=render(changes)))
+
+
+async def consume_stats(
+    cluster: Cluster, address: str, *, ordered_only: bool = False, timeout_s: float | None = None
+) -> ConsumeStatsList:
+    """How far all groups of a broker are behind."""
+    return (await cluster.ask(address, GetBrokerConsumeStats(is_order=ordered_only), timeout_s)).body
+
+
+async def counter(cluster: Cluster, address: str, name: str, key: str) -> BrokerStatsData | None:
+    """One counter over the last minute, hour and day; None if nothing was counted."""
+    try:
+        return (await cluster.ask(address, GetBrokerStatistics(stats_name=name, stats_key=key))).body
+    except Refused as refusal:
+        # java: a counter that does not exist is a system error
+        if refusal.code != ResponseCode.SYSTEM_ERROR:
+            raise
+        return None
+
+
+def last_day(data: BrokerStatsData) -> int:
+    """What was counted over the longest span that has a sum."""
+    spans = (data.stats_day, data.stats_hour, data.stats_minute)
+    return next((span.sum for span in spans if span is not None and span.sum), 0)
+
+
+async def consume_queue(
+    cluster: Cluster,
+    address: str,
+    topic: str,
+    queue_id: int,
+    index: int,
+    count: int,
+    group: str | None = None,
+) -> QueryConsumeQueueResponseBody:
+    """Entries of a queue's index, and whether a group's filter lets them through."""
+    request = QueryConsumeQueue(
+        topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
+    )
+    return (await cluster.ask(address, request)).body
+
+
+# Housekeeping
+
+
+async def clean_expired_queues(cluster: Cluster, addresses: Collection[str]) -> list[str]:
+    return list(await cluster.ask_each(addresses, CleanExpiredConsumeQueues()))
+
+
+async def delete_expired_log(cluster: Cluster, addresses: Collection[str]) -> list[str]:
+    return list(await cluster.ask_each(addresses, DeleteExpiredCommitLog()))
+
+
+async def clean_unused_topics(cluster: Cluster, addresses: Collection[str]) -> list[str]:
+    return list(await cluster.ask_each(addresses, CleanUnusedTopics()))

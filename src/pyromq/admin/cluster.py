@@ -1,0 +1,234 @@
+"""The way to a cluster: name servers are asked one after the other until one answers, brokers by address."""
+
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+
+from pyromq.admin.failures import NotFound, PartlyFailed, nearest
+from pyromq.clock import Clock, SystemClock
+from pyromq.errors import ConnectFailed, PyroError, Refused, TransportError
+from pyromq.protocol.bodies.brokers import ClusterInfo
+from pyromq.protocol.bodies.routes import BrokerData, TopicRouteData
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.frame import Frame
+from pyromq.protocol.requests.routes import GetAllTopics, GetClusterInfo, GetRoute
+from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.tls import TlsClient
+from pyromq.security.signature import Credentials, signing_fields
+
+A = TypeVar("A", bound=Answer)
+T = TypeVar("T")
+
+MASTER_ID = 0
+_AT_ONCE = 32
+
+
+class BrokerMember(msgspec.Struct, frozen=True, rename="camel"):
+    """One broker process: its cluster, the name it shares with its replicas, its id and its address."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+
+class Cluster:
+    """`async with Cluster("127.0.0.1:9876") as cluster: await topics.names(cluster)`.
+
+    `namesrv` is one address, several separated by semicolons, or a sequence of them. Requests are signed if
+    there are `credentials`.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        *,
+        timeout_s: float = 5.0,
+        credentials: Credentials | None = None,
+        tls: TlsClient | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        listed = namesrv.split(";") if isinstance(namesrv, str) else namesrv
+        self.name_servers = [address for address in map(str.strip, listed) if address]
+        self.timeout_s = timeout_s
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self._tls = tls
+        self._credentials = credentials
+        self._dialer: Dialer | None = None
+        self._preferred = 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self._dialer is None else repr(self._dialer)
+        return f"<Cluster {';'.join(self.name_servers)} {state}>"
+
+    async def __aenter__(self) -> Self:
+        self._dialer = Dialer(
+            tls=self._tls,
+            prepare=self._sign if self._credentials is not None else None,
+            connect_timeout_s=min(3.0, self.timeout_s),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        dialer, self._dialer = self._dialer, None
+        if dialer is not None:
+            await dialer.close()
+
+    def _sign(self, frame: Frame) -> None:
+        assert self._credentials is not None
+        frame.ext.update(signing_fields(frame.ext, frame.body, self._credentials))
+
+    # Asking
+
+    async def ask(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
+        """Ask whoever listens at an address."""
+        assert self._dialer is not None, "the cluster is used outside of its `async with`"
+        return await self._dialer.call(address, request, self.timeout_s if timeout_s is None else timeout_s)
+
+    async def ask_each(self, addresses: Collection[str], request: Request[A]) -> dict[str, A]:
+        """Ask several servers the same at once; `PartlyFailed` after all have had their turn."""
+        answers = await asyncio.gather(
+            *(self.ask(address, request) for address in addresses), return_exceptions=True
+        )
+        done: dict[str, A] = {}
+        failed: dict[str, PyroError] = {}
+        for address, answer in zip(addresses, answers, strict=True):
+            if isinstance(answer, PyroError):
+                failed[address] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                done[address] = answer
+        if len(failed) == 1 == len(addresses):
+            raise next(iter(failed.values()))
+        if failed:
+            raise PartlyFailed(done, failed)
+        return done
+
+    async def ask_name_server(self, request: Request[A]) -> A:
+        """Ask the name server that answered last, then the others; a refusal is an answer."""
+        problems: list[str] = []
+        for turn in range(len(self.name_servers)):
+            index = (self._preferred + turn) % len(self.name_servers)
+            try:
+                answer = await self.ask(self.name_servers[index], request)
+            except TransportError as problem:
+                problems.append(str(problem))
+            else:
+                self._preferred = index
+                return answer
+        if not problems:
+            raise ConnectFailed("no name server is given; set one with -n host:port or in NAMESRV_ADDR")
+        raise ConnectFailed(
+            f"no name server answers: {'; '.join(problems)}; is one running there?"
+            " Another address is given with -n host:port or in NAMESRV_ADDR"
+        )
+
+    async def ask_name_servers(self, request: Request[A]) -> dict[str, A]:
+        """Tell every name server: they do not talk to each other."""
+        if not self.name_servers:
+            return {"": await self.ask_name_server(request)}
+        return await self.ask_each(self.name_servers, request)
+
+    # Looking up
+
+    async def info(self) -> ClusterInfo:
+        return (await self.ask_name_server(GetClusterInfo())).body
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Where a topic lives; `NotFound` if nowhere."""
+        try:
+            return (await self.ask_name_server(GetRoute(topic=topic))).body
+        except Refused as refusal:
+            if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        known = (await self.ask_name_server(GetAllTopics())).body.topic_list
+        hint = nearest(topic, known, "`mqadmin topicList` lists all, `mqadmin updateTopic` makes one")
+        raise NotFound(f"there is no topic {topic}; {hint}")
+
+    async def members(self, cluster_name: str | None = None) -> list[BrokerMember]:
+        """The brokers of a cluster, or of all clusters, masters before their replicas."""
+        info = await self.info()
+        if cluster_name is not None and cluster_name not in info.cluster_addr_table:
+            raise NotFound(_no_cluster(cluster_name, info))
+        return members_of(info, cluster_name)
+
+    async def masters(self, cluster_name: str | None = None) -> list[BrokerMember]:
+        """The masters of a cluster, or of all clusters; `NotFound` if there is none."""
+        found = [member for member in await self.members(cluster_name) if member.is_master]
+        if not found:
+            where = f"cluster {cluster_name}" if cluster_name is not None else "the cluster"
+            raise NotFound(f"{where} has no master now; `mqadmin clusterList` shows who is there")
+        return found
+
+    async def broker_address(self, broker_name: str) -> str:
+        """Where the broker of a name listens: its master or, without one, its first replica."""
+        info = await self.info()
+        data = info.broker_addr_table.get(broker_name)
+        address = None if data is None else first_address(data)
+        if address is None:
+            hint = nearest(broker_name, info.broker_addr_table, "`mqadmin clusterList` shows who is there")
+            raise NotFound(f"there is no broker {broker_name}; {hint}")
+        return address
+
+    async def broker_name(self, address: str) -> str:
+        """The name of the broker that listens at an address."""
+        for member in members_of(await self.info()):
+            if member.address == address:
+                return member.broker_name
+        raise NotFound(f"no broker is registered as {address}; `mqadmin clusterList` shows who is there")
+
+
+def first_address(data: BrokerData) -> str | None:
+    """The master's address or, if there is none now, that of the replica with the lowest id."""
+    return data.broker_addrs[min(data.broker_addrs)] if data.broker_addrs else None
+
+
+def route_addresses(route: TopicRouteData) -> dict[str, str]:
+    """One address for each broker of a route, by the broker's name."""
+    found = {data.broker_name: first_address(data) for data in route.broker_datas}
+    return {name: address for name, address in sorted(found.items()) if address is not None}
+
+
+def members_of(info: ClusterInfo, cluster_name: str | None = None) -> list[BrokerMember]:
+    members: list[BrokerMember] = []
+    for name in sorted(info.cluster_addr_table):
+        if cluster_name is not None and name != cluster_name:
+            continue
+        for broker_name in sorted(set(info.cluster_addr_table[name])):
+            data = info.broker_addr_table.get(broker_name)
+            if data is not None:
+                members += [
+                    BrokerMember(name, broker_name, broker_id, data.broker_addrs[broker_id])
+                    for broker_id in sorted(data.broker_addrs)
+                ]
+    return members
+
+
+def _no_cluster(name: str, info: ClusterInfo) -> str:
+    known = ", ".join(sorted(info.cluster_addr_table))
+    return f"there is no cluster {name}; " + (f"there is {known}" if known else "no broker is registered yet")
+
+
+async def known(questions: Iterable[Awaitable[T]]) -> list[T | None]:
+    """The answers in order, None for each that failed: for overviews, which show what can be had."""
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(question: Awaitable[T]) -> T | None:
+        async with places:
+            try:
+                return await question
+            except PyroError:
+                return None
+
+    return await asyncio.gather(*map(ask, questions))

@@ -1,0 +1,180 @@
+"""Who is connected: the members of consumer and producer groups, and what a consumer says about itself."""
+
+from typing import TypeVar
+
+import msgspec
+
+from pyromq.admin.cluster import Cluster, known, route_addresses
+from pyromq.admin.failures import NotFound
+from pyromq.errors import Refused
+from pyromq.protocol.bodies.clients import Connection, ConsumerConnection, ProducerConnection, ProducerInfo
+from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
+from pyromq.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import retry_topic
+from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
+from pyromq.protocol.requests.membership import (
+    GetAllProducers,
+    GetConsumerConnections,
+    GetProducerConnections,
+)
+
+A = TypeVar("A", bound=Answer)
+
+_PASSED_ON_TIMEOUT_S = 15.0
+_SETTLED_AFTER_MS = 120_000
+_STALLED_AFTER_MS = 60_000
+
+
+async def brokers_of_group(cluster: Cluster, group: str) -> list[str]:
+    """The addresses of the brokers that know a group: those of its retry topic, or else all masters."""
+    try:
+        found = list(route_addresses(await cluster.route(retry_topic(group))).values())
+    except NotFound:
+        found = []
+    return found or [member.address for member in await cluster.masters()]
+
+
+async def consumers(cluster: Cluster, group: str, address: str | None = None) -> ConsumerConnection:
+    """The members of a consumer group, as one broker or all of them know it."""
+    addresses = [address] if address is not None else await brokers_of_group(cluster, group)
+    whole: ConsumerConnection | None = None
+    members: dict[str | None, Connection] = {}
+    for each in addresses:
+        body = await _if_online(cluster, each, GetConsumerConnections(consumer_group=group))
+        if body is not None:
+            found = body.body
+            members |= {member.client_id: member for member in found.connection_set}
+            if whole is None:
+                whole = found
+            else:
+                whole.subscription_table |= found.subscription_table
+    if whole is None:
+        raise NotFound(
+            f"no member of group {group} is online;"
+            " `mqadmin consumerProgress` lists all groups and how many members each has"
+        )
+    whole.connection_set = [members[client_id] for client_id in sorted(members, key=str)]
+    return whole
+
+
+async def producers(cluster: Cluster, group: str, topic: str) -> ProducerConnection:
+    """The members of a producer group, as the brokers of a topic know it."""
+    members: dict[str | None, Connection] = {}
+    for address in route_addresses(await cluster.route(topic)).values():
+        try:
+            answer = await cluster.ask(address, GetProducerConnections(producer_group=group))
+        except Refused as refusal:
+            # java: a group that nobody produces for is a system error
+            if refusal.code != ResponseCode.SYSTEM_ERROR:
+                raise
+        else:
+            members |= {member.client_id: member for member in answer.body.connection_set}
+    if not members:
+        raise NotFound(
+            f"nobody produces for topic {topic} as group {group} now;"
+            " `mqadmin producer -b ADDRESS` lists all producers of a broker"
+        )
+    return ProducerConnection(connection_set=[members[client_id] for client_id in sorted(members, key=str)])
+
+
+async def all_producers(cluster: Cluster, address: str) -> dict[str, list[ProducerInfo]]:
+    """Every producing client of a broker, by group."""
+    return (await cluster.ask(address, GetAllProducers())).body.data
+
+
+async def running_info(
+    cluster: Cluster, group: str, client_id: str, *, stacks: bool = False, address: str | None = None
+) -> ConsumerRunningInfo:
+    """What a consumer says about itself, asked through a broker it is connected to."""
+    addresses = [address] if address is not None else await brokers_of_group(cluster, group)
+    request = GetConsumerRunningInfo(consumer_group=group, client_id=client_id, jstack_enable=stacks)
+    refusal: Refused | None = None
+    for each in addresses:
+        try:
+            return (await cluster.ask(each, request, _PASSED_ON_TIMEOUT_S)).body
+        except Refused as problem:
+            refusal = problem
+    assert refusal is not None
+    raise NotFound(
+        f"{refusal.remark or refusal}; `mqadmin consumerConnection -g {group}` lists the members of the group"
+    )
+
+
+class Member(msgspec.Struct, frozen=True, rename="camel"):
+    """One member of a consumer group; `running` is what it says about itself, None if it did not answer."""
+
+    client_id: str
+    version: int
+    running: ConsumerRunningInfo | None
+
+
+async def status(
+    cluster: Cluster, group: str, *, stacks: bool = False, address: str | None = None
+) -> list[Member]:
+    """Every member of a group with what it says about itself."""
+    found = (await consumers(cluster, group, address)).connection_set
+    told = await known(
+        running_info(cluster, group, member.client_id or "", stacks=stacks, address=address)
+        for member in found
+    )
+    return [
+        Member(member.client_id or "", member.version, running)
+        for member, running in zip(found, told, strict=True)
+    ]
+
+
+async def _if_online(cluster: Cluster, address: str, request: Request[A]) -> A | None:
+    try:
+        return await cluster.ask(address, request)
+    except Refused as refusal:
+        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return None
+
+
+# Judging what members say
+
+
+def is_push(running: ConsumerRunningInfo) -> bool:
+    return running.properties.get("PROP_CONSUME_TYPE") == ConsumeType.CONSUME_PASSIVELY
+
+
+def subscribe_alike(members: list[Member], now_ms: int) -> bool:
+    """Whether all members want the same; those that started lately may still differ."""
+    told = [member.running for member in members if member.running is not None]
+    if not told or not is_push(told[0]):
+        return True
+    started = told[0].properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
+    if started.isdigit() and now_ms - int(started) <= _SETTLED_AFTER_MS:
+        return True
+    wanted = [sorted(map(_wanted, running.subscription_set)) for running in told]
+    return all(each == wanted[0] for each in wanted)
+
+
+def _wanted(subscription: SubscriptionData) -> tuple[str, str]:
+    return subscription.topic, subscription.sub_string or ""
+
+
+def complaints(member: Member, now_ms: int) -> list[str]:
+    """What is wrong with the queues of one member: not locked, not given back, or stuck."""
+    if member.running is None:
+        return [f"{member.client_id} did not answer"]
+    found: list[str] = []
+    if not is_push(member.running):
+        return found
+    is_orderly = member.running.properties.get("PROP_CONSUMEORDERLY") == "true"
+    for queue, held in sorted(member.running.mq_table.items()):
+        if is_orderly and not held.locked:
+            waited_ms = now_ms - held.last_lock_timestamp
+            found.append(f"{member.client_id} {queue} can't lock for a while, {waited_ms}ms")
+        elif is_orderly and held.droped and held.try_unlock_times > 0:
+            found.append(f"{member.client_id} {queue} unlock {held.try_unlock_times} times, still failed")
+        elif not is_orderly and held.cached_msg_count > 0:
+            waited_ms = now_ms - held.last_consume_timestamp
+            if waited_ms > _STALLED_AFTER_MS:
+                found.append(
+                    f"{member.client_id} {queue} can't consume for a while, maybe blocked, {waited_ms}ms"
+                )
+    return found

@@ -1,0 +1,376 @@
+"""Messages: found by id, key or place, read queue by queue, and sent; without a consumer or producer."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from functools import cache
+from zlib import crc32
+
+import msgspec
+
+from pyromq.admin.cluster import Cluster, known, members_of, route_addresses
+from pyromq.admin.failures import NotFound
+from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.filtering.tags import ALL, parse_tags
+from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.bodies.routes import QueueData, TopicRouteData
+from pyromq.protocol.catalogue import Int64
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message import open_message
+from pyromq.protocol.message_id import (
+    OffsetMessageId,
+    UniqueKeys,
+    decode_offset_message_id,
+    encode_offset_message_id,
+)
+from pyromq.protocol.names import AUTO_CREATE_TOPIC, WRITE
+from pyromq.protocol.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+from pyromq.protocol.record import StoredMessage, decode_record, decode_records
+from pyromq.protocol.requests.inspection import ConsumeMessageDirectly
+from pyromq.protocol.requests.pulling import PullMessage, QueryMessage, ViewMessage
+from pyromq.protocol.requests.sending import SendMessageV2
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+SENDER_GROUP = "TOOLS_PRODUCER"
+FOREVER_MS = 2**63 - 1
+
+_PULL_WITH_SUBSCRIPTION = 4
+_PAGE = 32
+_MAX_BY_UNIQUE_KEY = 32
+_PASSED_ON_TIMEOUT_S = 15.0
+
+_SEND_STATUSES = {
+    ResponseCode.SUCCESS: "SEND_OK",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+}
+
+
+class Receipt(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a message went; `message_id` is the one its sender gave it."""
+
+    broker_name: str
+    queue_id: int
+    queue_offset: Int64
+    status: str
+    message_id: str
+    offset_message_id: str
+
+
+# Finding
+
+
+async def by_id(cluster: Cluster, topic: str, message_id: str) -> StoredMessage:
+    """The message of an id, be it a place in a broker's log or the id that its sender gave it."""
+    place = _place(message_id)
+    if place is not None:
+        addresses = {member.address for member in members_of(await cluster.info())}
+        # Both kinds of id look alike; only one of them begins with the address of a broker.
+        if str(place.host) in addresses:
+            return await at(cluster, place, topic)
+    found = await by_unique_key(cluster, topic, message_id)
+    if not found:
+        raise NotFound(f"there is no message {message_id} in topic {topic}; is it the right topic?")
+    return found[0]
+
+
+def _place(message_id: str) -> OffsetMessageId | None:
+    try:
+        return decode_offset_message_id(message_id)
+    except RemoteProtocolError:
+        return None
+
+
+async def at(cluster: Cluster, place: OffsetMessageId, topic: str | None = None) -> StoredMessage:
+    """The message at a place of a broker's log."""
+    answer = await cluster.ask(str(place.host), ViewMessage(topic=topic, offset=place.log_offset))
+    return open_message(decode_record(answer.body, check_crc=False))[0]
+
+
+async def by_key(
+    cluster: Cluster,
+    topic: str,
+    key: str,
+    limit: int = 64,
+    begin_ms: int = 0,
+    end_ms: int = FOREVER_MS,
+    routed_as: str | None = None,
+) -> list[StoredMessage]:
+    """Messages that have a key, oldest first."""
+    found = await _query(cluster, topic, key, limit, begin_ms, end_ms, routed_as, unique=False)
+    return [message for message in found if key in (message.get(KEYS) or "").split(KEY_SEPARATOR)][:limit]
+
+
+async def by_unique_key(
+    cluster: Cluster, topic: str, unique_key: str, routed_as: str | None = None
+) -> list[StoredMessage]:
+    """Messages to which their sender gave an id, oldest first; several if it was sent again."""
+    found = await _query(
+        cluster, topic, unique_key, _MAX_BY_UNIQUE_KEY, 0, FOREVER_MS, routed_as, unique=True
+    )
+    return [message for message in found if message.get(UNIQ_KEY) == unique_key]
+
+
+async def _query(
+    cluster: Cluster,
+    topic: str,
+    key: str,
+    limit: int,
+    begin_ms: int,
+    end_ms: int,
+    routed_as: str | None,
+    *,
+    unique: bool,
+) -> list[StoredMessage]:
+    request = QueryMessage(
+        topic=topic,
+        key=key,
+        max_num=limit,
+        begin_timestamp=begin_ms,
+        end_timestamp=end_ms,
+        is_unique_key=True if unique else None,
+    )
+    found: list[StoredMessage] = []
+    for address in route_addresses(await cluster.route(routed_as or topic)).values():
+        try:
+            answer = await cluster.ask(address, request)
+        except Refused as refusal:
+            if refusal.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+        else:
+            for record in decode_records(answer.body):
+                found += open_message(record)
+    return sorted(found, key=lambda message: message.store_timestamp)
+
+
+async def at_queue_offset(cluster: Cluster, queue: MessageQueue, offset: int) -> StoredMessage:
+    """The message at an offset of a queue."""
+    address = await cluster.broker_address(queue.broker_name)
+    answer = await cluster.ask(address, _pull(queue, offset, 1, ALL))
+    if answer.code != ResponseCode.SUCCESS:
+        raise NotFound(
+            f"there is no message at offset {offset} of {queue}, which holds"
+            f" {answer.min_offset} to {answer.max_offset - 1}"
+        )
+    for message in open_message(decode_records(answer.body)[0]):
+        if message.queue_offset == offset:
+            return message
+    raise NotFound(f"offset {offset} of {queue} is inside of a batch without it")
+
+
+# Reading
+
+
+async def read(
+    cluster: Cluster,
+    address: str,
+    queue: MessageQueue,
+    begin: int,
+    end: int,
+    expression: str = ALL,
+    group: str = TOOLS_GROUP,
+) -> AsyncIterator[StoredMessage]:
+    """The messages of a queue from one offset up to, and without, another, that pass a tag expression."""
+    wanted = parse_tags(expression)
+    offset = begin
+    while offset < end:
+        request = _pull(queue, offset, min(_PAGE, end - offset), expression, group)
+        answer = await cluster.ask(address, request)
+        if answer.code == ResponseCode.SUCCESS:
+            for record in decode_records(answer.body):
+                for message in open_message(record):
+                    if message.queue_offset < end and wanted.matches_tag(message.get(TAGS)):
+                        yield message
+        elif answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+            return
+        if answer.next_begin_offset <= offset:
+            return
+        offset = answer.next_begin_offset
+
+
+def _pull(
+    queue: MessageQueue, offset: int, count: int, expression: str, group: str = TOOLS_GROUP
+) -> PullMessage:
+    return PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count,
+        sys_flag=_PULL_WITH_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=expression,
+        sub_version=0,
+        expression_type="TAG",
+    )
+
+
+# Sending
+
+
+def writable_queues(topic: str, route: TopicRouteData, broker_name: str | None = None) -> list[MessageQueue]:
+    """The queues of a topic that a message may be sent to: those on brokers that have a master."""
+    masters = {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
+    return sorted(
+        MessageQueue(topic, queues.broker_name, queue_id)
+        for queues in route.queue_datas
+        if _is_writable(queues, masters) and broker_name in (None, queues.broker_name)
+        for queue_id in range(queues.write_queue_nums)
+    )
+
+
+def _is_writable(queues: QueueData, masters: set[str]) -> bool:
+    return bool(queues.perm & WRITE) and queues.broker_name in masters
+
+
+async def send(
+    cluster: Cluster,
+    topic: str,
+    body: bytes,
+    *,
+    tags: str | None = None,
+    keys: str | None = None,
+    broker_name: str | None = None,
+    queue_id: int | None = None,
+) -> Receipt:
+    """Send one message, to any queue or to a given one."""
+    route = await cluster.route(topic)
+    queues = writable_queues(topic, route, broker_name)
+    if queue_id is not None:
+        queues = [queue for queue in queues if queue.queue_id == queue_id]
+    if not queues:
+        where = "" if broker_name is None else f" on broker {broker_name}"
+        raise NotFound(
+            f"topic {topic} has no such queue to write to{where};"
+            f" `mqadmin topicRoute -l -t {topic}` shows what there is"
+        )
+    queue = queues[_counter() % len(queues)]
+    return await send_to(cluster, route, queue, body, tags=tags, keys=keys)
+
+
+async def send_to(
+    cluster: Cluster,
+    route: TopicRouteData,
+    queue: MessageQueue,
+    body: bytes,
+    *,
+    tags: str | None = None,
+    keys: str | None = None,
+) -> Receipt:
+    """Send one message to a queue of a route."""
+    now_ms = cluster.clock.now_ms()
+    unique_key = _unique_keys().next(now_ms)
+    properties = {UNIQ_KEY: unique_key, WAIT: "true", TAGS: tags, KEYS: keys}
+    return await _send_properties(cluster, route, queue, body, properties)
+
+
+async def resend(cluster: Cluster, message: StoredMessage) -> Receipt:
+    """Send a stored message once more, with its properties, to any queue of its topic."""
+    route = await cluster.route(message.topic)
+    queues = writable_queues(message.topic, route)
+    if not queues:
+        raise NotFound(f"topic {message.topic} has no queue to write to now")
+    properties: dict[str, str | None] = dict(message.property_map())
+    properties.setdefault(UNIQ_KEY, _unique_keys().next(cluster.clock.now_ms()))
+    return await _send_properties(
+        cluster, route, queues[_counter() % len(queues)], message.body, properties, message.flag
+    )
+
+
+async def _send_properties(
+    cluster: Cluster,
+    route: TopicRouteData,
+    queue: MessageQueue,
+    body: bytes,
+    properties: dict[str, str | None],
+    flag: int = 0,
+) -> Receipt:
+    answer = await cluster.ask(
+        route_addresses(route)[queue.broker_name],
+        SendMessageV2(
+            producer_group=SENDER_GROUP,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=4,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=cluster.clock.now_ms(),
+            flag=flag,
+            properties=encode_properties(properties),
+            reconsume_times=0,
+            unit_mode=False,
+            batch=False,
+            target_broker_name=queue.broker_name,
+            body=body,
+        ),
+    )
+    return Receipt(
+        broker_name=queue.broker_name,
+        queue_id=answer.queue_id,
+        queue_offset=answer.queue_offset,
+        status=_SEND_STATUSES[ResponseCode(answer.code)],
+        message_id=properties[UNIQ_KEY] or "",
+        offset_message_id=answer.msg_id,
+    )
+
+
+@cache
+def _unique_keys() -> UniqueKeys:
+    ip = socket.inet_aton("127.0.0.1")
+    return UniqueKeys(ip, os.getpid(), crc32(os.urandom(8)))
+
+
+def _counter() -> int:
+    """Something that differs from one run to the next, so that runs use different queues."""
+    return int.from_bytes(os.urandom(4))
+
+
+class Trial(msgspec.Struct, frozen=True, rename="camel"):
+    """One message sent to see how long it takes."""
+
+    queue: MessageQueue
+    is_sent: bool
+    took_ms: float
+    remark: str
+
+
+async def trials(cluster: Cluster, topic: str, count: int, size_bytes: int) -> AsyncIterator[Trial]:
+    """Send messages to one queue after the other and time each."""
+    route = await cluster.route(topic)
+    queues = writable_queues(topic, route)
+    if not queues:
+        raise NotFound(f"topic {topic} has no queue to write to; try `mqadmin topicRoute -l -t {topic}`")
+    for number in range(count):
+        queue = queues[number % len(queues)]
+        start = cluster.clock.monotonic()
+        (receipt,) = await known([send_to(cluster, route, queue, b"a" * size_bytes)])
+        took_ms = (cluster.clock.monotonic() - start) * 1000
+        remark = "no answer" if receipt is None else f"{receipt.status} {receipt.message_id}"
+        yield Trial(queue, receipt is not None, took_ms, remark)
+
+
+def average_ms(times_ms: list[float]) -> float:
+    """The average without the first, which opens the connection."""
+    counted = times_ms[1:] or times_ms
+    return sum(counted) / len(counted) if counted else 0.0
+
+
+# Delivering again
+
+
+async def consume_directly(
+    cluster: Cluster, group: str, client_id: str, message: StoredMessage
+) -> ConsumeMessageDirectlyResult:
+    """Have one consumer consume a stored message now."""
+    request = ConsumeMessageDirectly(
+        consumer_group=group, client_id=client_id, topic=message.topic, msg_id=offset_id(message)
+    )
+    return (await cluster.ask(str(message.store_host), request, _PASSED_ON_TIMEOUT_S)).body
+
+
+def offset_id(message: StoredMessage) -> str:
+    """The id that says where a message lies."""
+    return encode_offset_message_id(message.store_host, message.log_offset)

@@ -1,0 +1,37 @@
+"""The name servers themselves: their settings, and which brokers they let be written to."""
+
+from pyromq.admin.cluster import Cluster
+from pyromq.config.properties import render
+from pyromq.protocol.requests.brokers import AddWritePermission, WipeWritePermission
+from pyromq.protocol.requests.settings import GetNameServerConfig, UpdateNameServerConfig
+
+
+async def config(cluster: Cluster) -> dict[str, dict[str, str]]:
+    """The settings of every name server, by address."""
+    answers = await cluster.ask_name_servers(GetNameServerConfig())
+    return {address: settings_of(answer.body) for address, answer in answers.items()}
+
+
+async def update_config(cluster: Cluster, changes: dict[str, str]) -> list[str]:
+    """Change settings of every name server; returns their addresses."""
+    return list(await cluster.ask_name_servers(UpdateNameServerConfig(body=render(changes))))
+
+
+async def wipe_write_permission(cluster: Cluster, broker_name: str) -> dict[str, int]:
+    """Take a broker out of all write routes; returns how many topics that concerned, by name server."""
+    await cluster.broker_address(broker_name)
+    answers = await cluster.ask_name_servers(WipeWritePermission(broker_name=broker_name))
+    return {address: answer.wipe_topic_count for address, answer in answers.items()}
+
+
+async def add_write_permission(cluster: Cluster, broker_name: str) -> dict[str, int]:
+    """Put a broker back into all write routes; returns how many topics that concerned, by name server."""
+    await cluster.broker_address(broker_name)
+    answers = await cluster.ask_name_servers(AddWritePermission(broker_name=broker_name))
+    return {address: answer.add_topic_count for address, answer in answers.items()}
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """The settings in an answer: plain `key=value` lines, not a properties file with its escapes."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,220 @@
+"""Where groups stand in queues, and how an operator sends them elsewhere."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.connections import brokers_of_group, consumers
+from pyromq.admin.failures import NotFound
+from pyromq.errors import Refused
+from pyromq.protocol.bodies.heartbeat import MessageModel
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import READ
+from pyromq.protocol.requests.inspection import GetConsumeStats, GetTopicStats
+from pyromq.protocol.requests.offsets import (
+    GetMaxOffset,
+    GetMinOffset,
+    ResetOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+
+TO_THE_END = -1
+"""A point in time that stands for the end of every queue."""
+
+_STATS_TIMEOUT_FACTOR = 3
+
+
+class Moved(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a group was sent in one queue; the further offsets are known if no member was online."""
+
+    queue: MessageQueue
+    offset: int
+    broker_offset: int | None = None
+    consumer_offset: int | None = None
+    timestamp_offset: int | None = None
+
+
+async def lag(cluster: Cluster, group: str, topic: str | None = None) -> ConsumeStats:
+    """How far a group is behind in each queue; `NotFound` if it has read nothing."""
+    whole = ConsumeStats()
+    request = GetConsumeStats(consumer_group=group, topic=topic)
+    for address in await brokers_of_group(cluster, group):
+        answer = await cluster.ask(address, request, cluster.timeout_s * _STATS_TIMEOUT_FACTOR)
+        whole.offset_table |= answer.body.offset_table
+        whole.consume_tps += answer.body.consume_tps
+    if not whole.offset_table:
+        raise NotFound(await _why_no_offsets(cluster, group, topic))
+    return whole
+
+
+async def _why_no_offsets(cluster: Cluster, group: str, topic: str | None) -> str:
+    nothing = f"group {group} has no offsets" + ("" if topic is None else f" in topic {topic}")
+    try:
+        members = await consumers(cluster, group)
+    except NotFound:
+        return f"{nothing} and no member is online; `mqadmin consumerProgress` lists the groups that have"
+    if members.message_model is MessageModel.BROADCASTING:
+        return (
+            f"{nothing}: it broadcasts, so each member keeps its own; try `mqadmin consumerStatus -g {group}`"
+        )
+    return f"{nothing} yet; its members are online: try again in a few seconds"
+
+
+def total_diff(stats: ConsumeStats) -> int:
+    """How many messages a group is behind in all."""
+    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
+
+
+def total_inflight(stats: ConsumeStats) -> int:
+    """How many messages a group has fetched and not confirmed."""
+    return sum(each.pull_offset - each.consumer_offset for each in stats.offset_table.values())
+
+
+# Queues
+
+
+def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """The queues that consumers divide among themselves."""
+    return sorted(
+        MessageQueue(topic, queues.broker_name, queue_id)
+        for queues in route.queue_datas
+        if queues.perm & READ
+        for queue_id in range(queues.read_queue_nums)
+    )
+
+
+async def search(cluster: Cluster, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+    """The first offset of a queue at or after a point in time."""
+    request = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+    return (await cluster.ask(address, request)).offset
+
+
+async def limits(cluster: Cluster, address: str, queue: MessageQueue) -> tuple[int, int]:
+    """The first offset of a queue, and the one its next message will get."""
+    first = await cluster.ask(address, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
+    end = await cluster.ask(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
+    return first.offset, end.offset
+
+
+# Sending groups elsewhere
+
+
+async def reset(
+    cluster: Cluster, group: str, topic: str, timestamp_ms: int, *, force: bool = True
+) -> list[Moved]:
+    """Send a group to a point in time in all queues of a topic, whether its members are online or not."""
+    moved: list[Moved] = []
+    route = await cluster.route(topic)
+    request = ResetOffset(group=group, topic=topic, timestamp=timestamp_ms, is_force=force)
+    for broker_name, address in route_addresses(route).items():
+        try:
+            body = (await cluster.ask(address, request)).body
+        except Refused as refusal:
+            if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            queues = [queue for queue in readable_queues(topic, route) if queue.broker_name == broker_name]
+            moved += await _move_offline(cluster, address, group, queues, timestamp_ms, force)
+        else:
+            table = {} if body is None else body.offset_table
+            moved += [Moved(queue, offset) for queue, offset in sorted(table.items())]
+    return moved
+
+
+async def _move_offline(
+    cluster: Cluster,
+    address: str,
+    group: str,
+    queues: Iterable[MessageQueue],
+    timestamp_ms: int,
+    force: bool,
+) -> list[Moved]:
+    """java: brokers that leave the reset to the members cannot do it while none is online: we commit."""
+    moved: list[Moved] = []
+    places = await _places(cluster, address, group, queues)
+    for queue, place in sorted(places.items()):
+        if timestamp_ms == TO_THE_END:
+            target = (await limits(cluster, address, queue))[1]
+        else:
+            target = await search(cluster, address, queue, timestamp_ms)
+        offset = place.consumer_offset
+        if force or target <= offset:
+            offset = target
+            await commit(cluster, address, group, queue, offset)
+        moved.append(Moved(queue, offset, place.broker_offset, place.consumer_offset, target))
+    return moved
+
+
+async def _places(
+    cluster: Cluster, address: str, group: str, queues: Iterable[MessageQueue]
+) -> dict[MessageQueue, OffsetWrapper]:
+    """Where a group stands in queues; where it never read, at the first message."""
+    wanted = list(queues)
+    if not wanted:
+        return {}
+    topic = wanted[0].topic
+    stats = (await cluster.ask(address, GetConsumeStats(consumer_group=group, topic=topic))).body.offset_table
+    known = {queue: place for queue, place in stats.items() if queue.topic == topic}
+    if known:
+        return known
+    ends = (await cluster.ask(address, GetTopicStats(topic=topic))).body.offset_table
+    return {
+        queue: OffsetWrapper(broker_offset=ends[queue].max_offset, consumer_offset=ends[queue].min_offset)
+        for queue in wanted
+        if queue in ends
+    }
+
+
+async def reset_queue(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+    """Send a group to an offset of one queue."""
+    await commit(cluster, address, group, queue, offset)
+    request = ResetOffset(
+        group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, timestamp=0, is_force=True
+    )
+    try:
+        await cluster.ask(address, request)
+    except Refused as refusal:
+        # java: without members there is nobody to tell; what was committed holds
+        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+
+
+async def commit(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+    """Note on a broker how far a group has read a queue."""
+    await cluster.ask(
+        address,
+        UpdateConsumerOffset(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        ),
+    )
+
+
+async def clone(cluster: Cluster, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
+    """Give a group the offsets that another has in a topic."""
+    # Asked for by its name, a topic that the group never read would count as read from the start.
+    stats = await lag(cluster, source)
+    addresses = route_addresses(await cluster.route(topic))
+    cloned: dict[MessageQueue, int] = {}
+    for queue, place in sorted(stats.offset_table.items()):
+        if queue.topic == topic and queue.broker_name in addresses and place.consumer_offset >= 0:
+            await commit(cluster, addresses[queue.broker_name], target, queue, place.consumer_offset)
+            cloned[queue] = place.consumer_offset
+    if not cloned:
+        raise NotFound(f"group {source} has no offsets in topic {topic}; try consumerProgress -g {source}")
+    return cloned
+
+
+def divide_evenly(queues: list[MessageQueue], members: list[str]) -> dict[str, list[MessageQueue]]:
+    """Who would read what if members divide queues by the average rule, in the order given."""
+    share, spare = divmod(len(queues), len(members))
+    division: dict[str, list[MessageQueue]] = {}
+    start = 0
+    for index, member in enumerate(members):
+        end = start + share + (index < spare)
+        division[member] = queues[start:end]
+        start = end
+    return division
