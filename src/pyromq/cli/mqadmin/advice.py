@@ -1,0 +1,30 @@
+"""What to try next, where the failure itself does not say it."""
+
+from pyromq.errors import CallTimeout, PyroError, Refused, RemoteProtocolError
+from pyromq.protocol.codes import ResponseCode
+
+_AFTER_REFUSAL = {
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "is that the address of a broker, and new enough for this?",
+    ResponseCode.NO_PERMISSION: "if access is controlled, sign with --key-file FILE",
+    ResponseCode.TOPIC_NOT_EXIST: "`mqadmin topicList` lists all, `mqadmin updateTopic` makes one",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "`mqadmin updateSubGroup` makes one",
+    ResponseCode.SYSTEM_BUSY: "it is busy; try again",
+}
+
+
+def with_advice(problem: PyroError) -> str:
+    """The failure on one line, with what to try next."""
+    text = " ".join(str(problem).split())
+    advice = None
+    if isinstance(problem, Refused):
+        text = " ".join((problem.remark or f"refused with code {problem.code}").split())
+        known = _AFTER_REFUSAL.get(ResponseCode(problem.code)) if problem.code in _CODES else None
+        advice = known if known is not None else f"the server answered with code {problem.code}"
+    elif isinstance(problem, CallTimeout):
+        advice = "--timeout SECONDS waits longer"
+    elif isinstance(problem, RemoteProtocolError):
+        advice = "is that the address of a name server or broker?"
+    return text if advice is None else f"{text}; {advice}"
+
+
+_CODES = frozenset(ResponseCode)

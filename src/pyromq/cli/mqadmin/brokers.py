@@ -1,0 +1,194 @@
+"""Brokers: their figures, their settings, and the housekeeping one may ask for."""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+import click
+
+from pyromq.admin import brokers
+from pyromq.admin.brokers import BrokerStatus
+from pyromq.admin.cluster import BrokerMember, Cluster, known
+from pyromq.admin.rates import Rates
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Column, Facts, Lines, Report, Table
+from pyromq.cli.mqadmin.running import TEXT, address_of, addresses_of, admin_command, one_of, where_options
+from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch, watch_options
+
+_CONFIG_LINE = "{0:<50}=  {1}"
+_COUNTERS = {"in": "msgPutTotalTodayNow", "out": "msgGetTotalTodayNow", "log": "commitLogMaxOffset"}
+
+
+@admin_command("brokerStatus")
+@where_options
+@watch_options
+async def broker_status(
+    cluster: Cluster,
+    out: Output,
+    broker: str | None,
+    cluster_name: str | None,
+    every_s: float | None,
+    rounds: int | None,
+) -> None:
+    """Show the figures of running brokers; with --watch what they do now."""
+    one_of(broker, cluster_name)
+    rates: Rates[tuple[str, str]] = Rates()
+
+    async def look() -> Report:
+        if every_s is not None:
+            return _movement(await _statuses(cluster, broker, cluster_name), rates, cluster.clock.monotonic())
+        if broker is not None:
+            figures = await brokers.runtime_info(cluster, await address_of(cluster, broker))
+            return Report.of(Facts.of(figures, "{0:<32}: {1}"))
+        found = await brokers.statuses(cluster, cluster_name)
+        parts = [
+            Facts.of(each.figures, f"{each.member.address:<24} {{0:<32}}: {{1}}", each.member.address)
+            if each.figures is not None
+            else Lines([f"{each.member.address:<24} does not answer"], {each.member.address: None})
+            for each in found
+        ]
+        return Report(parts)
+
+    await watch(out, look, every_s, rounds)
+
+
+async def _statuses(cluster: Cluster, broker: str | None, cluster_name: str | None) -> list[BrokerStatus]:
+    if broker is None:
+        return await brokers.statuses(cluster, cluster_name)
+    address = await address_of(cluster, broker)
+    figures = await brokers.runtime_info(cluster, address)
+    (name,) = await known([cluster.broker_name(address)])
+    return [BrokerStatus(BrokerMember("", name or address, 0, address), figures)]
+
+
+def _movement(found: list[BrokerStatus], rates: Rates[tuple[str, str]], now_s: float) -> Report:
+    counters = {
+        (each.member.address, which): each.number(figure)
+        for each in found
+        if each.figures is not None
+        for which, figure in _COUNTERS.items()
+    }
+    rates.read(counters, now_s)
+    columns = (
+        Column("#Broker Name", "brokerName"),
+        Column("#Addr", "address"),
+        Column("#In/s", "inPerSecond", rate_text, is_number=True),
+        Column("#In Trend", "inTrend", sparkline),
+        Column("#Out/s", "outPerSecond", rate_text, is_number=True),
+        Column("#Out Trend", "outTrend", sparkline),
+        Column("#Log KiB/s", "logBytesPerSecond", _kibibytes, is_number=True),
+        Column("#Dispatch Behind", "dispatchBehindBytes", is_number=True),
+        Column("#SPACE", "space"),
+        Column("#ACTIVATED", "activated"),
+    )
+    rows: list[tuple[Any, ...]] = []
+    for each in found:
+        address = each.member.address
+        rows.append(
+            (
+                each.member.broker_name,
+                address,
+                rates.rate((address, "in")),
+                rates.history((address, "in")),
+                rates.rate((address, "out")),
+                rates.history((address, "out")),
+                rates.rate((address, "log")),
+                each.text("dispatchBehindBytes"),
+                each.text("commitLogDiskRatio"),
+                each.text("brokerActive") == "true",
+            )
+        )
+    return Report.of(Table("brokers", columns, rows))
+
+
+def _kibibytes(bytes_per_second: float | None) -> str:
+    return rate_text(None if bytes_per_second is None else bytes_per_second / 1024)
+
+
+# Settings
+
+
+@admin_command("getBrokerConfig")
+@where_options
+@click.option("-k", "--key", type=TEXT, help="Only settings whose name contains this.")
+async def get_broker_config(
+    cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, key: str | None
+) -> None:
+    """Show the settings of one broker, or of all brokers of a cluster."""
+    one_of(broker, cluster_name)
+    if broker is not None:
+        address = await address_of(cluster, broker)
+        titles = {address: f"============{address}============"}
+    else:
+        titles = {
+            member.address: f"============{_role(member)}: {member.address}============"
+            for member in await cluster.members(cluster_name)
+        }
+    parts = []
+    for address, title in titles.items():
+        settings = await brokers.config(cluster, address)
+        chosen = {
+            name: value for name, value in settings.items() if key is None or key.lower() in name.lower()
+        }
+        parts.append(Facts.of(chosen, _CONFIG_LINE, address, title))
+    out.show(Report(parts))
+
+
+def _role(member: BrokerMember) -> str:
+    return "Master" if member.is_master else "Slave"
+
+
+@admin_command("updateBrokerConfig")
+@where_options
+@click.option("-a", "--updateAllBroker", "replicas", type=bool, default=False, help="With -c: replicas too.")
+@click.option("-k", "--key", type=TEXT, required=True, help="The setting.")
+@click.option("-v", "--value", type=TEXT, required=True, help="Its new value.")
+async def update_broker_config(
+    cluster: Cluster,
+    out: Output,
+    broker: str | None,
+    cluster_name: str | None,
+    replicas: bool,
+    key: str,
+    value: str,
+) -> None:
+    """Change a setting of running brokers."""
+    addresses = await addresses_of(cluster, broker, cluster_name, replicas=replicas)
+    await brokers.update_config(cluster, addresses, {key: value})
+    lines = [f"update broker config success, {address}" for address in addresses]
+    out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": addresses})))
+
+
+# Housekeeping
+
+
+def _housekeeping(
+    name: str, sentence: str, work: Callable[[Cluster, Collection[str]], Awaitable[list[str]]]
+) -> click.Command:
+    async def handler(cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None) -> None:
+        # java: without -b and -c it is done everywhere
+        if broker is None and cluster_name is None:
+            addresses = [member.address for member in await cluster.masters()]
+        else:
+            addresses = await addresses_of(cluster, broker, cluster_name)
+        done_at = await work(cluster, addresses)
+        out.show(Report.of(Lines(["success"], {"addresses": done_at})))
+
+    handler.__doc__ = sentence
+    return admin_command(name)(where_options(handler))
+
+
+clean_expired_cq = _housekeeping(
+    "cleanExpiredCQ",
+    "Drop the parts of queues whose messages are gone; without -b and -c on all masters.",
+    brokers.clean_expired_queues,
+)
+delete_expired_commit_log = _housekeeping(
+    "deleteExpiredCommitLog",
+    "Delete log files that are past their time, now; without -b and -c on all masters.",
+    brokers.delete_expired_log,
+)
+clean_unused_topic = _housekeeping(
+    "cleanUnusedTopic",
+    "Drop the queues of topics that are gone; without -b and -c on all masters.",
+    brokers.clean_unused_topics,
+)

@@ -1,0 +1,183 @@
+"""The cluster as a whole: its brokers side by side."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from pyromq.admin import brokers, messages
+from pyromq.admin.brokers import BrokerStatus
+from pyromq.admin.cluster import Cluster
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Column, Report, Table, plainly
+from pyromq.cli.mqadmin.running import COUNT, TEXT, admin_command
+from pyromq.cli.mqadmin.times import to_seconds
+from pyromq.cli.mqadmin.watching import watch
+
+_HOUR_MS = 3_600_000
+_MEMBER = (
+    Column("#Cluster Name", "clusterName"),
+    Column("#Broker Name", "brokerName"),
+)
+
+
+@admin_command("clusterList")
+@click.option("-m", "--moreStats", "totals", is_flag=True, help="How many messages yesterday and today.")
+@click.option(
+    "-i",
+    "--interval",
+    "every_s",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Again every so many seconds.",
+)
+@click.option("-c", "--clusterName", "cluster_name", type=TEXT, help="Only this cluster.")
+async def cluster_list(
+    cluster: Cluster, out: Output, totals: bool, every_s: float | None, cluster_name: str | None
+) -> None:
+    """List the brokers with their versions, rates and disk usage."""
+
+    async def look() -> Report:
+        found = await brokers.statuses(cluster, cluster_name)
+        return Report.of(_totals(found) if totals else _overview(found, cluster.clock.now_ms()))
+
+    await watch(out, look, every_s)
+
+
+def _overview(found: list[BrokerStatus], now_ms: int) -> Table:
+    columns = (
+        *_MEMBER,
+        Column("#BID", "brokerId"),
+        Column("#Addr", "address"),
+        Column("#Version", "version"),
+        Column("#InTPS(LOAD)", "inTps", is_number=True),
+        Column("#OutTPS(LOAD)", "outTps", is_number=True),
+        Column("#Timer(Progress)", "timer"),
+        Column("#PCWait(ms)", "pageCacheWaitMs", is_number=True),
+        Column("#Hour", "hour", "{:.2f}".format),
+        Column("#SPACE", "space", "{:.4f}".format),
+        Column("#ACTIVATED", "activated", plainly, is_number=True),
+    )
+    return Table("brokers", columns, [_overview_row(each, now_ms) for each in found])
+
+
+def _overview_row(status: BrokerStatus, now_ms: int) -> tuple[Any, ...]:
+    number, text = status.number, status.text
+    sending = f"({text('sendThreadPoolQueueSize')},{text('sendThreadPoolQueueHeadWaitTimeMills')}ms)"
+    pulling = f"{text('pullThreadPoolQueueSize')},{text('pullThreadPoolQueueHeadWaitTimeMills')}ms"
+    acking = f"{text('ackThreadPoolQueueSize', 'N')},{text('ackThreadPoolQueueHeadWaitTimeMills', 'N')}ms"
+    timer = (
+        f"{number('timerReadBehind'):.0f}-{number('timerOffsetBehind'):.0f}"
+        f"({number('timerCongestNum') / 10_000:.1f}w, {number('timerEnqueueTps'):.1f},"
+        f" {number('timerDequeueTps'):.1f})"
+    )
+    earliest_ms = number("earliestMessageTimeStamp")
+    return (
+        status.member.cluster,
+        status.member.broker_name,
+        status.member.broker_id,
+        status.member.address,
+        text("brokerVersionDesc"),
+        f"{number('putTps'):.2f}{sending}",
+        f"{number('getTransferredTps'):.2f}({pulling}|{acking})",
+        timer,
+        text("pageCacheLockTimeMills"),
+        (now_ms - earliest_ms) / _HOUR_MS if earliest_ms > 0 else 0.0,
+        number("commitLogDiskRatio"),
+        text("brokerActive") == "true",
+    )
+
+
+def _totals(found: list[BrokerStatus]) -> Table:
+    columns = (
+        *_MEMBER,
+        Column("#InTotalYest", "inYesterday", is_number=True),
+        Column("#OutTotalYest", "outYesterday", is_number=True),
+        Column("#InTotalToday", "inToday", is_number=True),
+        Column("#OutTotalToday", "outToday", is_number=True),
+    )
+
+    def total(status: BrokerStatus, which: str, until: str, since: str) -> int:
+        return int(status.number(f"msg{which}Total{until}") - status.number(f"msg{which}Total{since}"))
+
+    rows = [
+        (
+            each.member.cluster,
+            each.member.broker_name,
+            total(each, "Put", "TodayMorning", "YesterdayMorning"),
+            total(each, "Get", "TodayMorning", "YesterdayMorning"),
+            total(each, "Put", "TodayNow", "TodayMorning"),
+            total(each, "Get", "TodayNow", "TodayMorning"),
+        )
+        for each in found
+    ]
+    return Table("brokers", columns, rows)
+
+
+@admin_command("clusterRT")
+@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option(
+    "-s", "--size", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes a message."
+)
+@click.option("-c", "--cluster", "cluster_name", type=TEXT, help="Only this cluster.")
+@click.option("-p", "--printLog", "as_log", type=bool, default=False, help="As lines for a log.")
+@click.option(
+    "-m", "--machineRoom", "room", type=TEXT, default="noname", help="A name for the lines of a log."
+)
+@click.option(
+    "-i",
+    "--interval",
+    "every_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Seconds between rounds.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help="Stop after this many rounds; otherwise Ctrl-C does."
+)
+async def cluster_rt(
+    cluster: Cluster,
+    out: Output,
+    amount: int,
+    size_bytes: int,
+    cluster_name: str | None,
+    as_log: bool,
+    room: str,
+    every_s: float,
+    rounds: int | None,
+) -> None:
+    """Time sends to every broker, round after round. Each broker has a topic of its own name for this."""
+    done = 0
+    while True:
+        rows = [
+            (
+                member.cluster,
+                member.broker_name,
+                *await _timed(cluster, member.broker_name, amount, size_bytes),
+            )
+            for member in await cluster.masters(cluster_name)
+        ]
+        if as_log:
+            now = to_seconds(cluster.clock.now_ms())
+            for name, broker, rt_ms, ok, failed in rows:
+                data = {"time": now, "room": room, "clusterName": name, "brokerName": broker, "rtMs": rt_ms}
+                data |= {"successCount": ok, "failCount": failed}
+                out.record(data, f"{now}|{room}|{name}|{broker}|{rt_ms:.0f}")
+        else:
+            columns = (
+                *_MEMBER,
+                Column("#RT", "rtMs", "{:.2f}".format),
+                Column("#successCount", "successCount"),
+                Column("#failCount", "failCount"),
+            )
+            out.show(Report.of(Table("brokers", columns, rows)))
+        done += 1
+        if rounds is not None and done >= rounds:
+            return
+        await asyncio.sleep(every_s)
+
+
+async def _timed(cluster: Cluster, topic: str, amount: int, size_bytes: int) -> tuple[float, int, int]:
+    trials = [trial async for trial in messages.trials(cluster, topic, amount, size_bytes)]
+    sent = sum(trial.is_sent for trial in trials)
+    return messages.average_ms([trial.took_ms for trial in trials]), sent, len(trials) - sent

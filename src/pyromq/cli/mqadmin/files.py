@@ -1,0 +1,35 @@
+"""Files that commands read and write."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import json_body
+
+T = TypeVar("T")
+
+
+def read_json(path: Path, type_: type[T]) -> T:
+    """A value of a type from a JSON file, in Java's dialect or the standard one."""
+    try:
+        return json_body.decode(path.read_bytes(), type_)
+    except OSError as problem:
+        raise click.ClickException(f"{path} cannot be read: {problem.strerror}") from problem
+    except RemoteProtocolError as problem:
+        raise click.ClickException(f"{path} does not hold what is expected: {problem}") from problem
+
+
+def write_json(directory: Path, name: str, value: Any) -> Path:
+    """Write a value as indented JSON; returns where."""
+    path = directory / name
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    except OSError as problem:
+        raise click.ClickException(
+            f"{path} cannot be written: {problem.strerror}; choose -f DIR"
+        ) from problem
+    return path

@@ -1,0 +1,248 @@
+"""Single messages: by id, by key, by place."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pyromq.admin import brokers, connections, messages, tracks
+from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.failures import NotFound
+from pyromq.admin.tracks import MessageTrack
+from pyromq.cli.mqadmin import shown_messages
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Part, Report, Table, done, plainly
+from pyromq.cli.mqadmin.running import COUNT, TEXT, address_of, admin_command
+from pyromq.cli.mqadmin.times import time
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.message import shown_message_id
+from pyromq.protocol.record import StoredMessage
+
+
+def charset(name: str) -> str:
+    """The name of a charset that exists."""
+    try:
+        "".encode(name.strip())
+    except LookupError:
+        raise click.BadParameter(f"there is no charset {name}; try UTF-8 or GBK") from None
+    return name.strip()
+
+
+_TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
+_ROUTED_AS = click.option(
+    "-c", "--cluster", "routed_as", type=TEXT, help="A topic or cluster whose route is used instead."
+)
+_FORMAT = click.option(
+    "-f",
+    "--bodyFormat",
+    "body_charset",
+    type=charset,
+    default="UTF-8",
+    show_default=True,
+    help="Its charset.",
+)
+_GROUP = click.option(
+    "-g", "--consumerGroup", "group", type=TEXT, help="With -d: have it consumed by this group."
+)
+_CLIENT = click.option("-d", "--clientId", "client_id", type=TEXT, help="With -g: by this member.")
+
+
+@admin_command("queryMsgById")
+@_TOPIC
+@click.option("-i", "--msgId", "ids", type=TEXT, required=True, help="One id or several: id1,id2")
+@_GROUP
+@_CLIENT
+@click.option("-s", "--sendMessage", "again", type=bool, default=False, help="Send it once more.")
+@click.option("-u", "--unitName", "unit", type=TEXT, help="Accepted for the sake of existing scripts.")
+@_FORMAT
+@_ROUTED_AS
+async def query_msg_by_id(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    ids: str,
+    group: str | None,
+    client_id: str | None,
+    again: bool,
+    body_charset: str,
+    routed_as: str | None,
+    **_: Any,
+) -> None:
+    """Show a message by its id: the place it lies at, or the id that its sender gave it."""
+    for message_id in filter(None, map(str.strip, ids.split(","))):
+        message = await messages.by_id(cluster, routed_as or topic, message_id)
+        if again:
+            receipt = await messages.resend(cluster, message)
+            out.record(
+                receipt, f"resent msg. originalMsgId={message_id} {receipt.status} {receipt.message_id}"
+            )
+        else:
+            await _show_or_deliver(cluster, out, message, group, client_id, body_charset)
+
+
+@admin_command("queryMsgByUniqueKey")
+@_TOPIC
+@click.option("-i", "--msgId", "message_id", type=TEXT, required=True, help="The id that its sender gave it.")
+@_GROUP
+@_CLIENT
+@click.option("-a", "--showAll", "all_of_them", is_flag=True, help="Every message of that id, up to 32.")
+@_ROUTED_AS
+async def query_msg_by_unique_key(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    message_id: str,
+    group: str | None,
+    client_id: str | None,
+    all_of_them: bool,
+    routed_as: str | None,
+) -> None:
+    """Show a message by the id that its sender gave it, and what became of it."""
+    found = await messages.by_unique_key(cluster, topic, message_id, routed_as)
+    if not found:
+        raise NotFound(
+            f"there is no message {message_id} in topic {topic}; is it an offset id? Then try queryMsgById"
+        )
+    for message in found if all_of_them else found[:1]:
+        await _show_or_deliver(cluster, out, message, group, client_id)
+
+
+async def _show_or_deliver(
+    cluster: Cluster,
+    out: Output,
+    message: StoredMessage,
+    group: str | None,
+    client_id: str | None,
+    body_charset: str = "utf-8",
+) -> None:
+    if (group is None) != (client_id is None):
+        raise click.UsageError("-g and -d belong together: a member of a group is named by both")
+    if group is not None and client_id is not None:
+        await _deliver(cluster, out, message, group, client_id)
+        return
+    out.show(_shown(message, body_charset, await tracks.of_message(cluster, message)))
+
+
+async def _deliver(cluster: Cluster, out: Output, message: StoredMessage, group: str, client_id: str) -> None:
+    running = await connections.running_info(cluster, group, client_id)
+    if not connections.is_push(running):
+        raise click.ClickException(f"{client_id} is not a push consumer: messages cannot be handed to it")
+    result = await messages.consume_directly(cluster, group, client_id, message)
+    told = {
+        "order": result.order,
+        "autoCommit": result.auto_commit,
+        "consumeResult": result.consume_result,
+        "remark": result.remark,
+        "spentTimeMills": result.spent_time_mills,
+    }
+    described = ", ".join(f"{key}={plainly(value)}" for key, value in told.items())
+    out.show(done(f"ConsumeMessageDirectlyResult [{described}]", **told))
+
+
+def _shown(message: StoredMessage, body_charset: str, found: Sequence[MessageTrack]) -> Report:
+    lines = [
+        f"MessageTrack [consumerGroup={each.consumer_group}, trackType={each.track_type},"
+        f" exceptionDesc={each.remark or 'null'}]"
+        for each in found
+    ]
+    parts: list[Part] = [
+        Facts(shown_messages.facts(message, body_charset), shown_messages.LABEL_LINE),
+        Lines(lines or ["WARN: No Consumer"]),
+    ]
+    return Report(parts, {"message": shown_messages.data(message), "tracks": list(found)})
+
+
+@admin_command("queryMsgByKey")
+@_TOPIC
+@click.option("-k", "--msgKey", "key", type=TEXT, required=True, help="The key.")
+@click.option("-b", "--beginTimestamp", "begin_ms", type=time, default=0, help="Not before this time.")
+@click.option("-e", "--endTimestamp", "end_ms", type=time, help="Not after this time.")
+@click.option("-m", "--maxNum", "limit", type=COUNT, default=64, show_default=True, help="At most so many.")
+@_ROUTED_AS
+async def query_msg_by_key(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    key: str,
+    begin_ms: int,
+    end_ms: int | None,
+    limit: int,
+    routed_as: str | None,
+) -> None:
+    """List the messages that have a key."""
+    last_ms = messages.FOREVER_MS if end_ms is None else end_ms
+    found = await messages.by_key(cluster, topic, key, limit, begin_ms, last_ms, routed_as)
+    columns = (
+        Column("#Message ID", "msgId"),
+        Column("#QID", "queueId"),
+        Column("#Offset", "queueOffset"),
+    )
+    rows = [(shown_message_id(each), each.queue_id, each.queue_offset) for each in found]
+    whole = {"messages": [shown_messages.data(each) for each in found]}
+    out.show(Report.of(Table("messages", columns, rows), whole=whole))
+
+
+@admin_command("queryMsgByOffset")
+@_TOPIC
+@click.option("-b", "--brokerName", "broker_name", type=TEXT, required=True, help="The broker's name.")
+@click.option("-i", "--queueId", "queue_id", type=COUNT, required=True, help="The queue.")
+@click.option("-o", "--offset", type=COUNT, required=True, help="The offset.")
+@_FORMAT
+async def query_msg_by_offset(
+    cluster: Cluster, out: Output, topic: str, broker_name: str, queue_id: int, offset: int, body_charset: str
+) -> None:
+    """Show the message at an offset of a queue, and what became of it."""
+    queue = MessageQueue(topic, broker_name, queue_id)
+    message = await messages.at_queue_offset(cluster, queue, offset)
+    out.show(_shown(message, body_charset, await tracks.of_message(cluster, message)))
+
+
+@admin_command("queryCq")
+@_TOPIC
+@click.option("-q", "--queue", "queue_id", type=COUNT, required=True, help="The queue.")
+@click.option("-i", "--index", type=COUNT, required=True, help="The first entry.")
+@click.option("-c", "--count", type=COUNT, default=10, show_default=True, help="How many.")
+@click.option(
+    "-b", "--broker", type=TEXT, help="The broker, by address or name; without it the topic's first."
+)
+@click.option("-g", "--consumer", "group", type=TEXT, help="Whether this group's filter lets them through.")
+async def query_cq(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    queue_id: int,
+    index: int,
+    count: int,
+    broker: str | None,
+    group: str | None,
+) -> None:
+    """Show entries of a queue's index."""
+    if broker is not None:
+        address = await address_of(cluster, broker)
+    else:
+        address = next(iter(route_addresses(await cluster.route(topic)).values()))
+    found = await brokers.consume_queue(cluster, address, topic, queue_id, index, count, group)
+    ends = Facts(
+        [
+            Fact("max", "maxQueueIndex", found.max_queue_index),
+            Fact("min", "minQueueIndex", found.min_queue_index),
+            Fact(
+                "subscription", "subscription", found.subscription_data and found.subscription_data.sub_string
+            ),
+            Fact("filter", "filterData", found.filter_data),
+        ]
+    )
+    columns = (
+        Column("#idx", "index"),
+        Column("#PhysicOffset", "physicOffset"),
+        Column("#PhysicSize", "physicSize"),
+        Column("#TagsCode", "tagsCode"),
+        Column("#Eval", "eval"),
+        Column("#Msg", "msg"),
+    )
+    start = max(index, found.min_queue_index)
+    rows = [
+        (start + number, each.physic_offset, each.physic_size, each.tags_code, each.eval, each.msg)
+        for number, each in enumerate(found.queue_data)
+    ]
+    out.show(Report.of(ends, Table("entries", columns, rows)))

@@ -1,0 +1,85 @@
+"""Name servers: their settings, their key-value entries, and which brokers they let be written to."""
+
+import click
+
+from pyromq.admin import kv, name_servers
+from pyromq.admin.cluster import Cluster
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Facts, Lines, Report, done
+from pyromq.cli.mqadmin.running import TEXT, admin_command
+
+_NAMESPACE = click.option("-s", "--namespace", type=TEXT, required=True, help="The namespace.")
+_KEY = click.option("-k", "--key", type=TEXT, required=True, help="The key.")
+_VALUE = click.option("-v", "--value", type=TEXT, required=True, help="The value.")
+_BROKER = click.option(
+    "-b", "--brokerName", "broker_name", type=TEXT, required=True, help="The broker's name."
+)
+
+
+@admin_command("getNamesrvConfig")
+async def get_namesrv_config(cluster: Cluster, out: Output) -> None:
+    """Show the settings of every name server."""
+    found = await name_servers.config(cluster)
+    out.show(
+        Report(
+            [
+                Facts.of(settings, "{0:<50}=  {1}", address, f"============{address}============")
+                for address, settings in found.items()
+            ]
+        )
+    )
+
+
+@admin_command("updateNamesrvConfig")
+@_KEY
+@_VALUE
+async def update_namesrv_config(cluster: Cluster, out: Output, key: str, value: str) -> None:
+    """Change a setting of every name server."""
+    addresses = await name_servers.update_config(cluster, {key: value})
+    lines = [f"update name server config success!{', '.join(addresses)}", f"{key} : {value}"]
+    out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": addresses})))
+
+
+@admin_command("updateKvConfig")
+@_NAMESPACE
+@_KEY
+@_VALUE
+async def update_kv_config(cluster: Cluster, out: Output, namespace: str, key: str, value: str) -> None:
+    """Store a text under a key of a namespace, in every name server."""
+    await kv.put(cluster, namespace, key, value)
+    out.show(
+        done("create or update kv config to namespace success.", namespace=namespace, key=key, value=value)
+    )
+
+
+@admin_command("deleteKvConfig")
+@_NAMESPACE
+@_KEY
+async def delete_kv_config(cluster: Cluster, out: Output, namespace: str, key: str) -> None:
+    """Remove a key of a namespace, in every name server."""
+    await kv.delete(cluster, namespace, key)
+    out.show(done("delete kv config from namespace success.", namespace=namespace, key=key))
+
+
+@admin_command("wipeWritePerm")
+@_BROKER
+async def wipe_write_perm(cluster: Cluster, out: Output, broker_name: str) -> None:
+    """Take a broker out of all write routes: producers go elsewhere, consumers read it to the end."""
+    counts = await name_servers.wipe_write_permission(cluster, broker_name)
+    out.show(_permissions("wipe", broker_name, counts))
+
+
+@admin_command("addWritePerm")
+@_BROKER
+async def add_write_perm(cluster: Cluster, out: Output, broker_name: str) -> None:
+    """Put a broker back into all write routes."""
+    counts = await name_servers.add_write_permission(cluster, broker_name)
+    out.show(_permissions("add", broker_name, counts))
+
+
+def _permissions(what: str, broker_name: str, counts: dict[str, int]) -> Report:
+    lines = [
+        f"{what} write perm of broker[{broker_name}] in name server[{address}] OK, {count}"
+        for address, count in counts.items()
+    ]
+    return Report.of(Lines(lines, {"brokerName": broker_name, "topics": counts}))

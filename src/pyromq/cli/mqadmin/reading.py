@@ -1,0 +1,277 @@
+"""Messages by the stream: printing a topic or a queue, and sending to see what happens."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import click
+
+from pyromq.admin import messages, offsets
+from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.messages import TOOLS_GROUP
+from pyromq.cli.mqadmin import shown_messages
+from pyromq.cli.mqadmin.messages import charset
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table, plainly
+from pyromq.cli.mqadmin.running import COUNT, TEXT, admin_command
+from pyromq.cli.mqadmin.times import time
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.properties import TAGS
+from pyromq.protocol.record import StoredMessage
+
+_TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
+_CHARSET = click.option(
+    "-c", "--charsetName", "body_charset", type=charset, default="UTF-8", show_default=True, help="Of bodies."
+)
+_EXPRESSION = click.option(
+    "-s", "--subExpression", "expression", type=TEXT, default="*", help="Only these tags: TagA || TagB"
+)
+_BEGIN_HELP = "Not before: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
+_BEGIN = click.option("-b", "--beginTimestamp", "begin_ms", type=time, help=_BEGIN_HELP)
+_END = click.option("-e", "--endTimestamp", "end_ms", type=time, help="Before this time, likewise.")
+_RULE = "-" * 56
+
+
+async def _span(
+    cluster: Cluster, address: str, queue: MessageQueue, begin_ms: int | None, end_ms: int | None
+) -> tuple[int, int]:
+    """The offsets of a queue between two points in time."""
+    begin, end = await offsets.limits(cluster, address, queue)
+    if begin_ms is not None:
+        begin = max(begin, await offsets.search(cluster, address, queue, begin_ms))
+    if end_ms is not None:
+        end = min(end, await offsets.search(cluster, address, queue, end_ms))
+    return begin, end
+
+
+@admin_command("printMsg")
+@_TOPIC
+@_CHARSET
+@_EXPRESSION
+@_BEGIN
+@_END
+@click.option("-d", "--printBody", "with_body", type=bool, default=True, help="Whether bodies are printed.")
+@click.option("-l", "--lmqParentTopic", "routed_as", type=TEXT, help="A topic whose route is used instead.")
+async def print_msg(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    body_charset: str,
+    expression: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    with_body: bool,
+    routed_as: str | None,
+) -> None:
+    """Print the messages of a topic, queue by queue. With --json one message a line."""
+    route = await cluster.route(routed_as or topic)
+    addresses = route_addresses(route)
+    for queue in offsets.readable_queues(topic, route):
+        if queue.broker_name not in addresses:
+            continue
+        address = addresses[queue.broker_name]
+        begin, end = await _span(cluster, address, queue, begin_ms, end_ms)
+        out.remark(f"minOffset={begin}, maxOffset={end}, {_described(queue)}")
+        async for message in messages.read(cluster, address, queue, begin, end, expression):
+            _print(out, message, queue, body_charset, with_body)
+        out.remark(_RULE)
+
+
+def _described(queue: MessageQueue) -> str:
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+
+
+def _print(
+    out: Output, message: StoredMessage, queue: MessageQueue, body_charset: str, with_body: bool = True
+) -> None:
+    data = {"brokerName": queue.broker_name, **shown_messages.data(message)}
+    if not with_body:
+        data = {key: value for key, value in data.items() if key not in ("body", "bodyBase64")}
+    out.record(data, shown_messages.line(message, queue.broker_name, body_charset, with_body=with_body))
+
+
+@admin_command("printMsgByQueue")
+@_TOPIC
+@click.option("-a", "--brokerName", "broker_name", type=TEXT, required=True, help="The broker's name.")
+@click.option("-i", "--queueId", "queue_id", type=COUNT, required=True, help="The queue.")
+@_CHARSET
+@_EXPRESSION
+@_BEGIN
+@_END
+@click.option("-p", "--printMsg", "printed", type=bool, default=False, help="Print the messages.")
+@click.option("-d", "--printBody", "with_body", type=bool, default=False, help="With their bodies.")
+@click.option("-f", "--calculate", "counted", type=bool, default=False, help="Count them by tag.")
+async def print_msg_by_queue(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    broker_name: str,
+    queue_id: int,
+    body_charset: str,
+    expression: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    printed: bool,
+    with_body: bool,
+    counted: bool,
+) -> None:
+    """Print the messages of a queue with -p true, count them by tag with -f true."""
+    if not printed and not counted:
+        raise click.UsageError("nothing to do; -p true prints the messages, -f true counts them by tag")
+    address = await cluster.broker_address(broker_name)
+    queue = MessageQueue(topic, broker_name, queue_id)
+    begin, end = await _span(cluster, address, queue, begin_ms, end_ms)
+    counts: Counter[str] = Counter()
+    async for message in messages.read(cluster, address, queue, begin, end, expression):
+        counts[message.get(TAGS) or ""] += 1
+        if printed:
+            _print(out, message, queue, body_charset, with_body)
+    if counted:
+        for tag, count in counts.most_common():
+            if tag:
+                out.record({"tag": tag, "count": count}, f"Tag: {tag:<30} Count: {count}")
+
+
+@admin_command("consumeMessage")
+@_TOPIC
+@click.option("-b", "--brokerName", "broker_name", type=TEXT, help="Only this broker.")
+@click.option("-i", "--queueId", "queue_id", type=COUNT, help="With -b: only this queue.")
+@click.option("-o", "--offset", type=COUNT, help="With -i: not before this offset.")
+@click.option("-g", "--consumerGroup", "group", type=TEXT, default=TOOLS_GROUP, help="Read as this group.")
+@click.option("-s", "--beginTimestamp", "begin_ms", type=time, help=_BEGIN_HELP)
+@_END
+@click.option(
+    "-c",
+    "--MessageNumber",
+    "count",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="At most.",
+)
+async def consume_message(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    broker_name: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    group: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    count: int,
+) -> None:
+    """Print messages, oldest first in each queue, without moving any group. With --json one a line."""
+    if queue_id is not None and broker_name is None:
+        raise click.UsageError("-i needs -b: a queue is named by its broker and its number")
+    if offset is not None and queue_id is None:
+        raise click.UsageError("-o needs -b and -i: it is an offset of one queue")
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise click.UsageError("-s must not be later than -e")
+    route = await cluster.route(topic)
+    addresses = route_addresses(route)
+    left = count
+    for queue in offsets.readable_queues(topic, route):
+        if queue.broker_name not in addresses or broker_name not in (None, queue.broker_name):
+            continue
+        if queue_id not in (None, queue.queue_id) or not left:
+            continue
+        address = addresses[queue.broker_name]
+        begin, end = await _span(cluster, address, queue, begin_ms, end_ms)
+        begin = max(begin, offset or 0)
+        found = messages.read(cluster, address, queue, begin, min(end, begin + left), group=group)
+        left -= await _print_all(out, found, queue)
+
+
+async def _print_all(out: Output, found: AsyncIterator[StoredMessage], queue: MessageQueue) -> int:
+    count = 0
+    async for message in found:
+        _print(out, message, queue, "utf-8")
+        count += 1
+    return count
+
+
+# Sending
+
+
+@admin_command("sendMessage")
+@_TOPIC
+@click.option("-p", "--body", type=str, required=True, help="The body; sent as UTF-8.")
+@click.option("-k", "--key", "keys", type=TEXT, help="Its keys, separated by blanks.")
+@click.option("-c", "--tags", type=TEXT, help="Its tag.")
+@click.option("-b", "--broker", "broker_name", type=TEXT, help="Send it to this broker, by name.")
+@click.option("-i", "--qid", "queue_id", type=COUNT, help="With -b: send it to this queue.")
+@click.option(
+    "-m", "--msgTraceEnable", "traced", type=bool, default=False, help="Not supported: must be false."
+)
+async def send_message(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    body: str,
+    keys: str | None,
+    tags: str | None,
+    broker_name: str | None,
+    queue_id: int | None,
+    traced: bool,
+) -> None:
+    """Send a message."""
+    if queue_id is not None and broker_name is None:
+        raise click.UsageError("-i needs -b: a queue is named by its broker and its number")
+    if traced:
+        raise click.UsageError("this tool writes no traces; leave -m out")
+    receipt = await messages.send(
+        cluster, topic, body.encode(), tags=tags, keys=keys, broker_name=broker_name, queue_id=queue_id
+    )
+    columns = (
+        Column("#Broker Name", "brokerName"),
+        Column("#QID", "queueId"),
+        Column("#Send Result", "sendResult"),
+        Column("#MsgId", "msgId"),
+    )
+    row = (receipt.broker_name, receipt.queue_id, receipt.status, receipt.message_id)
+    out.show(Report.of(Table("messages", columns, [row]), whole=receipt))
+
+
+@admin_command("checkMsgSendRT")
+@_TOPIC
+@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option(
+    "-s", "--size", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes a message."
+)
+async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: int, size_bytes: int) -> None:
+    """Time sends to one queue of a topic after the other."""
+    found = [trial async for trial in messages.trials(cluster, topic, amount, size_bytes)]
+    columns = (
+        Column("#Broker Name", "brokerName"),
+        Column("#QID", "queueId"),
+        Column("#Send Result", "sendResult", plainly),
+        Column("#RT", "rtMs", "{:.1f}".format),
+    )
+    rows = [(each.queue.broker_name, each.queue.queue_id, each.is_sent, each.took_ms) for each in found]
+    average = messages.average_ms([each.took_ms for each in found])
+    facts = Facts([Fact("Avg RT", "averageRtMs", average, "{:.2f}".format)])
+    out.show(Report.of(Table("sends", columns, rows), facts))
+    _fail_unless_sent(all(each.is_sent for each in found))
+
+
+@admin_command("sendMsgStatus")
+@click.option(
+    "-b", "--brokerName", "topic", type=TEXT, required=True, help="The broker's name: its own topic."
+)
+@click.option("-s", "--messageSize", "size_bytes", type=COUNT, default=128, show_default=True)
+@click.option("-c", "--count", type=click.IntRange(min=1), default=50, show_default=True)
+async def send_msg_status(cluster: Cluster, out: Output, topic: str, size_bytes: int, count: int) -> None:
+    """Send test messages to a broker, which has a topic of its own name for this."""
+    is_sent = True
+    async for trial in messages.trials(cluster, topic, count, size_bytes):
+        data: dict[str, Any] = {"rtMs": trial.took_ms, "sent": trial.is_sent, "remark": trial.remark}
+        data["queueId"] = trial.queue.queue_id
+        out.record(data, f"rt={trial.took_ms:.1f}ms, SendResult={trial.remark} {_described(trial.queue)}")
+        is_sent = is_sent and trial.is_sent
+    _fail_unless_sent(is_sent)
+
+
+def _fail_unless_sent(is_sent: bool) -> None:
+    if not is_sent:
+        raise click.ClickException("not every message was sent; `mqadmin clusterList` shows who is there")

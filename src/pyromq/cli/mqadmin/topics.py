@@ -1,0 +1,310 @@
+"""Topics: which there are, where they live, how far they reach; making, changing and deleting them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from pyromq.admin import kv, offsets, topics
+from pyromq.admin.cluster import Cluster
+from pyromq.admin.rates import Rates
+from pyromq.cli.mqadmin.files import read_json
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done, plainly
+from pyromq.cli.mqadmin.running import (
+    COUNT,
+    FILE,
+    TEXT,
+    addresses_of,
+    admin_command,
+    one_of,
+    where_options,
+)
+from pyromq.cli.mqadmin.times import to_milliseconds
+from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch, watch_options
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.bodies.topics import TopicConfig
+
+_TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
+_PERMISSION = click.IntRange(0, 7)
+
+
+@admin_command("topicList")
+@click.option("-c", "--clusterModel", "with_readers", is_flag=True, help="With clusters and reading groups.")
+async def topic_list(cluster: Cluster, out: Output, with_readers: bool) -> None:
+    """List the topics of all brokers."""
+    if not with_readers:
+        names = await topics.names(cluster)
+        out.show(Report.of(Lines(names, {"topics": names})))
+        return
+    found = await topics.with_readers(cluster)
+    columns = (
+        Column("#Cluster Name", "clusterName"),
+        Column("#Topic", "topic"),
+        Column("#Consumer Group", "group"),
+    )
+    rows = [(each.cluster, each.topic, group) for each in found for group in each.groups or [""]]
+    out.show(Report.of(Table("topics", columns, rows), whole={"topics": found}))
+
+
+@admin_command("topicRoute")
+@_TOPIC
+@click.option("-l", "--list", "as_list", is_flag=True, help="As a table; without it a pipe gets JSON.")
+async def topic_route(cluster: Cluster, out: Output, topic: str, as_list: bool) -> None:
+    """Show which brokers hold a topic, and with how many queues."""
+    route = await cluster.route(topic)
+    if not as_list and not out.is_terminal:
+        out = Output(as_json=True, is_terminal=False)  # java: JSON unless a list is asked for
+    queues = {data.broker_name: data for data in route.queue_datas}
+    rows: list[tuple[Any, ...]] = []
+    for data in sorted(route.broker_datas, key=lambda each: each.broker_name):
+        held = queues.get(data.broker_name)
+        if held is not None:
+            addresses = ", ".join(f"{key}={text}" for key, text in sorted(data.broker_addrs.items()))
+            rows.append(
+                (
+                    data.cluster,
+                    data.broker_name,
+                    f"{{{addresses}}}",
+                    held.read_queue_nums,
+                    held.write_queue_nums,
+                    held.perm,
+                )
+            )
+    columns = (
+        Column("#ClusterName", "clusterName"),
+        Column("#BrokerName", "brokerName"),
+        Column("#BrokerAddrs", "brokerAddrs"),
+        Column("#ReadQueue", "readQueue"),
+        Column("#WriteQueue", "writeQueue"),
+        Column("#Perm", "perm"),
+    )
+    totals = Lines([f"Total: brokers={len(rows)} readQueues={_sum(rows, 3)} writeQueues={_sum(rows, 4)}"])
+    out.show(Report.of(Table("brokers", columns, rows), totals, whole=_without_nothing(route)))
+
+
+def _without_nothing(route: TopicRouteData) -> dict[str, Any]:
+    """java: what is null is not written."""
+    values: dict[str, Any] = msgspec.to_builtins(route)
+    values["brokerDatas"] = [_given(data) for data in values["brokerDatas"]]
+    return _given(values)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _sum(rows: list[tuple[Any, ...]], index: int) -> int:
+    return sum(row[index] for row in rows)
+
+
+@admin_command("topicStatus")
+@_TOPIC
+@click.option(
+    "-c", "--cluster", "routed_as", type=TEXT, help="A topic or cluster whose route is used instead."
+)
+@watch_options
+async def topic_status(
+    cluster: Cluster,
+    out: Output,
+    topic: str,
+    routed_as: str | None,
+    every_s: float | None,
+    rounds: int | None,
+) -> None:
+    """Show how far each queue of a topic reaches; with --watch how fast it grows."""
+    rates: Rates[MessageQueue] = Rates()
+
+    async def look() -> Report:
+        stats = await topics.stats(cluster, topic, routed_as)
+        ends = {queue: float(each.max_offset) for queue, each in stats.offset_table.items()}
+        rates.read(ends, cluster.clock.monotonic())
+        columns = [
+            Column("#Broker Name", "brokerName"),
+            Column("#QID", "queueId"),
+            Column("#Min Offset", "minOffset"),
+            Column("#Max Offset", "maxOffset"),
+            Column("#Last Updated", "lastUpdated", lambda ms: to_milliseconds(ms) if ms > 0 else ""),
+        ]
+        rows: list[list[Any]] = [
+            [queue.broker_name, queue.queue_id, each.min_offset, each.max_offset, each.last_update_timestamp]
+            for queue, each in sorted(stats.offset_table.items())
+        ]
+        if every_s is not None:
+            columns += [Column("#In/s", "inPerSecond", rate_text), Column("#Trend", "trend", sparkline)]
+            for row, queue in zip(rows, sorted(stats.offset_table), strict=True):
+                row += [rates.rate(queue), rates.history(queue)]
+        tps = Fact("Topic Put TPS", "topicPutTps", stats.topic_put_tps)
+        return Report.of(Table("queues", columns, rows), Facts([tps]))
+
+    await watch(out, look, every_s, rounds)
+
+
+@admin_command("topicClusterList")
+@_TOPIC
+async def topic_cluster_list(cluster: Cluster, out: Output, topic: str) -> None:
+    """List the clusters whose brokers hold a topic."""
+    names = await topics.clusters_of(cluster, topic)
+    out.show(Report.of(Lines(names, {"clusters": names})))
+
+
+@admin_command("updateTopic")
+@where_options
+@_TOPIC
+@click.option("-r", "--readQueueNums", "read_queues", type=COUNT, default=8, show_default=True)
+@click.option("-w", "--writeQueueNums", "write_queues", type=COUNT, default=8, show_default=True)
+@click.option(
+    "-p",
+    "--perm",
+    type=_PERMISSION,
+    default=6,
+    show_default=True,
+    help="2 may be written, 4 may be read, 6 both.",
+)
+@click.option("-o", "--order", type=bool, default=False, help="Whether its messages keep their order.")
+@click.option("-u", "--unit", type=bool, default=False, help="Whether it belongs to a unit.")
+@click.option(
+    "-s", "--hasUnitSub", "unit_sub", type=bool, default=False, help="Whether units subscribe to it."
+)
+@click.option("-a", "--attributes", type=TEXT, help="Attributes to set and remove: +a=b,+c=d,-e")
+async def update_topic(
+    cluster: Cluster,
+    out: Output,
+    broker: str | None,
+    cluster_name: str | None,
+    topic: str,
+    read_queues: int,
+    write_queues: int,
+    perm: int,
+    order: bool,
+    unit: bool,
+    unit_sub: bool,
+    attributes: str | None,
+) -> None:
+    """Make a topic on one broker or on all masters of a cluster, or change it there."""
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    wanted = TopicConfig(
+        topic_name=topic,
+        read_queue_nums=read_queues,
+        write_queue_nums=write_queues,
+        perm=perm,
+        order=order,
+        topic_sys_flag=topics.UNIT_FLAG * unit | topics.UNIT_SUBSCRIPTION_FLAG * unit_sub,
+    )
+    await topics.put(cluster, addresses, wanted, attributes)
+    lines = [f"create topic to {address} success." for address in addresses]
+    if order:
+        conf = await _fix_order(cluster, topic, write_queues, broker, cluster_name)
+        lines.append(f"set {'broker' if broker else 'cluster'} orderConf. isOrder=true, orderConf=[{conf}]")
+    lines.append(_described(wanted))
+    out.show(Report.of(Lines(lines, {"addresses": addresses, "topicConfig": wanted})))
+
+
+async def _fix_order(
+    cluster: Cluster, topic: str, queues: int, broker: str | None, cluster_name: str | None
+) -> str:
+    if broker is not None:
+        name = await cluster.broker_name(broker) if ":" in broker else broker
+        return await kv.add_order(cluster, topic, name, queues)
+    names = [member.broker_name for member in await cluster.masters(cluster_name)]
+    conf = ";".join(f"{name}:{queues}" for name in names)
+    await kv.put_order(cluster, topic, conf)
+    return conf
+
+
+def _described(config: TopicConfig) -> str:
+    values = msgspec.to_builtins(config)
+    return "TopicConfig [" + ", ".join(f"{key}={plainly(value)}" for key, value in values.items()) + "]"
+
+
+@admin_command("updateTopicList")
+@where_options
+@click.option("-f", "--filename", "file", type=FILE, required=True, help="A JSON list of topics.")
+async def update_topic_list(
+    cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, file: Path
+) -> None:
+    """Make or change several topics: a JSON list of objects like those that `exportMetadata` writes."""
+    one_of(broker, cluster_name)
+    wanted = read_json(file, list[TopicConfig])
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    await topics.put_many(cluster, addresses, wanted)
+    lines = [f"submit batch of topic config to {address} success." for address in addresses]
+    names = [each.topic_name for each in wanted]
+    out.show(Report.of(Lines(lines, {"addresses": addresses, "topics": names})))
+
+
+@admin_command("updateTopicPerm")
+@where_options
+@_TOPIC
+@click.option(
+    "-p", "--perm", type=_PERMISSION, required=True, help="2 may be written, 4 may be read, 6 both."
+)
+async def update_topic_perm(
+    cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, topic: str, perm: int
+) -> None:
+    """Change who may read and write a topic, and nothing else of it."""
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    await cluster.route(topic)
+    before = {address: await topics.set_permission(cluster, address, topic, perm) for address in addresses}
+    lines = [
+        f"update topic perm from {old} to {perm} in {address} success." for address, old in before.items()
+    ]
+    out.show(Report.of(Lines(lines, {"topic": topic, "perm": perm, "before": before})))
+
+
+@admin_command("updateOrderConf")
+@_TOPIC
+@click.option("-v", "--orderConf", "conf", type=TEXT, help="The queues: broker1:num;broker2:num")
+@click.option("-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True)
+async def update_order_conf(cluster: Cluster, out: Output, topic: str, conf: str | None, method: str) -> None:
+    """Fix the queues of an ordered topic, so that it keeps its order while brokers are away."""
+    if method == "put":
+        if not conf:
+            raise click.UsageError("-m put needs the queues: -v broker1:num;broker2:num")
+        await kv.put_order(cluster, topic, conf)
+        text = f"update orderConf success. topic=[{topic}], orderConf=[{conf}]"
+    elif method == "get":
+        conf = await kv.get(cluster, kv.ORDER_NAMESPACE, topic)
+        text = f"get orderConf success. topic=[{topic}], orderConf=[{conf}]"
+    else:
+        conf = None
+        await kv.delete(cluster, kv.ORDER_NAMESPACE, topic)
+        text = f"delete orderConf success. topic=[{topic}]"
+    out.show(done(text, topic=topic, orderConf=conf))
+
+
+@admin_command("deleteTopic")
+@_TOPIC
+@click.option("-c", "--clusterName", "cluster_name", type=TEXT, required=True, help="The cluster it is in.")
+async def delete_topic(cluster: Cluster, out: Output, topic: str, cluster_name: str) -> None:
+    """Delete a topic with its messages, on all masters of a cluster and in all name servers."""
+    addresses = await topics.delete(cluster, topic, cluster_name)
+    lines = [
+        f"delete topic [{topic}] from cluster [{cluster_name}] success.",
+        f"delete topic [{topic}] from NameServer success.",
+    ]
+    out.show(Report.of(Lines(lines, {"topic": topic, "addresses": addresses})))
+
+
+@admin_command("allocateMQ")
+@_TOPIC
+@click.option("-i", "--ipList", "members", type=TEXT, required=True, help="The members: ip1,ip2")
+async def allocate_mq(cluster: Cluster, out: Output, topic: str, members: str) -> None:
+    """Show which queues each of several members would read, by the average rule."""
+    named = [name for name in map(str.strip, members.split(",")) if name]
+    if not named:
+        raise click.UsageError("-i names no member: ip1,ip2")
+    division = offsets.divide_evenly(offsets.readable_queues(topic, await cluster.route(topic)), named)
+    columns = (
+        Column("#Member", "member"),
+        Column("#Broker Name", "brokerName"),
+        Column("#QID", "queueId"),
+    )
+    rows = [
+        (member, queue.broker_name, queue.queue_id) for member, queues in division.items() for queue in queues
+    ]
+    if not out.is_terminal:
+        out = Output(as_json=True, is_terminal=False)  # java: always JSON
+    out.show(Report.of(Table("result", columns, rows), whole={"result": division}))
