@@ -273,7 +273,7 @@ def pull(
     queue_id: int = 0,
     *,
     group: str = GROUP,
-    subscription: str = "*",
+    subscription: str | None = "*",
     hold_ms: int = 0,
     commit: int | None = None,
     **fields: Any,
