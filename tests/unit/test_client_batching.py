@@ -1,0 +1,199 @@
+"""Batches: what may be in one, how they are split, and how they gather."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from pyromq.client.batching import (
+    Accumulator,
+    batching_problem,
+    check_batch,
+    entry_bytes,
+    pack_letters,
+    split,
+)
+from pyromq.client.letters import Letter, LetterWriter
+from pyromq.client.values import Message, MessageQueue
+from pyromq.errors import BadMessage, SendFailed
+from pyromq.protocol.batch import decode_batch
+from pyromq.protocol.properties import get_property
+from pyromq.protocol.requests.sending import SendMessageBatch, SendReplyV2
+
+WRITER = LetterWriter()
+QUEUE = MessageQueue("t", "a", 0)
+
+
+def letter(body: bytes = b"x", topic: str = "t", **fields: object) -> Letter:
+    return WRITER.write(Message(topic, body, **fields), "KEY", 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("letters", "problem"),
+    [
+        ([], "the batch is empty"),
+        ([letter(), letter(topic="u")], "a batch goes to one topic, not to t, u"),
+        ([letter(), letter(wait_stored=False)], "all wait until they are stored, or none"),
+        ([letter(delay_level=1)], "a delayed message"),
+        ([letter(deliver_at_ms=1)], "a delayed message"),
+        ([letter(topic="%RETRY%g")], "a message to a retry topic"),
+        ([letter(b"x" * 5000)], "only plain messages"),
+        ([WRITER.write(Message("t", b"x"), "K", 5, kind=SendReplyV2)], "only plain messages"),
+    ],
+)
+def test_what_cannot_be_a_batch(letters: list[Letter], problem: str) -> None:
+    with pytest.raises(BadMessage, match=problem):
+        check_batch(letters)
+
+
+def test_messages_with_different_tags_and_keys_can_be_a_batch() -> None:
+    check_batch([letter(tags="A"), letter(tags="B", keys="k"), letter()])
+    assert batching_problem(letter(tags="A")) is None
+
+
+@pytest.mark.parametrize("text", ["abc", "grün"])
+def test_an_entry_takes_as_much_as_it_says(text: str) -> None:
+    one = letter(properties={"p": text})
+    assert entry_bytes(one) == len(pack_letters([one], "KEY").body)
+
+
+def test_a_batch_is_split_where_it_does_not_fit() -> None:
+    letters = [letter(bytes([65 + number]) * 10) for number in range(7)]
+    size_bytes = entry_bytes(letters[0])
+    parts = split(letters, 3 * size_bytes)
+    assert [len(part) for part in parts] == [3, 3, 1]
+    assert [each for part in parts for each in part] == letters
+    assert [len(part) for part in split(letters, 3 * size_bytes - 1)] == [2, 2, 2, 1]
+    assert [len(part) for part in split(letters, 1)] == [1] * 7, "what fits nowhere is left to the broker"
+
+
+def test_a_packed_batch_holds_every_letter() -> None:
+    letters = [letter(b"1", tags="A", flag=7, wait_stored=False), letter(b"2", wait_stored=False)]
+    packed = pack_letters(letters, "BATCH")
+    assert packed.kind is SendMessageBatch
+    assert (packed.topic, packed.unique_key, packed.born_ms) == ("t", "BATCH", 5)
+    assert get_property(packed.properties, "UNIQ_KEY") == "BATCH"
+    assert get_property(packed.properties, "WAIT") == "false"
+    first, second = decode_batch(packed.body)
+    assert (first.body, first.flag, second.body) == (b"1", 7, b"2")
+    assert first.properties.decode() == letters[0].properties
+    assert get_property(pack_letters([letter()], "BATCH").properties, "WAIT") is None
+
+
+class Wire:
+    """Remembers what was delivered; the results are the bodies."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[bytes]] = []
+        self.queues: list[MessageQueue | None] = []
+        self.problem: Exception | None = None
+        self.gate: asyncio.Event | None = None
+
+    async def deliver(self, letters: list[Letter], queue: MessageQueue | None) -> Sequence[object]:
+        self.batches.append([each.body for each in letters])
+        self.queues.append(queue)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.problem is not None:
+            raise self.problem
+        return [each.body for each in letters]
+
+
+def accumulator(wire: Wire, linger_s: float = 60, max_bytes: int = 10_000) -> Accumulator:
+    return Accumulator(wire.deliver, linger_s=linger_s, max_bytes=max_bytes)
+
+
+async def test_letters_of_one_turn_leave_together_and_get_their_own_results() -> None:
+    wire = Wire()
+    gathering = accumulator(wire, linger_s=0)
+    promises = [gathering.add(letter(b"%d" % number), None) for number in range(5)]
+    assert await asyncio.gather(*promises) == [b"0", b"1", b"2", b"3", b"4"]
+    assert wire.batches == [[b"0", b"1", b"2", b"3", b"4"]]
+    assert (gathering.batches, gathering.letters) == (1, 5)
+
+
+async def test_letters_linger() -> None:
+    wire = Wire()
+    gathering = accumulator(wire, linger_s=0.01)
+    first = gathering.add(letter(b"1"), None)
+    await asyncio.sleep(0)
+    second = gathering.add(letter(b"2"), None)
+    await asyncio.gather(first, second)
+    assert wire.batches == [[b"1", b"2"]]
+
+
+async def test_only_letters_that_agree_share_a_batch() -> None:
+    wire = Wire()
+    gathering = accumulator(wire)
+    for each, queue in [
+        (letter(b"1"), None),
+        (letter(b"2"), QUEUE),
+        (letter(b"3", wait_stored=False), None),
+        (letter(b"4", tags="A"), None),
+        (letter(b"5", topic="u"), None),
+        (letter(b"6"), None),
+    ]:
+        gathering.add(each, queue)
+    await gathering.close()
+    assert wire.batches == [[b"1", b"6"], [b"2"], [b"3"], [b"4"], [b"5"]]
+    assert wire.queues == [None, QUEUE, None, None, None]
+
+
+async def test_a_full_batch_does_not_linger() -> None:
+    wire = Wire()
+    size_bytes = entry_bytes(letter(b"1"))
+    gathering = accumulator(wire, max_bytes=2 * size_bytes)
+    await asyncio.gather(*(gathering.add(letter(b"%d" % number), None) for number in range(4)))
+    assert wire.batches == [[b"0", b"1"], [b"2", b"3"]]
+
+
+async def test_what_does_not_fit_any_more_starts_the_next_batch() -> None:
+    wire = Wire()
+    size_bytes = entry_bytes(letter(b"1"))
+    gathering = accumulator(wire, max_bytes=2 * size_bytes + 1)
+    first = gathering.add(letter(b"1"), None)
+    second = gathering.add(letter(b"2" * (size_bytes // 2)), None)
+    await first
+    assert wire.batches == [[b"1"]]
+    gathering.flush("u")
+    assert not second.done()
+    gathering.flush("t")
+    await second
+    assert gathering.takes(letter(b"x"))
+    assert not gathering.takes(letter(b"x" * 3 * size_bytes))
+    assert not gathering.takes(letter(delay_level=1))
+
+
+async def test_a_failure_is_everyones() -> None:
+    wire = Wire()
+    wire.problem = SendFailed("a message", [])
+    gathering = accumulator(wire, linger_s=0)
+    outcomes = await asyncio.gather(
+        *(gathering.add(letter(), None) for _ in range(3)), return_exceptions=True
+    )
+    assert outcomes == [wire.problem] * 3
+
+
+async def test_who_gives_up_before_leaving_does_not_leave() -> None:
+    wire = Wire()
+    gathering = accumulator(wire)
+    first, second = gathering.add(letter(b"1"), None), gathering.add(letter(b"2"), None)
+    first.cancel()
+    await gathering.close()
+    assert wire.batches == [[b"2"]]
+    assert second.result() == b"2"
+    gathering.add(letter(b"3"), None).cancel()
+    await gathering.close()
+    assert len(wire.batches) == 1
+
+
+async def test_who_gives_up_on_the_way_harms_nobody() -> None:
+    wire = Wire()
+    wire.gate = asyncio.Event()
+    gathering = accumulator(wire, linger_s=0)
+    first, second = gathering.add(letter(b"1"), None), gathering.add(letter(b"2"), None)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    first.cancel()
+    wire.gate.set()
+    assert await second == b"2"

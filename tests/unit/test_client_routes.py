@@ -1,0 +1,302 @@
+"""What a name server's answer means, and how routes are kept fresh."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.loop import turn_until
+
+from pyromq.client.name_servers import NameServers
+from pyromq.client.routes import Route, Routes, borrow_route, build_route
+from pyromq.errors import ConnectFailed, NoRoute, PyroError, Refused
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
+
+
+def broker(name: str, *ids: int) -> BrokerData:
+    return BrokerData(broker_name=name, broker_addrs={each: f"{name}{each}:1" for each in ids or (0,)})
+
+
+def queues(name: str, read: int = 1, write: int = 1, perm: int = 6) -> QueueData:
+    return QueueData(broker_name=name, read_queue_nums=read, write_queue_nums=write, perm=perm)
+
+
+def named(found: tuple[MessageQueue, ...]) -> list[str]:
+    return [f"{queue.broker_name}{queue.queue_id}" for queue in found]
+
+
+def route_data(*names: str) -> TopicRouteData:
+    return TopicRouteData(
+        broker_datas=[broker(name) for name in names], queue_datas=[queues(name) for name in names]
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "publish", "subscribe"),
+    [
+        pytest.param(
+            TopicRouteData(
+                broker_datas=[broker("b"), broker("a")], queue_datas=[queues("b", 1, 2), queues("a", 2, 1)]
+            ),
+            ["a0", "b0", "b1"],
+            ["b0", "a0", "a1"],
+            id="queues to write are sorted by broker",
+        ),
+        pytest.param(
+            TopicRouteData(broker_datas=[broker("a"), broker("b")], queue_datas=[queues("a", perm=4)]),
+            [],
+            ["a0"],
+            id="read only",
+        ),
+        pytest.param(
+            TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", perm=2)]),
+            ["a0"],
+            [],
+            id="write only",
+        ),
+        pytest.param(
+            TopicRouteData(broker_datas=[broker("a", 1)], queue_datas=[queues("a")]),
+            [],
+            ["a0"],
+            id="a broker without a master is read from only",
+        ),
+        pytest.param(
+            TopicRouteData(broker_datas=[], queue_datas=[queues("a")]), [], ["a0"], id="unknown broker"
+        ),
+        pytest.param(
+            TopicRouteData(
+                broker_datas=[broker("a")],
+                queue_datas=[queues("a", 3, 3)],
+                order_topic_conf="a:2;b:1;broken;c:x",
+            ),
+            ["a0", "a1", "b0"],
+            ["a0", "a1", "a2"],
+            id="an ordered topic has the queues it was promised",
+        ),
+    ],
+)
+def test_queues_of_a_route(data: TopicRouteData, publish: list[str], subscribe: list[str]) -> None:
+    route = build_route("t", data)
+    assert named(route.publish_queues) == publish
+    assert named(route.subscribe_queues) == subscribe
+    assert route.is_ordered == bool(data.order_topic_conf)
+
+
+def test_queues_of_a_static_topic_are_where_the_latest_epoch_says() -> None:
+    def mapping(bname: str, epoch: int, *ids: int) -> TopicQueueMappingInfo:
+        return TopicQueueMappingInfo(
+            bname=bname, epoch=epoch, curr_id_map=dict.fromkeys(ids, 0), total_queues=4
+        )
+
+    data = TopicRouteData(
+        broker_datas=[broker("a"), broker("b")],
+        topic_queue_mapping_by_broker={"a": mapping("a", 1, 0, 1), "b": mapping("b", 2, 1, 2)},
+    )
+    route = build_route("t", data)
+    assert [queue.queue_id for queue in route.publish_queues] == [0, 1, 2, 3]
+    assert {queue.broker_name for queue in route.publish_queues} == {"__syslo____global__"}
+    hosts = [route.broker_of(queue) for queue in route.publish_queues]
+    assert hosts == ["a", "b", "b", "__syslo__none__"]
+    assert route.subscribe_queues == route.publish_queues
+
+
+def test_a_queue_of_its_own_broker_is_there() -> None:
+    assert Route("t").broker_of(MessageQueue("t", "a", 0)) == "a"
+
+
+def test_a_borrowed_route_has_no_more_queues_than_wanted() -> None:
+    template = TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", 8, 8, perm=7)])
+    assert named(borrow_route("new", template, 4).publish_queues) == ["a0", "a1", "a2", "a3"]
+    template = TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", 2, 8, perm=7)])
+    assert named(borrow_route("new", template, 4).publish_queues) == ["a0", "a1"]
+
+
+class NameServer:
+    """Answers route questions from a dict; may be told to wait."""
+
+    def __init__(self, **known: TopicRouteData) -> None:
+        self.known = known
+        self.watched = False
+        self.asked: list[str] = []
+        self.gate: asyncio.Event | None = None
+        self.problem: PyroError | None = None
+
+    async def call(self, address: str, request: Any, timeout_s: float) -> Any:
+        assert isinstance(request, GetRoute)
+        self.asked.append(request.topic)
+        answer = self.known.get(request.topic)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.problem is not None:
+            raise self.problem
+        if answer is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, "no")
+        return GetRouteAnswer(body=answer, watch=self.watched or None)
+
+
+@pytest.fixture
+def server() -> NameServer:
+    return NameServer(t=route_data("a"), TBW102=route_data("a", "b"))
+
+
+@pytest.fixture
+def routes(server: NameServer) -> Routes:
+    return Routes(NameServers(["ns:1"], server.call), 3)
+
+
+async def test_a_route_is_asked_for_once(server: NameServer, routes: Routes) -> None:
+    found = await asyncio.gather(*(routes.get("t") for _ in range(10)))
+    assert all(route is found[0] for route in found)
+    await routes.get("t")
+    assert server.asked == ["t"]
+    assert routes.cached("t") is found[0]
+    assert routes.cached("u") is None
+
+
+async def test_one_who_gives_up_does_not_take_the_question_away(server: NameServer, routes: Routes) -> None:
+    server.gate = asyncio.Event()
+    first, second = asyncio.create_task(routes.get("t")), asyncio.create_task(routes.get("t"))
+    await turn_until(lambda: server.asked)
+    first.cancel()
+    server.gate.set()
+    assert (await second).topic == "t"
+    assert first.cancelled() or (await asyncio.gather(first, return_exceptions=True))
+
+
+async def test_a_topic_nobody_has(routes: Routes) -> None:
+    with pytest.raises(NoRoute, match="no route for topic nope: no broker registered it with ns:1"):
+        await routes.get("nope")
+
+
+async def test_other_refusals_are_told_as_they_are(server: NameServer, routes: Routes) -> None:
+    server.problem = Refused(ResponseCode.NO_PERMISSION, "who are you")
+    with pytest.raises(Refused, match="who are you"):
+        await routes.get("t")
+
+
+async def test_a_topic_that_does_not_exist_borrows_a_route(server: NameServer, routes: Routes) -> None:
+    route = await routes.get_or_borrow("new", "TBW102", 4)
+    assert named(route.publish_queues) == ["a0", "b0"]
+    assert {queue.topic for queue in route.publish_queues} == {"new"}
+    assert await routes.get_or_borrow("new", "TBW102", 4) is route
+    assert routes.cached("new") is None, "consumers must not believe in it"
+    assert routes.for_publishing("new") is route
+    assert set(routes.brokers) == {"a", "b"}
+    server.known["new"] = route_data("b")
+    await routes.refresh("new")
+    assert routes.for_publishing("new") is routes.cached("new") is not None
+    assert set(routes.brokers) == {"b"}, "nobody mentions the other any more"
+
+
+async def test_nothing_to_borrow_from(server: NameServer, routes: Routes) -> None:
+    with pytest.raises(NoRoute, match="no route for topic new"):
+        await routes.get_or_borrow("new", "nothing", 4)
+
+
+async def test_whoever_cares_is_told_of_new_routes(server: NameServer, routes: Routes) -> None:
+    told: list[list[str]] = []
+    stop = routes.on_change("t", lambda route: told.append(named(route.publish_queues)))
+    await routes.get("t")
+    await routes.refresh("t")
+    assert told == [["a0"]], "the same route again is no news"
+    server.known["t"] = route_data("a", "b")
+    await routes.refresh("t")
+    assert told[1:] == [["a0", "b0"]]
+    stop()
+    stop()
+    server.known["t"] = route_data("b")
+    await routes.refresh("t")
+    assert len(told) == 2
+
+
+async def test_a_route_that_is_gone_stays_in_use(server: NameServer, routes: Routes) -> None:
+    route = await routes.get("t")
+    del server.known["t"]
+    with pytest.raises(NoRoute):
+        await routes.refresh("t")
+    assert routes.cached("t") is route
+
+
+async def test_a_notice_that_comes_during_a_question_has_it_asked_again(
+    server: NameServer, routes: Routes
+) -> None:
+    server.gate = asyncio.Event()
+    asking = asyncio.create_task(routes.get("t"))
+    await turn_until(lambda: server.asked)
+    server.known["t"] = route_data("b")
+    routes.changed(["t"])
+    server.gate.set()
+    assert named((await asking).publish_queues) == ["b0"]
+    assert server.asked == ["t", "t"]
+
+
+async def test_notices_of_topics_nobody_wants_are_ignored(server: NameServer, routes: Routes) -> None:
+    routes.changed(["t"])
+    await asyncio.sleep(0)
+    assert server.asked == []
+
+
+async def test_polls_ask_for_what_nobody_tells_about(server: NameServer, routes: Routes) -> None:
+    routes.on_change("u", lambda _: None)
+    await routes.get("t")
+    await routes.get_or_borrow("new", "TBW102", 4)
+    server.asked.clear()
+    await routes.poll()
+    assert sorted(server.asked) == ["new", "t", "u"]
+    server.watched = True
+    await routes.refresh("t")
+    server.asked.clear()
+    await routes.poll()
+    assert sorted(server.asked) == ["new", "u"]
+
+
+async def test_a_poll_survives_what_fails(
+    server: NameServer, routes: Routes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    await routes.get("t")
+    server.problem = ConnectFailed("the cable is out")
+    await routes.poll()
+    assert "route not refreshed topic=t: the cable is out" in caplog.text
+
+
+async def test_a_lost_watch_has_everything_asked_again(server: NameServer, routes: Routes) -> None:
+    server.watched = True
+    await routes.get("t")
+    routes.watch_lost()
+    await turn_until(lambda: server.asked == ["t", "t"])
+    await routes.close()
+    unwatched = Routes(NameServers(["ns:1"], server.call), 3)
+    unwatched.watch_lost()
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "only_this", "address"),
+    [
+        (0, True, "a0:1"),
+        (2, True, "a2:1"),
+        (1, True, "a2:1"),
+        (3, True, None),
+        (3, False, "a0:1"),
+        (3, None, "a0:1"),
+    ],
+)
+async def test_addresses_of_a_broker(
+    server: NameServer, routes: Routes, broker_id: int, only_this: bool | None, address: str | None
+) -> None:
+    server.known["t"] = TopicRouteData(broker_datas=[broker("a", 0, 2)], queue_datas=[queues("a")])
+    await routes.get("t")
+    assert routes.address("a", broker_id, only_this=bool(only_this)) == address
+    assert routes.address("stranger") is None
+
+
+async def test_closing_ends_questions(server: NameServer, routes: Routes) -> None:
+    server.gate = asyncio.Event()
+    routes.on_change("t", lambda _: None)
+    routes.refresh_soon("t")
+    await turn_until(lambda: server.asked)
+    await routes.close()
+    assert "topics=0" in repr(routes)
