@@ -12,9 +12,13 @@ VERSION: Final = 479
 FIRST_OPAQUE: Final = 1_000_000
 """Seven digits: loadgen writes its own into the same place."""
 
+PULL_MESSAGE: Final = 11
+CREATE_TOPIC: Final = 17
+GET_MAX_OFFSET: Final = 30
 REGISTER_BROKER: Final = 103
 GET_ROUTE: Final = 105
 QUERY_DATA_VERSION: Final = 322
+SEND_MESSAGE_V2: Final = 310
 BROKER_HEARTBEAT: Final = 904
 TOPICS_CHANGED: Final = 30105
 
@@ -49,13 +53,33 @@ class Wire:
     def send(self, *frames: bytes) -> None:
         self._socket.sendall(b"".join(frames))
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def receive(self) -> tuple[dict[str, Any], bytes]:
         """The next frame; EOFError if the server hung up, TimeoutError if one was set and passed."""
-        while len(self._buffer) < 4 or len(self._buffer) < 4 + int.from_bytes(self._buffer[:4], "big"):
-            data = self._socket.recv(1 << 18)
-            if not data:
-                raise EOFError("the server hung up")
-            self._buffer += data
+        while not self._has_whole():
+            self._read()
+        return self._next()
+
+    def receive_whole(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Read once; the frames that are whole now."""
+        self._read()
+        frames = []
+        while self._has_whole():
+            frames.append(self._next())
+        return frames
+
+    def _has_whole(self) -> bool:
+        return len(self._buffer) >= 4 and len(self._buffer) >= 4 + int.from_bytes(self._buffer[:4], "big")
+
+    def _read(self) -> None:
+        data = self._socket.recv(1 << 18)
+        if not data:
+            raise EOFError("the server hung up")
+        self._buffer += data
+
+    def _next(self) -> tuple[dict[str, Any], bytes]:
         end = 4 + int.from_bytes(self._buffer[:4], "big")
         header_end = 8 + (int.from_bytes(self._buffer[4:8], "big") & 0xFFFFFF)
         header, body = json.loads(self._buffer[8:header_end]), bytes(self._buffer[header_end:end])
@@ -138,3 +162,63 @@ def heartbeat(broker: Mapping[str, str]) -> bytes:
 
 def route(topic: str, watch: bool = False) -> bytes:
     return frame(GET_ROUTE, {"topic": topic, **({"watch": "true"} if watch else {})})
+
+
+def create_topic(topic: str, queues: int) -> bytes:
+    ext = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queues),
+        "writeQueueNums": str(queues),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    return frame(CREATE_TOPIC, ext)
+
+
+def max_offset(server: Wire, topic: str, queue: int) -> int:
+    """The offset behind the last message of a queue."""
+    header, _ = server.call(
+        frame(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue), "committed": "true"})
+    )
+    if header["code"] != 0:
+        raise RuntimeError(f"the end of {topic} is not known: {header}")
+    return int(header["extFields"]["offset"])
+
+
+def long_poll(topic: str, queue: int, opaque: int) -> bytes:
+    """A pull at the beginning of an empty queue that may be held for minutes."""
+    ext = {
+        "consumerGroup": "group",
+        "topic": topic,
+        "queueId": str(queue),
+        "queueOffset": "0",
+        "maxMsgNums": "32",
+        "sysFlag": "6",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "600000",
+        "subscription": "*",
+        "subVersion": "1700000000000",
+        "expressionType": "TAG",
+    }
+    return frame(PULL_MESSAGE, ext, opaque=opaque)
+
+
+def send(topic: str, queue: int, body: bytes = b"hello") -> bytes:
+    ext = {
+        "a": "group",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue),
+        "f": "0",
+        "g": "1700000000000",
+        "h": "0",
+        "i": "WAIT\u0001true\u0002",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
+    return frame(SEND_MESSAGE_V2, ext, body)

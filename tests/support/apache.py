@@ -384,6 +384,7 @@ class ApacheBroker(JavaProcess):
         port: int = 0,
         settings: Mapping[str, str] | None = None,
         header_form: str = "JSON",
+        jvm: Sequence[str] = _SMALL,
     ) -> None:
         # The fast port is two below, the replication port one above.
         self.port = port or free_ports(4) + 2
@@ -396,6 +397,7 @@ class ApacheBroker(JavaProcess):
             [],
             "boot success",
             {"rocketmq.serialize.type": header_form},
+            jvm,
         )
         conf = self.home / "broker.conf"
         _write_properties(
