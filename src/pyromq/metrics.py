@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 Labels = tuple[str, ...]
 
@@ -24,63 +24,8 @@ class _Source(Protocol):
     def family(self) -> "Metric": ...
 
 
-class Counter:
-    """How often something happened, since the start."""
-
-    __slots__ = ("_counts", "_sentence", "label_names", "name")
-
-    def __init__(self, name: str, sentence: str, label_names: Labels = ()) -> None:
-        self.name = name
-        self.label_names = label_names
-        self._sentence = sentence
-        self._counts: dict[Labels, int] = {} if label_names else {(): 0}
-
-    def __repr__(self) -> str:
-        return f"<Counter {self.name} {sum(self._counts.values())}>"
-
-    def add(self, labels: Labels = (), amount: int = 1) -> None:
-        counts = self._counts
-        counts[labels] = counts.get(labels, 0) + amount
-
-    def count(self, labels: Labels = ()) -> int:
-        return self._counts.get(labels, 0)
-
-    def family(self) -> "Metric":
-        from prometheus_client.core import CounterMetricFamily
-
-        family = CounterMetricFamily(self.name, self._sentence, labels=self.label_names)
-        for labels, count in self._counts.items():
-            family.add_metric(labels, count)
-        return family
-
-
-class CounterReading:
-    """A count that someone keeps anyway: read when asked."""
-
-    __slots__ = ("_read", "_sentence", "label_names", "name")
-
-    def __init__(
-        self, name: str, sentence: str, read: Callable[[], Mapping[Labels, int]], label_names: Labels = ()
-    ) -> None:
-        self.name = name
-        self.label_names = label_names
-        self._sentence = sentence
-        self._read = read
-
-    def __repr__(self) -> str:
-        return f"<CounterReading {self.name} {sum(self._read().values())}>"
-
-    def family(self) -> "Metric":
-        from prometheus_client.core import CounterMetricFamily
-
-        family = CounterMetricFamily(self.name, self._sentence, labels=self.label_names)
-        for labels, count in self._read().items():
-            family.add_metric(labels, count)
-        return family
-
-
-class Gauge:
-    """Something as it is right now: read when asked, so that keeping it costs nothing."""
+class _Readings:
+    """Numbers by label that someone keeps anyway: read when asked, so that telling them costs nothing."""
 
     __slots__ = ("_read", "_sentence", "label_names", "name")
 
@@ -92,19 +37,62 @@ class Gauge:
         self._sentence = sentence
         self._read = read
 
-    def __repr__(self) -> str:
-        return f"<Gauge {self.name}>"
-
     def values(self) -> Mapping[Labels, float]:
         return self._read()
 
     def family(self) -> "Metric":
-        from prometheus_client.core import GaugeMetricFamily
-
-        family = GaugeMetricFamily(self.name, self._sentence, labels=self.label_names)
+        family = self._empty_family()
         for labels, value in self._read().items():
             family.add_metric(labels, value)
         return family
+
+    def _empty_family(self) -> "CounterMetricFamily | GaugeMetricFamily":
+        raise NotImplementedError
+
+
+class CounterReading(_Readings):
+    """How often something happened, since the start."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {sum(self._read().values())}>"
+
+    def _empty_family(self) -> "CounterMetricFamily":
+        from prometheus_client.core import CounterMetricFamily
+
+        return CounterMetricFamily(self.name, self._sentence, labels=self.label_names)
+
+
+class Counter(CounterReading):
+    """A count that is kept here."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, name: str, sentence: str, label_names: Labels = ()) -> None:
+        self._counts: dict[Labels, int] = {} if label_names else {(): 0}
+        super().__init__(name, sentence, lambda: self._counts, label_names)
+
+    def add(self, labels: Labels = (), amount: int = 1) -> None:
+        counts = self._counts
+        counts[labels] = counts.get(labels, 0) + amount
+
+    def count(self, labels: Labels = ()) -> int:
+        return self._counts.get(labels, 0)
+
+
+class Gauge(_Readings):
+    """Something as it is right now."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Gauge {self.name}>"
+
+    def _empty_family(self) -> "GaugeMetricFamily":
+        from prometheus_client.core import GaugeMetricFamily
+
+        return GaugeMetricFamily(self.name, self._sentence, labels=self.label_names)
 
 
 class Distribution:

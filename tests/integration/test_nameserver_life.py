@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -149,6 +150,27 @@ async def test_metrics_tell_requests_tables_departures_and_pushes(tmp_path: Path
         "pyromq_namesrv_live_brokers 0.0",
     ):
         assert line in after.splitlines()
+
+
+async def test_the_documentation_names_every_metric(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "nameserver.md").read_text()
+    documented = set(re.findall(r"`(pyromq_namesrv_\w+)", page))
+    async with name_server(tmp_path, metrics_port=0) as server:
+        text = (await _http(server, "/metrics"))[1]
+    told = set(re.findall(r"^# TYPE (pyromq_\w+)", text, re.MULTILINE))
+    assert {name for name in told if not name.endswith("_created")} == documented
+
+
+async def test_an_expired_broker_is_counted(tmp_path: Path) -> None:
+    async with name_server(tmp_path, metrics_port=0) as server, Peer(server) as client:
+        with pytest.raises(Refused):
+            await client.watch("t")
+        async with Peer(server) as broker:
+            await broker.call(register_broker("a", 0, ["t"], heartbeat_timeout_millis=50))
+            await client.wait_told()
+            await client.wait_told()
+            text = (await _http(server, "/metrics"))[1]
+    assert 'pyromq_namesrv_broker_departures_total{reason="expired"} 1.0' in text.splitlines()
 
 
 async def test_unknown_codes_count_as_one_request(tmp_path: Path) -> None:

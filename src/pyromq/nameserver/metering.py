@@ -56,14 +56,14 @@ class Metering:
             "Connections that watch routes.",
             lambda: watches.connections,
         )
-        metrics.gauge(
+        metrics.read_counter(
             "pyromq_namesrv_route_encodings",
-            "Routes that had to be encoded, since the start.",
+            "Routes that had to be encoded.",
             lambda: table.answers.encodings,
         )
-        metrics.gauge(
+        metrics.read_counter(
             "pyromq_namesrv_repeated_registrations",
-            "Registrations that brought no news, since the start.",
+            "Registrations that brought no news.",
             lambda: table.repetitions,
         )
 
