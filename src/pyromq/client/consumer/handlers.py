@@ -6,7 +6,7 @@ A handler that returns is done with its messages, whatever it returns; one that 
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
 
 from pyromq.client.consumer.outcomes import BROKER_DECIDES, RetryLater
@@ -66,7 +66,7 @@ class MessageStream(AsyncIterator[ReceivedMessage]):
         self.topic = topic
         self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], Settle]] = deque()
         self._readers: deque[asyncio.Future[None]] = deque()
-        self._taken: dict[asyncio.Task[Any] | None, tuple[ReceivedMessage, Settle]] = {}
+        self._taken: dict[Hashable, tuple[ReceivedMessage, Settle]] = {}
         self._all_settled: asyncio.Future[None] | None = None
         self._is_ended = False
         self._problem: BaseException | None = None
@@ -111,19 +111,19 @@ class MessageStream(AsyncIterator[ReceivedMessage]):
         if not self._waiting:
             self.end()
 
-    async def finish(self, *, is_failed: bool) -> None:
+    async def finish(self, *, is_failed: bool, reader: Hashable = None) -> None:
         """Wait for the readers' last messages.
 
-        The reader that waits here itself is done with its message, unless an exception brought it here. That
-        of a reader whose task is over is done if the task ended well.
+        The `reader` that waits here itself, by default the current task, is done with its message, unless an
+        exception brought it here. That of a reader whose task is over is done if the task ended well.
         """
-        me = asyncio.current_task()
+        me = reader if reader is not None else asyncio.current_task()
         if me in self._taken:
             _, settle = self._taken.pop(me)
             if not is_failed:
                 settle(None)
         for task in list(self._taken):
-            if task is not None and task.done():
+            if isinstance(task, asyncio.Task) and task.done():
                 _, settle = self._taken.pop(task)
                 if not task.cancelled() and task.exception() is None:
                     settle(None)
@@ -137,7 +137,13 @@ class MessageStream(AsyncIterator[ReceivedMessage]):
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        me = asyncio.current_task()
+        message = await self.next_for(asyncio.current_task())
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def next_for(self, me: Hashable) -> ReceivedMessage | None:
+        """The next message for a reader, whose last one is done by asking; None behind the last."""
         taken = self._taken.pop(me, None)
         if taken is not None:
             taken[1](None)
@@ -152,7 +158,7 @@ class MessageStream(AsyncIterator[ReceivedMessage]):
             if self._is_ended:
                 if self._problem is not None:
                     raise self._problem
-                raise StopAsyncIteration
+                return None
             reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._readers.append(reader)
             try:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -382,10 +382,10 @@ class PushConsumer:
             await reader.held.wait_until_empty()
         await parts.share.commit(confirmed=True)
 
-    async def close(self, *, is_failed: bool = False) -> None:
+    async def close(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
         """Stop pulling, finish what is being handled, commit, unlock, and leave the group.
 
-        `is_failed`: the message at hand of a stream read by this very task is not done.
+        `is_failed`: the message at hand of a stream read by this very task, or by `reader`, is not done.
         """
         parts = self._parts
         if parts is None or self._is_closing:
@@ -401,7 +401,7 @@ class PushConsumer:
             with contextlib.suppress(TimeoutError):
                 # Not `wait_for`: the stream must see which task this is.
                 async with asyncio.timeout(grace_s):
-                    await stream.finish(is_failed=is_failed)
+                    await stream.finish(is_failed=is_failed, reader=reader)
         await parts.delivery.stop(grace_s)
         await self._leave(parts)
         self._closed.set()

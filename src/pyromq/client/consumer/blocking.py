@@ -1,0 +1,276 @@
+"""The same consumers for programs without an event loop: handlers are called on threads, polling waits.
+
+A handler may be an `async` function, too; it then runs on the client's own loop.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import datetime
+from types import FrameType
+from typing import Any, TypeVar, Unpack, overload
+
+from pyromq.client.blocking import Blocking, LoopThread
+from pyromq.client.consumer import pull, push
+from pyromq.client.consumer.handlers import HandlerFunction, MessageStream, as_decorator
+from pyromq.client.consumer.outcomes import BROKER_DECIDES
+from pyromq.client.consumer.push import F
+from pyromq.client.consumer.settings import PullOptions, PushOptions
+from pyromq.client.consumer.share import RebalanceListener
+from pyromq.client.consumer.subscriptions import Expression
+from pyromq.client.values import MessageQueue, ReceivedMessage
+
+T = TypeVar("T")
+
+
+class Messages(Iterator[ReceivedMessage]):
+    """`for message in messages`: asking for the next message says that the one before is done.
+
+    May be read by several threads; each answers for the messages it took.
+    """
+
+    def __init__(self, stream: MessageStream, thread: LoopThread) -> None:
+        self._stream = stream
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._stream!r}>"
+
+    def __iter__(self) -> "Messages":
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        message = self._thread.run(self._stream.next_for(threading.get_ident()))
+        if message is None:
+            raise StopIteration
+        return message
+
+    def retry(self, message: ReceivedMessage, *, delay_level: int = BROKER_DECIDES) -> None:
+        """Have a message again later instead of being done with it; see `RetryLater`."""
+
+        async def retry() -> None:
+            self._stream.retry(message, delay_level=delay_level)
+
+        self._thread.run(retry())
+
+
+class PushConsumer(Blocking):
+    """`with PushConsumer("billing", namesrv=...) as consumer: consumer.subscribe("Orders", "*", handler)`.
+
+    Options are the fields of `PushSettings` and of `ClientSettings`.
+    """
+
+    def __init__(
+        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PushOptions]
+    ) -> None:
+        super().__init__()
+        self._aio = push.PushConsumer(group, namesrv, **options)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._aio!r}>"
+
+    @property
+    def group(self) -> str:
+        return self._aio.group
+
+    @property
+    def client_id(self) -> str:
+        return self._aio.client_id
+
+    @property
+    def assigned(self) -> set[MessageQueue]:
+        """The queues that this member reads at the moment, those of its retry topic included."""
+        return self._aio.assigned
+
+    def statistics(self) -> push.PushStatistics:
+        return self._aio.statistics()
+
+    def _start(self) -> Coroutine[Any, Any, None]:
+        return self._aio.start()
+
+    def _close(self) -> Coroutine[Any, Any, None]:
+        return self._aio.close(reader=threading.get_ident())
+
+    def __exit__(self, *problem: object) -> None:
+        if self._thread.is_of_this_process:
+            is_failed = problem[0] is not None
+            self._thread.run(self._aio.close(is_failed=is_failed, reader=threading.get_ident()))
+
+    @overload
+    def subscribe(self, topic: str, expression: Expression = "*", handler: None = None) -> Messages: ...
+
+    @overload
+    def subscribe(self, topic: str, expression: Expression, handler: HandlerFunction) -> None: ...
+
+    def subscribe(
+        self, topic: str, expression: Expression = "*", handler: HandlerFunction | None = None
+    ) -> Messages | None:
+        """Consume a topic: with a handler, or without one by `for` over what is returned.
+
+        `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`.
+        """
+
+        async def subscribe() -> MessageStream | None:
+            if handler is None:
+                return self._aio.subscribe(topic, expression)
+            self._aio.subscribe(topic, expression, handler)
+            return None
+
+        stream = self._thread.run(subscribe())
+        return Messages(stream, self._thread) if stream is not None else None
+
+    def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
+        """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
+        return as_decorator(lambda function: self.subscribe(topic, expression, function))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more; what is being handled is finished."""
+        self._thread.run(self._aio.unsubscribe(topic))
+
+    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
+        """Have a function called, on the client's loop, with the queues assigned and those revoked."""
+        return self._aio.on_rebalance(listener)
+
+    def wait_assigned(self) -> None:
+        """Wait until this member holds queues of every topic that it subscribes to."""
+        self._thread.run(self._aio.wait_assigned())
+
+    def drain(self) -> None:
+        """Pull nothing more; return when everything pulled so far is handled and committed."""
+        self._thread.run(self._aio.drain())
+
+    def run(self) -> None:
+        """For scripts: consume until Ctrl-C or SIGTERM, then close cleanly. A second Ctrl-C does not wait."""
+        interrupted = threading.Event()
+        former: dict[int, Any] = {}
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            restore()
+            interrupted.set()
+
+        def restore() -> None:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            former[number] = signal.signal(number, interrupt)
+        try:
+            with self:
+                interrupted.wait()
+        finally:
+            restore()
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull nothing more from these queues, or from any; what was pulled is still handled."""
+        self._thread.run(_called(lambda: self._aio.pause(*queues)))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        self._thread.run(_called(lambda: self._aio.resume(*queues)))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from another offset; the group's offset changes at once, too."""
+        self._thread.run(self._aio.seek(queue, offset))
+
+    def commit(self) -> None:
+        """Store now how far everything is done."""
+        self._thread.run(self._aio.commit())
+
+
+class PullConsumer(Blocking):
+    """`with PullConsumer("reports", namesrv=...) as consumer: consumer.subscribe("Orders"); consumer.poll()`.
+
+    Options are the fields of `PullSettings` and of `ClientSettings`.
+    """
+
+    def __init__(
+        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PullOptions]
+    ) -> None:
+        super().__init__()
+        self._aio = pull.PullConsumer(group, namesrv, **options)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._aio!r}>"
+
+    @property
+    def group(self) -> str:
+        return self._aio.group
+
+    @property
+    def assigned(self) -> set[MessageQueue]:
+        """The queues that this member reads at the moment."""
+        return self._aio.assigned
+
+    def statistics(self) -> pull.PullStatistics:
+        return self._aio.statistics()
+
+    def _start(self) -> Coroutine[Any, Any, None]:
+        return self._aio.start()
+
+    def _close(self) -> Coroutine[Any, Any, None]:
+        return self._aio.close()
+
+    def __exit__(self, *problem: object) -> None:
+        if self._thread.is_of_this_process:
+            self._thread.run(self._aio.close(is_failed=problem[0] is not None))
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> None:
+        """Share the queues of a topic with the other members of the group."""
+        self._thread.run(_called(lambda: self._aio.subscribe(topic, expression)))
+
+    def unsubscribe(self, topic: str) -> None:
+        self._thread.run(self._aio.unsubscribe(topic))
+
+    def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
+        """Read exactly these queues, whoever else reads them; replaces what was assigned before."""
+        self._thread.run(self._aio.assign(queues, expression))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic; raises NoRoute if there is no such topic."""
+        return self._thread.run(self._aio.queues(topic))
+
+    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
+        """Have a function called, on the client's loop, with the queues assigned and those revoked."""
+        return self._aio.on_rebalance(listener)
+
+    def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
+        """Some messages of one queue, in their order; none if none come in time."""
+        return self._thread.run(self._aio.poll(timeout_s, max_messages))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store offsets, by default behind everything polled so far; returns when they are safe."""
+        self._thread.run(self._aio.commit(offsets))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that is stored for the group, None if there is none."""
+        return self._thread.run(self._aio.committed(queue))
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the message that comes next."""
+        return self._thread.run(_called(lambda: self._aio.position(queue)))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from another offset, which must be in the queue; nothing is stored before the next commit."""
+        self._thread.run(self._aio.seek(queue, offset))
+
+    def seek_to_begin(self, *queues: MessageQueue) -> None:
+        """Go on from the first message of these queues, or of all."""
+        self._thread.run(self._aio.seek_to_begin(*queues))
+
+    def seek_to_end(self, *queues: MessageQueue) -> None:
+        """Go on behind the last message of these queues, or of all."""
+        self._thread.run(self._aio.seek_to_end(*queues))
+
+    def offsets_for_times(self, times: Mapping[MessageQueue, datetime | int]) -> dict[MessageQueue, int]:
+        """The first offset stored at that time or later; numbers are milliseconds since the epoch."""
+        return self._thread.run(self._aio.offsets_for_times(times))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull nothing more from these queues, or from any; what was pulled is still handed out."""
+        self._thread.run(_called(lambda: self._aio.pause(*queues)))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        self._thread.run(_called(lambda: self._aio.resume(*queues)))
+
+
+async def _called(function: Callable[[], T]) -> T:
+    return function()
