@@ -1,0 +1,79 @@
+"""Every example runs as it stands, as a process of its own."""
+
+import sys
+from asyncio.subprocess import PIPE, create_subprocess_exec
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.scripted_broker import ScriptedBroker
+
+from pyromq.testing import RunningCluster, cluster
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+TESTED_ELSEWHERE = {"demo.py"}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+async def run(name: str, namesrv: str) -> list[str]:
+    """What an example prints."""
+    process = await create_subprocess_exec(
+        sys.executable, str(EXAMPLES / name), namesrv, stdout=PIPE, stderr=PIPE, cwd=ROOT
+    )
+    try:
+        output, problems = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, problems.decode()
+    return output.decode().splitlines()
+
+
+async def test_send(running: RunningCluster) -> None:
+    first, second = await run("send.py", running.namesrv)
+    assert "is at offset 0 of Orders@broker-a" in first
+    assert second == "10 more are stored"
+
+
+async def test_send_async(running: RunningCluster) -> None:
+    [line] = await run("send_async.py", running.namesrv)
+    assert line.startswith("1000 messages are stored, sent in ")
+
+
+async def test_batch(running: RunningCluster) -> None:
+    [line] = await run("batch.py", running.namesrv)
+    assert line.startswith("100 messages, Orders@broker-a")
+
+
+async def test_ordered(running: RunningCluster) -> None:
+    lines = await run("ordered.py", running.namesrv)
+    assert len(lines) == 9
+    for order in ("order-0", "order-1", "order-2"):
+        places = [line.split(": ")[1].split("/") for line in lines if line.startswith(order)]
+        assert len({queue for queue, _ in places}) == 1
+        offsets = [int(offset) for _, offset in places]
+        assert offsets == sorted(offsets)
+
+
+async def test_request_reply(running: RunningCluster) -> None:
+    assert await run("request_reply.py", running.namesrv) == ["20 + 22 = 42"]
+
+
+async def test_transaction() -> None:
+    async with ScriptedBroker("Payments") as broker:
+        assert await run("transaction.py", broker.address) == ["o-1: COMMIT", "o-2: ROLLBACK"]
+        ends = [broker.ended.get_nowait().commit_or_rollback for _ in range(2)]
+    assert ends == [8, 12]
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    tested = {f"{name.removeprefix('test_')}.py" for name in globals() if name.startswith("test_")}
+    assert {path.name for path in EXAMPLES.glob("*.py")} <= tested | TESTED_ELSEWHERE
