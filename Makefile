@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test interop bench docs clean
+.PHONY: help setup demo fmt check test spark interop bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -33,7 +33,17 @@ check: setup ## lint, formatting, types and the floors
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(PYTEST) -m 'not interop' $(TESTS)
+	$(PYTEST) -m 'not interop' --ignore=tests/spark $(TESTS)
+
+$(VENV)/.spark: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
+	@touch $@
+
+SPARK_FILES = src/pyromq/spark src/pyspark_rocketmq tests/spark $(wildcard examples/spark_*.py benchmarks/spark*.py)
+
+spark: $(VENV)/.spark ## types and tests of the Spark connector (needs Java 17)
+	$(BIN)/mypy --exclude '^$$' $(SPARK_FILES)
+	$(PYTEST) tests/spark
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central)
 	$(BIN)/python -m tests.support.apache
