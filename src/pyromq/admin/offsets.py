@@ -115,7 +115,7 @@ async def reset(
         try:
             body = (await cluster.ask(address, request)).body
         except Refused as refusal:
-            if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            if not await _is_about_absence(cluster, group, refusal):
                 raise
             queues = [queue for queue in readable_queues(topic, route) if queue.broker_name == broker_name]
             moved += await _move_offline(cluster, address, group, queues, timestamp_ms, force)
@@ -123,6 +123,18 @@ async def reset(
             table = {} if body is None else body.offset_table
             moved += [Moved(queue, offset) for queue, offset in sorted(table.items())]
     return moved
+
+
+async def _is_about_absence(cluster: Cluster, group: str, refusal: Refused) -> bool:
+    """Whether a reset was refused because no member of the group is, or ever was, online."""
+    if refusal.code == ResponseCode.SYSTEM_ERROR:
+        # java: so says a broker of a group that never read the topic
+        try:
+            await consumers(cluster, group)
+        except NotFound:
+            return True
+        return False
+    return refusal.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
 async def _move_offline(
