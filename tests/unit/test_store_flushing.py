@@ -44,6 +44,19 @@ def test_many_waiting_appends_share_one_sync(tmp_path: Path) -> None:
     store.close()
 
 
+def test_nothing_new_is_not_synced_again(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    append(store, b"x")
+    dispatch_all(store)
+    store.flush()
+    before = store.statistics().sync_count
+    store.flush_log()
+    store.flush()
+    assert store.statistics().sync_count == before
+    store.close()
+
+
 def test_a_wait_ends_with_its_deadline(tmp_path: Path) -> None:
     fixture = Fixture(tmp_path)
     answers: list[AppendStatus] = []

@@ -142,6 +142,8 @@ class Flusher:
         # The order matters: a time is read before the offset that covers it.
         timestamp = self._log.last_store_timestamp
         end = self._log.end_offset
+        if end == self.flushed_offset:
+            return True  # asked for once more while the last sync served it
         try:
             self._log.sync(self.flushed_offset, end)
         except OSError as error:
