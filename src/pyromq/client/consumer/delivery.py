@@ -133,7 +133,8 @@ class Settling:
                 # The offset stays behind the message until a broker has it: nothing is lost if we end here.
                 _log.warning("message not given back yet id=%s: %s", message.message_id, problem)
                 try:
-                    await asyncio.wait_for(self._ending.wait(), _LOCAL_RETRY_S)
+                    async with asyncio.timeout(_LOCAL_RETRY_S):
+                        await self._ending.wait()
                     return
                 except TimeoutError:
                     continue

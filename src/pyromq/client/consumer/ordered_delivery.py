@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from itertools import islice
 
 from pyromq.client.consumer.delivery import HeldQueue, NoHandler, Settling, Work, log_failure
@@ -197,7 +198,6 @@ class OrderedDelivery:
 
 async def _pause(held: HeldQueue, seconds: float) -> None:
     """Wait, but not longer than the queue is ours."""
-    try:
-        await asyncio.wait_for(held.closing.wait(), seconds)
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await held.closing.wait()

@@ -79,7 +79,9 @@ class Rebalancing:
                 pause_s = min(retry_s, self._interval_s)
                 retry_s *= 2
             try:
-                await asyncio.wait_for(self._wanted.wait(), pause_s)
+                # Not `wait_for`: in Python 3.11 it may swallow that we are cancelled.
+                async with asyncio.timeout(pause_s):
+                    await self._wanted.wait()
                 retry_s = _FIRST_RETRY_S
             except TimeoutError:
                 pass

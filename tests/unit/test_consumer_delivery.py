@@ -1,0 +1,491 @@
+"""Who is called with what, how many at a time, and what becomes of the messages afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.support.held_messages import QUEUE, a_message, held_queue
+
+from pyromq.client.consumer.delivery import ConcurrentDelivery, HeldQueue, Settling
+from pyromq.client.consumer.figures import Figures
+from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
+from pyromq.client.consumer.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.outcomes import GiveUp, RetryLater
+from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.clock import ManualClock
+from pyromq.errors import ConnectFailed, StateError
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
+
+
+class GivenBack:
+    """Stands in for the broker that takes messages back."""
+
+    def __init__(self) -> None:
+        self.levels: list[tuple[int, int]] = []
+        self.is_refusing = False
+        self.tried = asyncio.Event()
+
+    async def __call__(self, message: ReceivedMessage, delay_level: int) -> None:
+        self.tried.set()
+        if self.is_refusing:
+            raise ConnectFailed("nobody there")
+        self.levels.append((message.queue_offset, delay_level))
+
+
+class Bench:
+    """A delivery with everything around it."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self.handlers = Handlers()
+        self.given_back = GivenBack()
+        self.figures = Figures()
+        self.clock = ManualClock()
+        self.threads = threads
+        self.settling = Settling(self.given_back, self.figures, self.clock)
+        self.put_aside: list[int] = []
+
+    def handle(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> None:
+        self.handlers.put("Orders", Handler(function, takes_batch=takes_batch))
+
+    def concurrent(self, *, concurrency: int = 20, batch_size: int = 1) -> ConcurrentDelivery:
+        return ConcurrentDelivery(
+            self.handlers,
+            self.settling,
+            self.threads,
+            self.clock,
+            concurrency=concurrency,
+            batch_size=batch_size,
+        )
+
+    def ordered(self, **options: Any) -> OrderedDelivery:
+        async def put_aside(message: ReceivedMessage) -> None:
+            self.put_aside.append(message.queue_offset)
+
+        chosen = {"lock": None, "concurrency": 20, "suspend_s": 0.01, **options}
+        return OrderedDelivery(
+            self.handlers, self.settling, self.threads, self.clock, put_aside=put_aside, **chosen
+        )
+
+
+@pytest.fixture
+async def bench(threads: ThreadPoolExecutor) -> AsyncIterator[Bench]:
+    bench = Bench(threads)
+    yield bench
+    await bench.settling.stop()
+
+
+def deliver_all(delivery: ConcurrentDelivery | OrderedDelivery, held: HeldQueue) -> None:
+    delivery.deliver(held, list(held))
+
+
+# In any order
+
+
+async def test_async_handlers_run_side_by_side_up_to_the_limit(bench: Bench) -> None:
+    at_work, most = 0, 0
+    gate = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        if at_work == 3:
+            gate.set()
+        await gate.wait()
+        at_work -= 1
+
+    bench.handle(handle)
+    held = held_queue(*range(10))
+    deliver_all(bench.concurrent(concurrency=3), held)
+    await held.wait_until_empty()
+    assert most == 3
+
+
+async def test_plain_handlers_run_side_by_side_on_threads(bench: Bench) -> None:
+    import threading
+
+    barrier = threading.Barrier(3, timeout=10)
+    bench.handle(lambda message: barrier.wait())
+    held = held_queue(*range(3))
+    deliver_all(bench.concurrent(concurrency=3), held)
+    await held.wait_until_empty()
+
+
+async def test_an_object_whose_call_is_async_and_a_partial_of_one_are_async_handlers(bench: Bench) -> None:
+    class Handling:
+        async def __call__(self, message: ReceivedMessage) -> None: ...
+
+    async def handle(extra: int, message: ReceivedMessage) -> None: ...
+
+    assert Handler(Handling(), takes_batch=False).is_async
+    assert Handler(partial(handle, 1), takes_batch=False).is_async
+
+
+async def test_a_plain_function_that_returns_a_coroutine_has_it_awaited(bench: Bench) -> None:
+    seen = []
+
+    async def later(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+
+    bench.handle(lambda message: later(message))
+    held = held_queue(0)
+    deliver_all(bench.concurrent(), held)
+    await held.wait_until_empty()
+    assert seen == [0]
+
+
+async def test_a_handler_that_never_waits_lets_others_run(bench: Bench) -> None:
+    """Handlers use up their turn by the clock; the loop comes round in between."""
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while len(held):
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def handle(message: ReceivedMessage) -> None:
+        bench.clock.advance(0.002)
+
+    bench.handle(handle)
+    held = held_queue(*range(100))
+    deliver_all(bench.concurrent(), held)
+    await count_turns()
+    assert turns > 10
+
+
+async def test_a_failure_goes_back_to_the_broker_and_is_done_then(bench: Bench) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1:
+            raise ValueError
+        if message.queue_offset == 2:
+            raise RetryLater(delay_level=5)
+        if message.queue_offset == 3:
+            raise GiveUp
+
+    bench.handle(handle)
+    held = held_queue(*range(5))
+    deliver_all(bench.concurrent(), held)
+    await held.wait_until_empty()
+    assert sorted(bench.given_back.levels) == [(1, 0), (2, 5), (3, -1)]
+    total = bench.figures.of("Orders").total
+    assert (total.succeeded, total.failed) == (2, 3)
+
+
+async def test_what_nobody_takes_back_is_not_committed(bench: Bench) -> None:
+    def handle(message: ReceivedMessage) -> None:
+        raise ValueError
+
+    bench.handle(handle)
+    bench.given_back.is_refusing = True
+    held = held_queue(0, 1)
+    deliver_all(bench.concurrent(), held)
+    await bench.given_back.tried.wait()
+    await bench.settling.stop()
+    assert held.committable == 0
+
+
+async def test_without_retries_a_failure_is_done(bench: Bench) -> None:
+    bench.settling = Settling(None, bench.figures, bench.clock)
+    bench.handle(lambda message: 1 / 0)
+    held = held_queue(0)
+    deliver_all(bench.concurrent(), held)
+    await held.wait_until_empty()
+
+
+async def test_a_message_that_nobody_handles_goes_back(bench: Bench) -> None:
+    held = held_queue(0)
+    deliver_all(bench.concurrent(), held)
+    await held.wait_until_empty()
+    assert bench.given_back.levels == [(0, 0)]
+
+
+async def test_batches_have_one_topic_each(bench: Bench) -> None:
+    batches: list[object] = []
+    bench.handle(lambda messages: batches.append([m.queue_offset for m in messages]), takes_batch=True)
+    bench.handlers.put("Other", Handler(lambda messages: batches.append("other"), takes_batch=True))
+    held = held_queue()
+    held.put([a_message(0), a_message(1), a_message(2, topic="Other"), a_message(3)], 4)
+    deliver_all(bench.concurrent(batch_size=2, concurrency=1), held)
+    await held.wait_until_empty()
+    assert batches == [[0, 1], "other", [3]]
+
+
+async def test_a_handler_that_is_cancelled_from_within_has_failed(bench: Bench) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        raise asyncio.CancelledError
+
+    bench.handle(handle)
+    held = held_queue(0)
+    deliver_all(bench.concurrent(), held)
+    await held.wait_until_empty()
+    assert bench.given_back.levels == [(0, 0)]
+
+
+async def test_messages_of_a_dropped_queue_are_neither_started_nor_committed(bench: Bench) -> None:
+    started = []
+    gate = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        started.append(message.queue_offset)
+        await gate.wait()
+        raise ValueError
+
+    bench.handle(handle)
+    held = held_queue(0, 1)
+    delivery = bench.concurrent(concurrency=1)
+    deliver_all(delivery, held)
+    await asyncio.sleep(0)
+    assert started == [0]
+    await delivery.close(held)
+    held.drop()
+    gate.set()
+    await delivery.stop(10)
+    assert started == [0]
+    assert bench.given_back.levels == []
+
+
+async def test_a_stop_waits_for_its_grace_and_no_longer(bench: Bench) -> None:
+    async def handle(message: ReceivedMessage) -> None:
+        await asyncio.Event().wait()
+
+    bench.handle(handle)
+    held = held_queue(0)
+    delivery = bench.concurrent()
+    deliver_all(delivery, held)
+    await asyncio.sleep(0)
+    await delivery.stop(0)
+    assert held.committable == 0
+    delivery.deliver(held, [a_message(1)])
+    assert delivery.running == 0
+
+
+async def test_messages_whose_handler_takes_too_long_go_back_once(bench: Bench) -> None:
+    gate = asyncio.Event()
+
+    async def handle(message: ReceivedMessage) -> None:
+        await gate.wait()
+
+    bench.handle(handle)
+    held = held_queue(0)
+    delivery = bench.concurrent()
+    deliver_all(delivery, held)
+    await asyncio.sleep(0)
+    assert delivery.give_back_late(60) == 0
+    bench.clock.advance(61)
+    assert delivery.give_back_late(60) == 1
+    assert delivery.give_back_late(60) == 0
+    await held.wait_until_empty()
+    gate.set()
+    await delivery.stop(10)
+    assert bench.given_back.levels == [(0, 3)]
+
+
+# In order
+
+
+async def test_ordered_messages_are_handled_one_after_the_other(bench: Bench) -> None:
+    log: list[str] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        log.append(f"begin {message.queue_offset}")
+        await asyncio.sleep(0)
+        log.append(f"end {message.queue_offset}")
+
+    bench.handle(handle)
+    held = held_queue(0, 1, 2)
+    deliver_all(bench.ordered(), held)
+    await held.wait_until_empty()
+    assert log == [f"{what} {number}" for number in range(3) for what in ("begin", "end")]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_ordered_failure_holds_up_its_queue(bench: Bench, is_async: bool) -> None:
+    tried: list[tuple[int, int]] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        tried.append((message.queue_offset, message.reconsume_times))
+        if message.queue_offset == 1 and message.reconsume_times < 2:
+            raise ValueError
+
+    async def handle_async(message: ReceivedMessage) -> None:
+        handle(message)
+
+    bench.handle(handle_async if is_async else handle)
+    held = held_queue(0, 1, 2)
+    deliver_all(bench.ordered(), held)
+    await held.wait_until_empty()
+    assert tried == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
+
+
+async def test_an_ordered_message_is_put_aside_after_its_last_try(bench: Bench) -> None:
+    tried: list[int] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        tried.append(message.queue_offset)
+        if message.queue_offset == 0:
+            raise ValueError
+        if message.queue_offset == 1:
+            raise GiveUp
+
+    bench.handle(handle)
+    held = held_queue(0, 1, 2)
+    deliver_all(bench.ordered(max_times=1), held)
+    await held.wait_until_empty()
+    assert tried == [0, 0, 1, 2]
+    assert bench.put_aside == [0, 1]
+
+
+async def test_nothing_is_handled_without_a_lock(bench: Bench) -> None:
+    asked: list[MessageQueue] = []
+
+    async def lock(queue: MessageQueue) -> bool:
+        asked.append(queue)
+        held.lock()
+        return True
+
+    handled: list[int] = []
+    bench.handle(lambda message: handled.append(message.queue_offset))
+    held = held_queue(0, 1, clock=bench.clock)
+    deliver_all(bench.ordered(lock=lock), held)
+    await held.wait_until_empty()
+    assert asked == [QUEUE]
+    assert handled == [0, 1]
+
+
+async def test_closing_an_ordered_queue_waits_for_the_handler_at_work_and_starts_no_other(
+    bench: Bench,
+) -> None:
+    gate = asyncio.Event()
+    handled: list[int] = []
+
+    async def handle(message: ReceivedMessage) -> None:
+        await gate.wait()
+        handled.append(message.queue_offset)
+
+    bench.handle(handle)
+    held = held_queue(0, 1)
+    delivery = bench.ordered()
+    deliver_all(delivery, held)
+    closing = asyncio.create_task(delivery.close(held))
+    await asyncio.sleep(0)
+    assert not closing.done()
+    gate.set()
+    await closing
+    assert handled == [0]
+    assert held.committable == 1
+
+
+async def test_ordered_batches(bench: Bench) -> None:
+    batches: list[list[int]] = []
+
+    def handle(messages: list[ReceivedMessage]) -> None:
+        batches.append([message.queue_offset for message in messages])
+        if len(batches) == 1:
+            raise ValueError
+
+    bench.handle(handle, takes_batch=True)
+    held = held_queue(*range(5))
+    deliver_all(bench.ordered(batch_size=2), held)
+    await held.wait_until_empty()
+    assert batches == [[0, 1], [0, 1], [2, 3], [4]]
+
+
+# Streams
+
+
+async def test_asking_for_the_next_message_finishes_the_one_before(bench: Bench) -> None:
+    stream = MessageStream("Orders")
+    bench.handlers.put("Orders", stream)
+    held = held_queue(0, 1, 2)
+    deliver_all(bench.concurrent(), held)
+    assert (await anext(stream)).queue_offset == 0
+    assert held.committable == 0
+    assert (await anext(stream)).queue_offset == 1
+    assert held.committable == 1
+    stream.retry(await anext(stream))
+    await held.wait_until_empty()
+    assert bench.given_back.levels == [(2, 0)]
+
+
+async def test_a_reader_waits_for_messages_and_stops_at_the_end() -> None:
+    stream = MessageStream("Orders")
+
+    async def read() -> list[int]:
+        return [message.queue_offset async for message in stream]
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    settled: list[object] = []
+    stream.offer(a_message(0), lambda: False, settled.append)
+    await asyncio.sleep(0)
+    stream.offer(a_message(1), lambda: True, settled.append)
+    stream.offer(a_message(2), lambda: False, settled.append)
+    stream.end_when_empty()
+    assert await reading == [0, 2]
+    assert settled == [None, None]
+
+
+async def test_a_stream_that_ends_by_a_problem_raises_it() -> None:
+    stream = MessageStream("Orders")
+    stream.end(ConnectFailed("no such broker"))
+    with pytest.raises(ConnectFailed):
+        await anext(stream)
+
+
+async def test_a_message_that_is_not_at_hand_cannot_be_retried() -> None:
+    with pytest.raises(StateError, match="not at hand"):
+        MessageStream("Orders").retry(a_message(0))
+
+
+@pytest.mark.parametrize("is_failed", [True, False])
+async def test_the_last_message_of_the_reader_that_finishes_is_done_unless_it_failed(is_failed: bool) -> None:
+    stream = MessageStream("Orders")
+    settled: list[object] = []
+    stream.offer(a_message(0), lambda: False, settled.append)
+    await anext(stream)
+    stream.end()
+    await stream.finish(is_failed=is_failed)
+    assert settled == ([] if is_failed else [None])
+
+
+async def test_finishing_waits_for_the_other_readers() -> None:
+    stream = MessageStream("Orders")
+    settled: list[object] = []
+    took, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def read() -> None:
+        async for _ in stream:
+            took.set()
+            await may_go_on.wait()
+
+    reading = asyncio.create_task(read())
+    stream.offer(a_message(0), lambda: False, settled.append)
+    await took.wait()
+    stream.end()
+    finishing = asyncio.create_task(stream.finish(is_failed=False))
+    await asyncio.sleep(0)
+    assert not finishing.done()
+    may_go_on.set()
+    await asyncio.gather(finishing, reading)
+    assert settled == [None]
+
+
+async def test_a_reader_that_is_cancelled_leaves_its_turn_to_another() -> None:
+    stream = MessageStream("Orders")
+    first, second = (asyncio.create_task(stream.next_for(name)) for name in ("first", "second"))
+    await asyncio.sleep(0)
+    stream.offer(a_message(0), lambda: False, lambda _: None)
+    first.cancel()
+    message = await second
+    assert message is not None
+    assert message.queue_offset == 0
+    await asyncio.gather(first, return_exceptions=True)

@@ -1,0 +1,118 @@
+"""What subscriptions say on the wire, and which settings are refused."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyromq.client.consumer.pull import PullConsumer
+from pyromq.client.consumer.push import PushConsumer
+from pyromq.client.consumer.settings import PullSettings, PushSettings
+from pyromq.client.consumer.subscriptions import Sql, Subscription
+from pyromq.errors import BadExpression, ConfigError, StateError
+
+
+@pytest.mark.parametrize("expression", ["*", "", "  "])
+def test_every_way_to_say_all_is_written_as_a_star(expression: str) -> None:
+    data = Subscription.of("Orders", expression, 7).data()
+    assert (data.sub_string, data.expression_type, data.sub_version) == ("*", "TAG", 7)
+    assert not data.tags_set
+    assert not data.code_set
+
+
+def test_tags_travel_with_their_hashes() -> None:
+    data = Subscription.of("Orders", "TagA || TagB", 7).data()
+    assert data.sub_string == "TagA || TagB"
+    assert data.tags_set == {"TagA", "TagB"}
+    assert data.code_set == {2598919, 2598920}
+
+
+def test_an_sql_expression_travels_as_it_is() -> None:
+    data = Subscription.of("Orders", Sql("price > 10"), 7).data()
+    assert (data.sub_string, data.expression_type, data.tags_set) == ("price > 10", "SQL92", set())
+
+
+@pytest.mark.parametrize("expression", ["||", " || ", Sql("price >"), Sql("")])
+def test_an_expression_that_cannot_be_meant_is_refused_at_once(expression: str | Sql) -> None:
+    with pytest.raises(BadExpression):
+        Subscription.of("Orders", expression, 7)
+
+
+def test_only_the_wanted_tags_are_wanted() -> None:
+    assert Subscription.of("Orders", "a||b", 0).wants("a")
+    assert not Subscription.of("Orders", "a||b", 0).wants("c")
+    assert not Subscription.of("Orders", "a||b", 0).wants(None)
+    assert Subscription.of("Orders", "*", 0).wants(None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0},
+        {"concurrency": 1001},
+        {"batch_size": 0},
+        {"batch_size": 1025},
+        {"max_retries": -1},
+        {"suspend_s": 0},
+        {"queue_messages": 65_536},
+        {"queue_span": 0},
+        {"topic_messages": 0},
+        {"start_from": "middle"},
+    ],
+)
+def test_settings_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        PushSettings(**options)
+
+
+def test_pull_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        PullSettings(auto_commit_interval_s=0.5)
+
+
+@pytest.mark.parametrize("group", ["", "DEFAULT_CONSUMER", "a b"])
+def test_groups_that_brokers_would_refuse_are_refused(group: str) -> None:
+    with pytest.raises(ConfigError, match="group"):
+        PushConsumer(group, "127.0.0.1:9876")
+    with pytest.raises(ConfigError, match="group"):
+        PullConsumer(group, "127.0.0.1:9876")
+
+
+def test_a_consumer_takes_options_of_both_kinds() -> None:
+    moment = datetime(2024, 5, 1, tzinfo=UTC)
+    consumer = PushConsumer(
+        "billing",
+        "127.0.0.1:9876",
+        start_from=moment,
+        ordered=True,
+        namespace="shop",
+        offset_directory=Path("offsets"),
+    )
+    assert consumer.settings.start_from == moment
+    assert consumer.settings.thresholds.span is None
+    assert consumer.client_settings.namespace == "shop"
+    assert "not running" in repr(consumer)
+
+
+def test_topics_that_cannot_exist_are_refused() -> None:
+    consumer = PushConsumer("billing", "127.0.0.1:9876")
+    with pytest.raises(ConfigError, match="topic"):
+        consumer.subscribe("a b", "*", print)
+
+
+def test_a_stream_has_no_batches() -> None:
+    consumer = PushConsumer("billing", "127.0.0.1:9876", batch_size=8)
+    with pytest.raises(StateError, match="handler"):
+        consumer.subscribe("Orders")
+
+
+async def test_what_needs_a_running_consumer_says_so() -> None:
+    consumer = PushConsumer("billing", "127.0.0.1:9876")
+    with pytest.raises(StateError, match="not running"):
+        consumer.pause()
+    with pytest.raises(StateError, match="not running"):
+        await consumer.drain()
+    with pytest.raises(StateError, match="not running"):
+        await PullConsumer("reports", "127.0.0.1:9876").poll()
+    await consumer.close()
