@@ -61,9 +61,12 @@ class Refused(PyroError):
 class NoRoute(PyroError):
     """No broker has the topic."""
 
-    def __init__(self, topic: str, name_servers: str) -> None:
+    def __init__(self, topic: str, name_servers: str, reason: str = "") -> None:
+        """`reason`: why its route is of no use, if there is one."""
         super().__init__(
-            f"no route for topic {topic}: no broker registered it with {name_servers}; create it with"
+            f"no route for topic {topic}: {reason} (name servers {name_servers})"
+            if reason
+            else f"no route for topic {topic}: no broker registered it with {name_servers}; create it with"
             f" `mqadmin updateTopic -n {name_servers} -c DefaultCluster -t {topic}`, or let the brokers"
             " create topics (autoCreateTopicEnable=true)"
         )

@@ -108,10 +108,12 @@ def test_a_queue_of_its_own_broker_is_there() -> None:
 
 
 def test_a_borrowed_route_has_no_more_queues_than_wanted() -> None:
-    template = TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", 8, 8, perm=7)])
-    assert named(borrow_route("new", template, 4).publish_queues) == ["a0", "a1", "a2", "a3"]
-    template = TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", 2, 8, perm=7)])
-    assert named(borrow_route("new", template, 4).publish_queues) == ["a0", "a1"]
+    def lender(read: int) -> Route:
+        data = TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", read, 8, perm=7)])
+        return build_route("TBW102", data)
+
+    assert named(borrow_route("new", lender(8), 4).publish_queues) == ["a0", "a1", "a2", "a3"]
+    assert named(borrow_route("new", lender(2), 4).publish_queues) == ["a0", "a1"]
 
 
 class NameServer:
@@ -188,6 +190,9 @@ async def test_a_topic_that_does_not_exist_borrows_a_route(server: NameServer, r
     server.known["new"] = route_data("b")
     await routes.refresh("new")
     assert routes.for_publishing("new") is routes.cached("new") is not None
+    assert set(routes.brokers) == {"a", "b"}, "others mention it still"
+    server.known["TBW102"] = route_data("b")
+    await routes.refresh("TBW102")
     assert set(routes.brokers) == {"b"}, "nobody mentions the other any more"
 
 
@@ -245,12 +250,12 @@ async def test_polls_ask_for_what_nobody_tells_about(server: NameServer, routes:
     await routes.get_or_borrow("new", "TBW102", 4)
     server.asked.clear()
     await routes.poll()
-    assert sorted(server.asked) == ["new", "t", "u"]
+    assert sorted(server.asked) == ["TBW102", "new", "t", "u"]
     server.watched = True
     await routes.refresh("t")
     server.asked.clear()
     await routes.poll()
-    assert sorted(server.asked) == ["new", "u"]
+    assert sorted(server.asked) == ["TBW102", "new", "u"]
 
 
 async def test_a_poll_survives_what_fails(
@@ -300,3 +305,9 @@ async def test_closing_ends_questions(server: NameServer, routes: Routes) -> Non
     await turn_until(lambda: server.asked)
     await routes.close()
     assert "topics=0" in repr(routes)
+
+
+async def test_everyone_who_borrows_shares_the_questions(server: NameServer, routes: Routes) -> None:
+    borrowed = await asyncio.gather(*(routes.get_or_borrow("new", "TBW102", 4) for _ in range(10)))
+    assert all(route is borrowed[0] for route in borrowed)
+    assert server.asked == ["new", "TBW102"]

@@ -99,9 +99,11 @@ class Producer:
 
     async def close(self) -> None:
         """Send what waits to be sent, wait for what is in flight, leave."""
-        parts, self._is_closed = self._parts, True
-        if parts is None:
+        parts = self._parts
+        if self._is_closed or parts is None:
+            self._is_closed = True
             return
+        self._is_closed = True
         try:
             await self._finish(parts)
         finally:
@@ -124,7 +126,7 @@ class Producer:
         await self.close()
 
     def _started(self) -> "ProducerParts":
-        if self._parts is None:
+        if self._parts is None or self._is_closed:
             how = "is closed" if self._is_closed else "has not been started: use it in a `with` block"
             raise StateError(f"the producer {self.group} {how}")
         return self._parts
@@ -167,7 +169,7 @@ class Producer:
         At most one of `queue`, `selector` and `sharding_key` says where it goes; it is tried again there, and
         not elsewhere. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
-        parts = self._parts or self._started()
+        parts = self._started()
         if not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         letter = parts.write(message, _sharding(sharding_key))

@@ -79,11 +79,15 @@ def build_route(topic: str, data: TopicRouteData) -> Route:
     return Route(topic, tuple(writable), tuple(_readable_queues(topic, data)), brokers)
 
 
-def borrow_route(topic: str, template: TopicRouteData, max_queues: int) -> Route:
+def borrow_route(topic: str, template: Route, max_queues: int) -> Route:
     """The route of a topic that its first message will create, after the one it is created from."""
-    for each in template.queue_datas:
-        each.read_queue_nums = each.write_queue_nums = min(max_queues, each.read_queue_nums)
-    return build_route(topic, template)
+    readable = set(template.subscribe_queues)
+    queues = tuple(
+        MessageQueue(topic, queue.broker_name, queue.queue_id)
+        for queue in template.publish_queues
+        if queue.queue_id < max_queues and queue in readable
+    )
+    return Route(topic, queues, queues, template.brokers)
 
 
 def _readable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
@@ -167,17 +171,15 @@ class Routes:
             return known
         try:
             return await self.refresh(topic)
-        except NoRoute:
+        except NoRoute as missing:
             try:
-                answer = await self._name_servers.call(GetRoute(topic=template), self._timeout_s)
-            except Refused as refusal:
-                if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
-                    raise
-            else:
-                route = self._borrowed[topic] = borrow_route(topic, answer.body, max_queues)
-                self._note_brokers(None, route)
-                return route
-            raise
+                lender = await self.get(template)
+            except NoRoute:
+                raise missing from None
+        # Whoever else waited may have learned of the topic meanwhile.
+        return self._routes.get(topic) or self._borrowed.setdefault(
+            topic, borrow_route(topic, lender, max_queues)
+        )
 
     async def refresh(self, topic: str) -> Route:
         """Ask now; everyone who asks at the same time shares the question."""
@@ -300,13 +302,13 @@ class Routes:
         return route
 
     def _take(self, route: Route) -> None:
-        borrowed = self._borrowed.pop(route.topic, None)
+        self._borrowed.pop(route.topic, None)
         old = self._routes.get(route.topic)
         self._routes[route.topic] = route
         if route == old:
             return
         _log.info("route changed %r", route)
-        self._note_brokers(old or borrowed, route)
+        self._note_brokers(old, route)
         for callback in list(self._listeners.get(route.topic, ())):
             callback(route)
 
@@ -318,8 +320,7 @@ class Routes:
                 is_changed = True
         gone = old.brokers.keys() - new.brokers.keys() if old is not None else ()
         for name in gone:
-            routes = (*self._routes.values(), *self._borrowed.values())
-            if not any(name in route.brokers for route in routes):
+            if not any(name in route.brokers for route in self._routes.values()):
                 self.brokers.pop(name, None)
                 is_changed = True
         if is_changed:

@@ -8,7 +8,7 @@ from pyromq.client.letters import Letter
 from pyromq.client.queue_choice import RoundRobin
 from pyromq.client.routes import MASTER_ID, Route
 from pyromq.client.session import Session
-from pyromq.errors import NoRoute, Refused, SendFailed, TransportError
+from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, TransportError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
@@ -30,6 +30,7 @@ RETRIED_CODES = frozenset(
 """java: refusals after which another broker may say something else."""
 
 _FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,9 @@ class Sender:
                 topic, policy.create_topic_key, policy.default_topic_queues
             )
         if not route.publish_queues:
-            raise NoRoute(topic, str(self.session.name_servers))
+            route = await self._routes.refresh(topic)
+        if not route.publish_queues:
+            raise NoRoute(topic, str(self.session.name_servers), "it may only be read from, or has no master")
         return route
 
     async def send(
@@ -105,34 +108,33 @@ class Sender:
         deadline = clock.monotonic() + (policy.timeout_s if timeout_s is None else timeout_s)
         attempts: list[str] = []
         failed_broker: str | None = None
-        for tries_left in range(policy.retries, -1, -1):
+        tries_left = policy.retries
+        while True:
             route = self._routes.for_publishing(letter.topic)
             if route is None or not route.publish_queues:
                 route = await self._route_before(letter.topic, deadline, attempts)
             started = clock.monotonic()
-            target = (
-                queue
-                if queue is not None
-                else self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
-            )
+            if queue is None:
+                target = self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
+            else:
+                target = queue
             if target.broker_name == failed_broker:
                 started = await self._pause(len(attempts), deadline)
             if started >= deadline:
                 break
             broker_name = route.broker_of(target)
-            address = self._known_address(broker_name) or await self._address(letter.topic, broker_name)
-            if address is None:
-                attempts.append(f"{broker_name} has no master at the moment")
-                failed_broker = target.broker_name
-                continue
-            limit_s = deadline - started
-            if tries_left and queue is None and len(route.brokers) > 1:
-                # One that is silent must leave time for the others.
-                limit_s = min(limit_s, policy.try_timeout_s or limit_s / 2)
-            self.statistics.attempts += 1
+            is_alone = queue is not None or len(route.brokers) == 1
+            was_sent = True
             try:
+                address = self._known_address(broker_name) or await self._address(letter.topic, broker_name)
+                limit_s = deadline - started
+                if tries_left and not is_alone:
+                    # One that is silent must leave time for the others.
+                    limit_s = min(limit_s, policy.try_timeout_s or limit_s / 2)
+                self.statistics.attempts += 1
                 answer = await self.session.call(address, self._request(letter, target, broker_name), limit_s)
             except TransportError as problem:
+                was_sent = not isinstance(problem, ConnectFailed)
                 attempts.append(f"{broker_name}: {problem}")
                 self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=False)
                 self._routes.refresh_soon(letter.topic)
@@ -150,8 +152,13 @@ class Sender:
                 if is_safe or not policy.retry_unsafe_stores or not tries_left:
                     return Sent(answer, target, address, latency_ms)
                 attempts.append(f"{broker_name}: stored, but code {answer.code}")
-            self.statistics.retries += tries_left > 0
             failed_broker = target.broker_name
+            # The only broker there is may be starting: as long as nothing was sent, trying costs nothing.
+            if was_sent or not is_alone:
+                if not tries_left:
+                    break
+                tries_left -= 1
+            self.statistics.retries += 1
         self.statistics.failures += 1
         raise SendFailed(f"a message to {letter.topic}", attempts)
 
@@ -164,17 +171,13 @@ class Sender:
             now_ms = self._clock.monotonic() * 1000
             target = queue or self._round_robin.choose(route.publish_queues, now_ms, failed_broker)
             broker_name = route.broker_of(target)
-            address = await self._address(letter.topic, broker_name)
-            if address is not None:
-                try:
-                    request = self._request(letter, target, broker_name)
-                    await self.session.send_oneway(address, request)
-                    return
-                except TransportError as problem:
-                    attempts.append(f"{broker_name}: {problem}")
-                    self._faults.failed(target.broker_name, now_ms, is_reachable=False)
-            else:
-                attempts.append(f"{broker_name} has no master at the moment")
+            try:
+                address = self._known_address(broker_name) or await self._address(letter.topic, broker_name)
+                await self.session.send_oneway(address, self._request(letter, target, broker_name))
+                return
+            except TransportError as problem:
+                attempts.append(f"{broker_name}: {problem}")
+                self._faults.failed(target.broker_name, now_ms, is_reachable=False)
             failed_broker = target.broker_name
         raise SendFailed(f"a message to {letter.topic}", attempts)
 
@@ -208,15 +211,15 @@ class Sender:
         except TransportError as problem:
             raise SendFailed(f"a message to {topic}", [*attempts, str(problem)]) from problem
 
-    async def _address(self, topic: str, broker_name: str) -> str | None:
-        """Where the master is, even if that has to be asked for."""
+    async def _address(self, topic: str, broker_name: str) -> str:
+        """Where a master is that no route told of so far."""
+        try:
+            await self._routes.refresh(topic)
+        except (NoRoute, Refused) as problem:
+            raise ConnectFailed(f"its address is not known: {problem}") from problem
         address = self._known_address(broker_name)
         if address is None:
-            try:
-                await self._routes.refresh(topic)
-            except (NoRoute, TransportError, Refused):
-                return None
-            address = self._known_address(broker_name)
+            raise ConnectFailed("it has no master at the moment")
         return address
 
     def _known_address(self, broker_name: str) -> str | None:
@@ -229,5 +232,6 @@ class Sender:
     async def _pause(self, attempt: int, deadline: float) -> float:
         """The same broker again: give it a moment."""
         now = self._clock.monotonic()
-        await asyncio.sleep(max(0.0, min(_FIRST_PAUSE_S * 2**attempt, deadline - now)))
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _LONGEST_PAUSE_S)
+        await asyncio.sleep(max(0.0, min(pause_s, deadline - now)))
         return self._clock.monotonic()

@@ -125,7 +125,8 @@ class TransactionProducer(Producer):
         self, half: Half, state: TransactionState, *, remark: str | None = None
     ) -> TransactionResult:
         """The second half: tell the broker. If it cannot be told it will ask."""
-        parts, sent = self._started(), half.sent
+        # One that was begun is ended even while the producer is being closed.
+        parts, sent = self._parts or self._started(), half.sent
         broker_name = sent.queue.broker_name
         address = parts.session.broker_address(broker_name, MASTER_ID, only_this=True) or sent.address
         request = EndTransaction(
