@@ -1,9 +1,13 @@
 """Apache RocketMQ, rebuilt in Python.
 
-from pyromq import Message, Producer
+from pyromq import Message, Producer, PushConsumer
 
 with Producer("orders", namesrv="127.0.0.1:9876") as producer:
     producer.send(Message("Orders", b"...", tags="Created", keys=["o-1"]))
+
+with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer:
+    for message in consumer.subscribe("Orders", "Created || Paid"):
+        ...
 
 `pyromq.aio` has the same names for asyncio. Nothing is imported before it is used.
 """
@@ -12,6 +16,9 @@ TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer
 
 if TYPE_CHECKING:
     from pyromq.client.blocking import Producer, TransactionProducer
+    from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
+    from pyromq.client.consumer.outcomes import GiveUp, RetryLater
+    from pyromq.client.consumer.subscriptions import Sql
     from pyromq.client.settings import Credentials, TlsOptions
     from pyromq.client.transactions import TransactionResult, TransactionState
     from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
@@ -35,17 +42,22 @@ _HOMES = {
     "Compression": "protocol.compression",
     "ConfigError": "errors",
     "Credentials": "client.settings",
+    "GiveUp": "client.consumer.outcomes",
     "Message": "client.values",
     "MessageQueue": "client.values",
     "NoReply": "errors",
     "NoRoute": "errors",
     "Producer": "client.blocking",
+    "PullConsumer": "client.consumer.blocking",
+    "PushConsumer": "client.consumer.blocking",
     "PyroError": "errors",
     "ReceivedMessage": "client.values",
     "Refused": "errors",
+    "RetryLater": "client.consumer.outcomes",
     "SendFailed": "errors",
     "SendResult": "client.values",
     "SendStatus": "client.values",
+    "Sql": "client.consumer.subscriptions",
     "StateError": "errors",
     "TlsOptions": "client.settings",
     "TransactionProducer": "client.blocking",
@@ -59,17 +71,22 @@ __all__ = [
     "Compression",
     "ConfigError",
     "Credentials",
+    "GiveUp",
     "Message",
     "MessageQueue",
     "NoReply",
     "NoRoute",
     "Producer",
+    "PullConsumer",
+    "PushConsumer",
     "PyroError",
     "ReceivedMessage",
     "Refused",
+    "RetryLater",
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "Sql",
     "StateError",
     "TlsOptions",
     "TransactionProducer",
