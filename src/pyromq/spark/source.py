@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from pyromq.errors import PyroError
 from pyromq.spark.options import check_names, read_options
 from pyromq.spark.schema import check_schema, default_ddl
 
@@ -27,3 +28,13 @@ class RocketMQSource(DataSource):
         options = read_options(dict(self.options), streaming=False)
         check_schema(schema, options)
         return BatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from pyromq.spark.stream_reader import RefusedStreamReader, StreamReader
+
+        try:
+            options = read_options(dict(self.options), streaming=True)
+            check_schema(schema, options)
+        except PyroError as problem:
+            return RefusedStreamReader(problem)
+        return StreamReader(options, schema)

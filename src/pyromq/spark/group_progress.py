@@ -1,0 +1,104 @@
+"""A stream's progress as offsets of a consumer group, for tools that show how far groups are behind.
+
+It is a copy for people to look at: Spark's own journal decides, and a failure to copy is only logged.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+from pyromq.clock import Clock
+from pyromq.errors import PyroError, Refused
+from pyromq.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
+from pyromq.protocol.requests.membership import SendHeartbeat
+from pyromq.protocol.requests.offsets import UpdateConsumerOffset
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.options import ReadOptions
+from pyromq.spark.queues import Queue
+
+_log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 30.0
+
+
+class GroupProgress:
+    def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock) -> None:
+        self._options = options
+        self._group = options.group or ""
+        self._cluster = cluster
+        self._clock = clock
+        self._published: dict[Queue, int] = {}
+        self._brokers: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<GroupProgress {self._group} queues={len(self._published)}>"
+
+    def publish(self, positions: Mapping[Queue, int]) -> None:
+        changed = {q: offset for q, offset in positions.items() if self._published.get(q) != offset}
+        try:
+            self._appear(positions)
+            answers = self._cluster.ask_brokers(
+                {
+                    queue: UpdateConsumerOffset(
+                        consumer_group=self._group,
+                        topic=queue.topic,
+                        queue_id=queue.queue_id,
+                        commit_offset=offset,
+                    )
+                    for queue, offset in changed.items()
+                }
+            )
+        except PyroError as problem:
+            _log.warning("progress not published group=%s: %s", self._group, problem)
+            return
+        for queue, answer in answers.items():
+            if isinstance(answer, Refused):
+                _log.warning("progress refused group=%s queue=%s: %s", self._group, queue, answer)
+            else:
+                self._published[queue] = changed[queue]
+
+    def _appear(self, queues: Mapping[Queue, int]) -> None:
+        """Be a member of the group, which is created by it if need be."""
+        now = self._clock.monotonic()
+        heralds: dict[str, Queue] = {}
+        for queue in queues:
+            if now - self._brokers.get(queue.broker, float("-inf")) >= HEARTBEAT_S:
+                heralds.setdefault(queue.broker, queue)
+        if not heralds:
+            return
+        heartbeat = SendHeartbeat(body=self._heartbeat(sorted({queue.topic for queue in queues})))
+        for queue, answer in self._cluster.ask_brokers(dict.fromkeys(heralds.values(), heartbeat)).items():
+            if isinstance(answer, Refused):
+                raise answer
+            self._brokers[queue.broker] = now
+
+    def _heartbeat(self, topics: list[str]) -> HeartbeatData:
+        options = self._options
+        return HeartbeatData(
+            client_id=f"{socket.gethostname()}@spark-{os.getpid()}",
+            consumer_data_set=[
+                ConsumerData(
+                    group_name=self._group,
+                    consume_type=ConsumeType.CONSUME_ACTIVELY,
+                    message_model=MessageModel.CLUSTERING,
+                    consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+                    subscription_data_set=[
+                        SubscriptionData(
+                            topic=topic,
+                            sub_string=options.sql or options.tags or "*",
+                            expression_type="TAG" if options.sql is None else "SQL92",
+                            sub_version=self._clock.now_ms(),
+                        )
+                        for topic in topics
+                    ],
+                )
+            ],
+        )

@@ -1,0 +1,199 @@
+"""How far a stream goes next. The journal of Spark is the only memory: nothing is decided twice.
+
+An offset is `{"v": 1, "q": positions}`. Where a queue is read for the first time, the end of that batch also
+journals where it begins, as `"from"`: the first offset of all is symbolic, because Spark asks for it several
+times, and "latest" means something else each time.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from pyromq.clock import Clock, SystemClock
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.fetch import report_loss
+from pyromq.spark.group_progress import GroupProgress
+from pyromq.spark.options import ReadOptions
+from pyromq.spark.positions import resolve_start
+from pyromq.spark.queues import Queue, Span, flatten, nest
+
+_log = logging.getLogger(__name__)
+
+VERSION = 1
+FIRST = {"v": VERSION, "first": True}
+"""Before everything, wherever that is."""
+
+IDLE_WAIT_S = 0.5
+"""Spark asks again at once when nothing is new, so the answer may take its time."""
+IDLE_POLL_S = 0.01
+QUEUES_FRESH_S = 1.0
+
+_UNLIMITED = 2**62
+
+Offset = dict[str, Any]
+
+
+def make_offset(positions: Mapping[Queue, int], begins: Mapping[Queue, int]) -> Offset:
+    offset: Offset = {"v": VERSION, "q": nest(positions)}
+    if begins:
+        offset["from"] = nest(begins)
+    return offset
+
+
+def spans_between(start: Offset, end: Offset) -> list[Span]:
+    """What the batch from `start` to `end` reads."""
+    for offset in (start, end):
+        if offset.get("v") != VERSION:
+            raise ValueError(f"an offset of another version of this connector: {offset}")
+    if start == end:
+        return []
+    begins = flatten(start.get("q", {})) | flatten(end.get("from", {}))
+    return [Span(queue, begins[queue], to) for queue, to in sorted(flatten(end["q"]).items())]
+
+
+class Progress:
+    """The driver's side of one stream."""
+
+    def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock | None = None) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._first: dict[Queue, int] | None = None
+        self._target: dict[Queue, int] | None = None
+        self._queues: list[Queue] = []
+        self._queues_at = float("-inf")
+        self._last_batch_at = self._clock.monotonic()
+        self._pause = threading.Event()
+        self._group = GroupProgress(options, cluster, self._clock) if options.commit_offsets else None
+
+    def __repr__(self) -> str:
+        return f"<Progress queues={len(self._queues)} target={self._target is not None}>"
+
+    def default_limit(self) -> ReadLimit:
+        options = self._options
+        if options.max_per_trigger is not None:
+            return ReadMaxRows(options.max_per_trigger)
+        if options.min_per_trigger is None and options.max_bytes_per_trigger is None:
+            return ReadAllAvailable()
+        # Everything available would switch off the other limits too.
+        return ReadMaxRows(_UNLIMITED)
+
+    def fix_target(self) -> None:
+        """From now on, what is there now is all there is."""
+        self._target = self._cluster.latest(self._known_queues(fresh=True))
+
+    def latest(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Where the next batch ends; `start` itself if there is nothing to do."""
+        is_first = "q" not in start
+        if is_first:
+            if self._first is None:
+                self._first = resolve_start(self._cluster, self._options, self._known_queues(fresh=True))
+            begins = self._first
+        else:
+            begins = flatten(start["q"])
+            self.finished(begins)
+        deadline = self._clock.monotonic() + IDLE_WAIT_S
+        while True:
+            end, journal = self._plan(begins, limit)
+            if is_first:
+                self._last_batch_at = self._clock.monotonic()
+                return make_offset(end, {queue: begins.get(queue, 0) for queue in begins} | journal)
+            if end != begins:
+                self._last_batch_at = self._clock.monotonic()
+                return make_offset(end, journal)
+            if self._target is not None or self._clock.monotonic() >= deadline:
+                return start
+            self._pause.wait(IDLE_POLL_S)
+
+    def newest(self) -> Offset:
+        """How far the queues reach, for those who compute lags."""
+        return make_offset(self._cluster.latest(self._known_queues()), {})
+
+    def finished(self, positions: Mapping[Queue, int]) -> None:
+        """Everything before these positions is done."""
+        if self._group is not None:
+            self._group.publish(positions)
+
+    # Planning
+
+    def _plan(
+        self, begins: Mapping[Queue, int], limit: ReadLimit
+    ) -> tuple[dict[Queue, int], dict[Queue, int]]:
+        """Where each queue is read to, and where those begin that have not been read before."""
+        available = self._available()
+        journal = self._cluster.earliest([queue for queue in available if queue not in begins])
+        for queue, reach in available.items():
+            if reach < begins.get(queue, 0):
+                self._rewound(Span(queue, begins[queue], reach), journal)
+        effective = {**begins, **journal}
+        # A queue that nobody offers at the moment stays where it is until it comes back.
+        sizes = {
+            queue: available.get(queue, begin) - begin
+            for queue, begin in effective.items()
+            if available.get(queue, begin) > begin
+        }
+        taken = self._admit(sizes, effective, limit)
+        if not taken and not any(queue in begins for queue in journal):
+            # Queues that are new and empty are no reason for a batch.
+            return dict(begins), {}
+        return {queue: begin + taken.get(queue, 0) for queue, begin in effective.items()}, journal
+
+    def _available(self) -> dict[Queue, int]:
+        if self._target is not None:
+            return self._target
+        return self._cluster.latest(self._known_queues())
+
+    def _rewound(self, span: Span, journal: dict[Queue, int]) -> None:
+        """A queue that ends before our position has lost its end, or is a new one with an old name."""
+        queue = span.queue
+        for attempt in range(self._options.access.retries + 1):
+            # A fixed target lies before what came later, and a replica may be a little behind its master.
+            if self._cluster.latest([queue])[queue] >= span.start:
+                return
+            if attempt < self._options.access.retries:
+                self._pause.wait(self._options.access.retry_interval_ms / 1000)
+        fails = self._options.fail_on_data_loss
+        report_loss(span, span.end, span.start, f"the queue ends at {span.end} now", fails=fails)
+        journal[queue] = self._cluster.earliest([queue])[queue]
+
+    def _admit(
+        self, sizes: dict[Queue, int], begins: Mapping[Queue, int], limit: ReadLimit
+    ) -> dict[Queue, int]:
+        """How many messages of each queue the next batch takes."""
+        total = sum(sizes.values())
+        if isinstance(limit, ReadAllAvailable) or not total:
+            return sizes
+        options = self._options
+        if options.min_per_trigger is not None and self._target is None and total < options.min_per_trigger:
+            waited_ms = (self._clock.monotonic() - self._last_batch_at) * 1000
+            if waited_ms < options.max_trigger_delay_ms:
+                return {}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else _UNLIMITED
+        if options.max_bytes_per_trigger is not None:
+            sampled = [(size, self._cluster.record_bytes(q, begins[q])) for q, size in sizes.items()]
+            size_bytes = sum(size * each for size, each in sampled)
+            most = min(most, max(total * options.max_bytes_per_trigger // max(size_bytes, 1), 1))
+        return share_out(sizes, most)
+
+    def _known_queues(self, *, fresh: bool = False) -> list[Queue]:
+        now = self._clock.monotonic()
+        if fresh or now - self._queues_at >= QUEUES_FRESH_S:
+            self._queues = self._cluster.queues(self._options.selection)
+            self._queues_at = now
+        return self._queues
+
+
+def share_out(sizes: Mapping[Queue, int], most: int) -> dict[Queue, int]:
+    """Exactly `most` messages, each queue giving in proportion to what it has."""
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(sizes)
+    shares = {queue: size * most // total for queue, size in sizes.items()}
+    rest = most - sum(shares.values())
+    by_remainder = sorted(sizes, key=lambda queue: (-(sizes[queue] * most % total), queue))
+    for queue in by_remainder[:rest]:
+        shares[queue] += 1
+    return {queue: share for queue, share in shares.items() if share}

@@ -1,0 +1,82 @@
+"""Streaming reads: Spark's face of `Progress` on the driver, and of spans on the executors."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.options import ReadOptions
+from pyromq.spark.progress import FIRST, Offset, Progress, spans_between
+from pyromq.spark.queues import flatten, split_spans
+from pyromq.spark.reading import SpanPartition, read_partition
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark sends copies of this to executors: connections exist only once the driver asks something."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._cluster: Cluster | None = None
+        self._progress: Progress | None = None
+
+    def _driver(self) -> Progress:
+        if self._progress is None:
+            self._cluster = Cluster(self._options.access)
+            self._progress = Progress(self._options, self._cluster)
+        return self._progress
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        return FIRST
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return self._driver().default_limit()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._driver().fix_target()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        return self._driver().latest(start, limit)
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        return self._driver().newest()
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        options = self._options
+        spans = split_spans(
+            spans_between(start, end), options.min_partitions, options.max_records_per_partition
+        )
+        return [SpanPartition(span) for span in spans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(self._options, self._schema, partition)
+
+    def commit(self, end: Offset) -> None:
+        self._driver().finished(flatten(end.get("q", {})))
+
+    def stop(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Says what is wrong when asked; an error while Spark makes a reader would reach nobody."""
+
+    def __init__(self, problem: Exception) -> None:
+        self._problem = problem
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._problem
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self._problem
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._problem
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._problem

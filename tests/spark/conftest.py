@@ -1,0 +1,154 @@
+"""One Spark session for all tests here; without Spark or Java there is nothing to test."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from pyromq.protocol.batch import BatchEntry, encode_batch
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.requests.routes import DeleteTopicFromNameServer
+from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFromBroker
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.options import Access, Selection
+from pyromq.spark.wire import Link
+from pyromq.testing import RunningCluster, cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+A = TypeVar("A", bound=Answer)
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.filterwarnings("default"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyromq.spark import session
+
+    spark = session(
+        "pyromq-tests",
+        master="local[2,4]",
+        memory="700m",
+        spark__sql__shuffle__partitions="2",
+        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        spark__sql__streaming__stopTimeout="30s",
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningCluster]:
+    with cluster(tmp_path / "store") as running:
+        yield running
+
+
+class Topics:
+    """Makes topics and fills them, over the wire."""
+
+    def __init__(self, running: RunningCluster) -> None:
+        self.running = running
+        self.access = Access((running.namesrv,), retries=3, retry_interval_ms=50)
+        self._cluster = Cluster(self.access)
+
+    def options(self, topic: str | None = None, **more: str) -> dict[str, str]:
+        """Options for reading `topic`, with retries short enough for tests."""
+        quick = {"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "50"}
+        named = {name.replace("__", "."): value for name, value in more.items()}
+        chosen = {"subscribe": topic} if topic is not None else {}
+        return {"namesrv": self.running.namesrv} | quick | chosen | named
+
+    def create(self, topic: str, queues: int = 2) -> None:
+        self._call(
+            CreateOrUpdateTopic(
+                topic=topic,
+                default_topic="TBW102",
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=6,
+                topic_filter_type="SINGLE_TAG",
+            )
+        )
+
+    def delete(self, topic: str) -> None:
+        self._call(DeleteTopicFromBroker(topic=topic))
+        self._call_name_server(DeleteTopicFromNameServer(topic=topic))
+
+    def fill(self, topic: str, queue_id: int, bodies: Iterable[bytes], properties: bytes = b"") -> None:
+        """Send in batches to one queue."""
+        entries = [BatchEntry(body, properties) for body in bodies]
+        for first in range(0, len(entries), 500):
+            self._call(
+                SendMessageBatch(
+                    producer_group="tests",
+                    topic=topic,
+                    default_topic="TBW102",
+                    default_topic_queue_nums=4,
+                    queue_id=queue_id,
+                    sys_flag=0,
+                    born_timestamp=1_700_000_000_000,
+                    flag=0,
+                    properties="",
+                    batch=True,
+                    body=encode_batch(entries[first : first + 500]),
+                )
+            )
+
+    def send(self, topic: str, queue_id: int, body: bytes, properties: str = "", sys_flag: int = 0) -> None:
+        self._call(
+            SendMessageV2(
+                producer_group="tests",
+                topic=topic,
+                default_topic="TBW102",
+                default_topic_queue_nums=4,
+                queue_id=queue_id,
+                sys_flag=sys_flag,
+                born_timestamp=1_700_000_000_000,
+                flag=0,
+                properties=properties,
+                body=body,
+            )
+        )
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        queues = self._cluster.queues(Selection(topics=(topic,)))
+        return {queue.queue_id: at for queue, at in self._cluster.committed(group, queues).items()}
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def _call(self, request: Request[A]) -> A:
+        def attempt() -> A:
+            link = Link(self.running.broker_address, self.access)
+            try:
+                return link.call(request)
+            finally:
+                link.close()
+
+        return self._cluster.persist("the broker", attempt)
+
+    def _call_name_server(self, request: Request[A]) -> A:
+        return self._cluster.ask_name_server(request)
+
+
+@pytest.fixture
+def topics(broker: RunningCluster) -> Iterator[Topics]:
+    topics = Topics(broker)
+    yield topics
+    topics.close()

@@ -1,0 +1,277 @@
+"""Streams: every trap of Spark's offsets has a test that would lose or double data without its remedy."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Topics
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+class Sink:
+    """A Parquet sink with a checkpoint, run again and again."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self._out = str(directory / "out")
+        self.checkpoint = directory / "checkpoint"
+
+    def start(self, options: dict[str, str], **trigger: Any) -> StreamingQuery:
+        stream = self._spark.readStream.format("rocketmq").options(**options).load()
+        rows = stream.selectExpr("cast(value as string) as value", "queueId", "offset")
+        writer = rows.writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
+        return writer.trigger(**trigger).start(self._out)
+
+    def drain(self, options: dict[str, str], **trigger: Any) -> StreamingQuery:
+        query = self.start(options, **(trigger or {"availableNow": True}))
+        try:
+            assert query.awaitTermination(60)
+        finally:
+            query.stop()
+        return query
+
+    def values(self) -> list[int]:
+        rows = self._spark.read.schema("value string, queueId int, offset bigint").parquet(self._out)
+        return sorted(int(row.value) for row in rows.collect())
+
+    def journal(self) -> list[dict[str, Any]]:
+        """What each batch ended at."""
+        files = sorted((self.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        return [json.loads(path.read_text().splitlines()[2]) for path in files]
+
+
+@pytest.fixture
+def sink(spark: SparkSession, tmp_path: Path) -> Sink:
+    return Sink(spark, tmp_path)
+
+
+def test_available_now_reads_everything_once_over_several_batches(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders")
+    topics.fill("Orders", 0, numbers(0, 700))
+    topics.fill("Orders", 1, numbers(700, 300))
+    options = topics.options("Orders", startingOffsets="earliest", maxOffsetsPerTrigger="400")
+    query = sink.drain(options)
+    assert sink.values() == list(range(1000))
+    sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    assert sizes == [400, 400, 200]
+    topics.fill("Orders", 1, numbers(1000, 50))
+    sink.drain(options)
+    assert sink.values() == list(range(1050))
+
+
+def test_once_reads_everything_in_one_batch(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders")
+    topics.fill("Orders", 0, numbers(0, 500))
+    options = topics.options("Orders", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+    query = sink.drain(options, once=True)
+    assert sink.values() == list(range(500))
+    assert [p.numInputRows for p in query.recentProgress if p.numInputRows] == [500]
+
+
+def test_a_latest_start_survives_a_restart_in_the_middle_of_batch_0(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders")
+    topics.fill("Orders", 0, numbers(0, 100))
+    options = topics.options("Orders", startingOffsets="latest")
+    sink.drain(options)
+    assert sink.values() == []
+    # As if the driver had died after journalling batch 0 and before finishing it.
+    for directory in ("commits",):
+        for file in (sink.checkpoint / directory).iterdir():
+            file.unlink()
+    topics.fill("Orders", 0, numbers(100, 50))
+    sink.drain(options)
+    topics.fill("Orders", 1, numbers(150, 50))
+    sink.drain(options)
+    assert sink.values() == list(range(100, 200))
+    assert sink.journal()[0]["from"] == {"Orders": {"broker-a:0": 100, "broker-a:1": 0}}
+
+
+def test_idle_queries_make_no_batches(sink: Sink, topics: "Topics", spark: SparkSession) -> None:
+    topics.create("Orders", queues=11)
+    for queue_id in (10, 2, 9, 1):
+        topics.fill("Orders", queue_id, numbers(queue_id * 10, 10))
+    options = topics.options("Orders", startingOffsets="earliest")
+    query = sink.start(options, processingTime="0 seconds")
+    try:
+        query.processAllAvailable()
+        query.processAllAvailable()
+        topics.fill("Orders", 0, numbers(0, 10))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert len(sink.journal()) == 2
+    places = list(sink.journal()[-1]["q"]["Orders"])
+    assert places == [f"broker-a:{queue_id}" for queue_id in range(11)]
+
+
+def test_new_queues_and_new_topics_are_read_from_their_beginning(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 10))
+    options = topics.options(subscribePattern="Ord.*", startingOffsets="latest")
+    sink.drain(options)
+    topics.create("Orders", queues=3)
+    topics.fill("Orders", 2, numbers(10, 10))
+    topics.create("OrdersToo", queues=1)
+    topics.fill("OrdersToo", 0, numbers(20, 10))
+    sink.drain(options)
+    assert sink.values() == list(range(10, 30))
+    assert sink.journal()[-1]["from"] == {
+        "Orders": {"broker-a:1": 0, "broker-a:2": 0},
+        "OrdersToo": {"broker-a:0": 0},
+    }
+
+
+def test_few_messages_wait_until_there_are_enough_or_the_delay_is_over(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders")
+    options = topics.options(
+        "Orders", startingOffsets="earliest", minOffsetsPerTrigger="100", maxTriggerDelay="1h"
+    )
+    query = sink.start(options, processingTime="0 seconds")
+    try:
+        query.processAllAvailable()
+        topics.fill("Orders", 0, numbers(0, 60))
+        query.processAllAvailable()
+        assert len(sink.journal()) == 1
+        topics.fill("Orders", 1, numbers(60, 60))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sink.values() == list(range(120))
+    topics.fill("Orders", 1, numbers(120, 5))
+    sink.drain(options | {"maxTriggerDelay": "1ms"})
+    assert sink.values() == list(range(125))
+
+
+def test_bytes_per_trigger_bound_a_batch(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, [b"%d" % n + b" " * 1000 for n in range(100)])
+    options = topics.options("Orders", startingOffsets="earliest", maxBytesPerTrigger="30k")
+    query = sink.drain(options)
+    assert sink.values() == list(range(100))
+    sizes = [p.numInputRows for p in query.recentProgress if p.numInputRows]
+    assert max(sizes) <= 30
+    assert sum(sizes) == 100
+
+
+def test_progress_is_published_to_a_group_up_to_the_end(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders")
+    topics.fill("Orders", 0, numbers(0, 30))
+    topics.fill("Orders", 1, numbers(30, 20))
+    options = topics.options("Orders", startingOffsets="earliest", consumerGroup="lake", commitOffsets="true")
+    sink.drain(options)
+    assert topics.committed("lake", "Orders") == {0: 30, 1: 20}
+
+
+def test_a_stream_goes_on_where_a_group_stands(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders")
+    topics.fill("Orders", 0, numbers(0, 30))
+    group = {"consumerGroup": "lake", "startingOffsets": "group"}
+    sink.drain(topics.options("Orders", commitOffsets="true", **group))
+    topics.fill("Orders", 0, numbers(30, 30))
+    fresh = Sink(sink._spark, sink.checkpoint.parent / "fresh")
+    fresh.drain(topics.options("Orders", **group))
+    assert sink.values() == list(range(30))
+    assert fresh.values() == list(range(30, 60))
+
+
+def test_a_stream_survives_restarts_of_the_broker(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders")
+    topics.fill("Orders", 0, numbers(0, 300))
+    options = topics.options("Orders", startingOffsets="earliest", maxOffsetsPerTrigger="100")
+    options |= {"fetchOffset.numRetries": "60", "fetchOffset.retryIntervalMs": "100"}
+    query = sink.start(options, processingTime="0 seconds")
+    try:
+        query.processAllAvailable()
+        topics.running.restart()
+        topics.fill("Orders", 1, numbers(300, 300))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sink.values() == list(range(600))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_made_anew_is_a_loss_of_data(sink: Sink, topics: "Topics", fails: bool) -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 100))
+    options = topics.options("Orders", startingOffsets="earliest", failOnDataLoss=str(fails).lower())
+    sink.drain(options)
+    topics.delete("Orders")
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(100, 20))
+    if fails:
+        with pytest.raises(StreamingQueryException, match=r"messages 20 to 99 of Orders@broker-a:0 are gone"):
+            sink.drain(options)
+    else:
+        sink.drain(options)
+        assert sink.values() == list(range(120))
+
+
+def test_a_task_that_fails_is_repeated_without_doubles(
+    spark: SparkSession, topics: "Topics", tmp_path: Path
+) -> None:
+    topics.create("Orders")
+    topics.fill("Orders", 0, numbers(0, 500))
+    topics.fill("Orders", 1, numbers(500, 500))
+    killed = tmp_path / "killed"
+    seen: list[int] = []
+
+    def die_once(rows: Iterator[Row]) -> Iterator[int]:
+        for row in rows:
+            yield int(row.value)
+        if not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def collect(frame: DataFrame, batch_id: int) -> None:
+        rows = frame.select("value").rdd.mapPartitions(die_once).collect()
+        seen.extend(rows)
+
+    stream = spark.readStream.format("rocketmq").options(
+        **topics.options("Orders", startingOffsets="earliest")
+    )
+    writer = (
+        stream.load().writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "cp"))
+    )
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert killed.exists()
+    assert sorted(seen) == list(range(1000))
+
+
+REFUSED: list[tuple[dict[str, str], str]] = [
+    ({"endingOffsets": "latest"}, "endingOffsets"),
+    ({"startingOffsets": "group"}, "consumerGroup"),
+    ({"commitOffsets": "true"}, "consumerGroup"),
+    ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "named"), REFUSED)
+def test_contradictions_are_named_and_not_masked_by_spark(
+    sink: Sink, topics: "Topics", wrong: dict[str, str], named: str
+) -> None:
+    topics.create("Orders")
+    with pytest.raises(Exception, match=named) as caught:
+        sink.drain(topics.options("Orders", **wrong))
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_lag_can_be_computed_from_the_progress(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 50))
+    query = sink.drain(topics.options("Orders", startingOffsets="earliest"))
+    newest = next(json.loads(p.sources[0].latestOffset) for p in query.recentProgress if p.numInputRows)
+    assert newest["q"] == {"Orders": {"broker-a:0": 50}}
