@@ -123,6 +123,20 @@ class TestJsonTable:
             assert table.load(dict[str, int]) in ({"a": 1}, {"a": 2})
 
 
+@pytest.mark.parametrize(
+    ("preallocate", "warm_up", "is_whole"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_log_files_have_their_blocks_before_the_first_message(
+    tmp_path: Path, preallocate: bool, warm_up: bool, is_whole: bool
+) -> None:
+    size = 1 << 20
+    settings = small_settings(tmp_path, log_segment_bytes=size, preallocate=preallocate, warm_up=warm_up)
+    with MessageStore.open(settings, start_flusher=False) as store:
+        append(store, b"x")
+        allocated = (tmp_path / "commitlog" / ("0" * 20)).stat().st_blocks * 512
+    assert (allocated >= size) is is_whole
+
+
 class TestCleaning:
     def open(self, root: Path, clock: ManualClock, **changes: Any) -> tuple[MessageStore, FaultyFiles]:
         files = FaultyFiles(root)

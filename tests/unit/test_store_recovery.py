@@ -284,6 +284,23 @@ def test_an_index_ahead_of_the_log_is_cut(tmp_path: Path) -> None:
         check(store, 98)
 
 
+@pytest.mark.parametrize("size", [0, 39, 5000])
+def test_an_index_file_of_the_wrong_size_is_removed_and_named(tmp_path: Path, size: int) -> None:
+    fill(tmp_path, crash=False)
+    damaged = min((tmp_path / "index").iterdir())
+    os.truncate(damaged, size)
+    with reopen(tmp_path) as store:
+        assert not damaged.exists()
+        (remark,) = store.recovery.remarks
+        assert remark.startswith(f"index/{damaged.name} removed")
+        assert bodies_of(store) == BODIES[::2]
+        assert store.query(TOPIC, "u0", 10) == []
+        assert len(store.query(TOPIC, f"u{COUNT - 1}", 10)) == 1
+        append(store, b"next", properties=b"KEYS\x01new\x02")
+        dispatch_all(store)
+        assert len(store.query(TOPIC, "new", 10)) == 1
+
+
 def test_missing_log_files_at_the_end_take_their_messages_with_them(tmp_path: Path) -> None:
     fill(tmp_path, crash=False)
     gone = max(path for path in (tmp_path / "commitlog").iterdir() if any(path.read_bytes()))
