@@ -85,12 +85,12 @@ class HttpStatus:
                 http.start_next_cycle()
             if http.their_state is not h11.DONE:
                 await self._say_goodbye(reader, writer)
-        except (TimeoutError, ConnectionError):
+        except OSError:
             # A slow or vanished visitor: nobody is left to be told.
             pass
         finally:
             writer.close()
-            with suppress(ConnectionError):
+            with suppress(OSError):
                 await writer.wait_closed()
 
     async def _say_goodbye(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
