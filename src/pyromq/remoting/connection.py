@@ -43,6 +43,7 @@ _FRAME_COST_BYTES = 1024
 """What a waiting request costs beside its body and its texts."""
 
 _SHORT_BYTES = 64 * 1024
+_COPIED_BYTES = 16 * 1024
 
 # Why a socket is not read at the moment.
 _PEER_DOES_NOT_READ = 1
@@ -422,7 +423,7 @@ class Connection(asyncio.Protocol):
         if not outgoing:
             return
         # Copying much into one piece costs more than handing over the pieces.
-        pieces = outgoing if self._outgoing_bytes > _SHORT_BYTES else [b"".join(outgoing)]
+        pieces = outgoing if self._outgoing_bytes > _COPIED_BYTES else [b"".join(outgoing)]
         self._outgoing = []
         self._outgoing_bytes = 0
         if not self.is_open:
