@@ -114,7 +114,7 @@ def _totals(found: list[BrokerStatus]) -> Table:
 
 
 @admin_command("clusterRT")
-@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True, help="Messages.")
 @click.option(
     "-s", "--size", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes a message."
 )

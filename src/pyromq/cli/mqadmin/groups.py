@@ -51,11 +51,38 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
 @where_options
 @_GROUP
 @click.option("-s", "--consumeEnable", "enabled", type=bool, default=True, help="Whether it may consume.")
-@click.option("-m", "--consumeFromMinEnable", "from_min", type=bool, default=False)
-@click.option("-d", "--consumeBroadcastEnable", "broadcast", type=bool, default=False)
-@click.option("-o", "--consumeMessageOrderly", "orderly", type=bool, default=False)
-@click.option("-q", "--retryQueueNums", "retry_queues", type=COUNT, default=1, show_default=True)
-@click.option("-r", "--retryMaxTimes", "retry_max", type=int, default=16, show_default=True)
+@click.option(
+    "-m",
+    "--consumeFromMinEnable",
+    "from_min",
+    type=bool,
+    default=False,
+    help="A new group begins at the start.",
+)
+@click.option(
+    "-d", "--consumeBroadcastEnable", "broadcast", type=bool, default=False, help="Whether it may broadcast."
+)
+@click.option(
+    "-o", "--consumeMessageOrderly", "orderly", type=bool, default=False, help="Whether it consumes in order."
+)
+@click.option(
+    "-q",
+    "--retryQueueNums",
+    "retry_queues",
+    type=COUNT,
+    default=1,
+    show_default=True,
+    help="Queues for retries.",
+)
+@click.option(
+    "-r",
+    "--retryMaxTimes",
+    "retry_max",
+    type=int,
+    default=16,
+    show_default=True,
+    help="Then a message is dead.",
+)
 @click.option(
     "-p",
     "--groupRetryPolicy",
@@ -67,8 +94,23 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
     ' {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}',
 )
 @click.option("-i", "--brokerId", "broker_id", type=COUNT, default=0, help="The broker id to read from.")
-@click.option("-w", "--whichBrokerWhenConsumeSlowly", "slow_id", type=COUNT, default=1, show_default=True)
-@click.option("-a", "--notifyConsumerIdsChanged", "notify", type=bool, default=True)
+@click.option(
+    "-w",
+    "--whichBrokerWhenConsumeSlowly",
+    "slow_id",
+    type=COUNT,
+    default=1,
+    show_default=True,
+    help="The broker id to read old messages from.",
+)
+@click.option(
+    "-a",
+    "--notifyConsumerIdsChanged",
+    "notify",
+    type=bool,
+    default=True,
+    help="Tell members who comes and goes.",
+)
 @click.option("--attributes", type=TEXT, help="Attributes to set and remove: +a=b,+c=d,-e")
 async def update_sub_group(
     cluster: Cluster,

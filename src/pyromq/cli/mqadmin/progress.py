@@ -183,7 +183,13 @@ def _version(number: int | None) -> str:
     "-b", "--brokerAddr", "broker", type=TEXT, required=True, help="The broker, by address or name."
 )
 @click.option(
-    "-t", "--timeoutMillis", "timeout_ms", type=click.IntRange(min=1), default=50_000, show_default=True
+    "-t",
+    "--timeoutMillis",
+    "timeout_ms",
+    type=click.IntRange(min=1),
+    default=50_000,
+    show_default=True,
+    help="Wait this long.",
 )
 @click.option(
     "-l", "--level", type=int, default=0, help="Only queues with at least this many messages behind."

@@ -235,7 +235,7 @@ async def send_message(
 
 @admin_command("checkMsgSendRT")
 @_TOPIC
-@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True, help="Messages.")
 @click.option(
     "-s", "--size", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes a message."
 )
@@ -259,8 +259,8 @@ async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: i
 @click.option(
     "-b", "--brokerName", "topic", type=TEXT, required=True, help="The broker's name: its own topic."
 )
-@click.option("-s", "--messageSize", "size_bytes", type=COUNT, default=128, show_default=True)
-@click.option("-c", "--count", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("-s", "--messageSize", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes.")
+@click.option("-c", "--count", type=click.IntRange(min=1), default=50, show_default=True, help="Messages.")
 async def send_msg_status(cluster: Cluster, out: Output, topic: str, size_bytes: int, count: int) -> None:
     """Send test messages to a broker, which has a topic of its own name for this."""
     is_sent = True

@@ -153,8 +153,12 @@ async def topic_cluster_list(cluster: Cluster, out: Output, topic: str) -> None:
 @admin_command("updateTopic")
 @where_options
 @_TOPIC
-@click.option("-r", "--readQueueNums", "read_queues", type=COUNT, default=8, show_default=True)
-@click.option("-w", "--writeQueueNums", "write_queues", type=COUNT, default=8, show_default=True)
+@click.option(
+    "-r", "--readQueueNums", "read_queues", type=COUNT, default=8, show_default=True, help="To read."
+)
+@click.option(
+    "-w", "--writeQueueNums", "write_queues", type=COUNT, default=8, show_default=True, help="To write."
+)
 @click.option(
     "-p",
     "--perm",
@@ -257,7 +261,9 @@ async def update_topic_perm(
 @admin_command("updateOrderConf")
 @_TOPIC
 @click.option("-v", "--orderConf", "conf", type=TEXT, help="The queues: broker1:num;broker2:num")
-@click.option("-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True)
+@click.option(
+    "-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True, help="What to do."
+)
 async def update_order_conf(cluster: Cluster, out: Output, topic: str, conf: str | None, method: str) -> None:
     """Fix the queues of an ordered topic, so that it keeps its order while brokers are away."""
     if method == "put":

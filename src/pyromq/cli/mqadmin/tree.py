@@ -168,7 +168,7 @@ class AdminGroup(LazyGroup):
             return super().invoke(ctx)
         except click.ClickException as failure:
             problem = failure.__cause__
-            if isinstance(problem, PyroError):
+            if isinstance(problem, PyroError) and failure.message == str(problem):
                 from pyromq.cli.mqadmin.advice import with_advice
 
                 raise click.ClickException(with_advice(problem)) from problem
@@ -182,13 +182,19 @@ class AdminGroup(LazyGroup):
 
 @click.command("help")
 @click.argument("command", required=False)
+@click.option("--markdown", is_flag=True, help="Print the reference page of all commands.")
 @click.pass_context
-def _help(ctx: click.Context, command: str | None) -> None:
+def _help(ctx: click.Context, command: str | None, markdown: bool) -> None:
     """Explain a command."""
     group_context = ctx.parent
     assert group_context is not None
     group = group_context.command
     assert isinstance(group, AdminGroup)
+    if markdown:
+        from pyromq.cli.mqadmin import reference
+
+        click.echo(reference.markdown(group), nl=False)
+        return
     if command is None:
         click.echo(group.get_help(group_context))
         return

@@ -1,0 +1,401 @@
+"""Every command of mqadmin against a running cluster: what people see, what scripts get, what goes wrong."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pyromq.cli.mqadmin.tree import NOUNS, mqadmin
+from pyromq.testing import RunningCluster, cluster
+
+TOPIC, GROUP = "orders", "shop"
+ON = ("-c", "DefaultCluster")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """mqadmin at one cluster."""
+
+    running: RunningCluster
+    message_id: str = ""
+    offset_id: str = ""
+
+    def __call__(self, *words: str) -> Result:
+        filled = [
+            word.format(broker=self.running.broker_address, id=self.message_id, offset_id=self.offset_id)
+            if word in ("{broker}", "{id}", "{offset_id}")
+            else word
+            for word in words
+        ]
+        return CliRunner().invoke(
+            mqadmin, filled, prog_name="mqadmin", env={"NAMESRV_ADDR": self.running.namesrv}
+        )
+
+    def text(self, *words: str) -> str:
+        done = self(*words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def data(self, *words: str) -> Any:
+        return json.loads(self.text(*words, "--json"))
+
+
+@pytest.fixture(scope="module")
+def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+        first = Tool(running)
+        first.text("updateTopic", *ON, "-t", TOPIC, "-r", "2", "-w", "2")
+        first.text("updateSubGroup", *ON, "-g", GROUP)
+        sent = [
+            first.data(
+                "sendMessage", "-t", TOPIC, "-p", body, "-c", tag, "-k", "k1", "-b", "broker-a", "-i", "0"
+            )
+            for body, tag in (("hello", "A"), ("wörld", "B"), ("tab\there", "A"))
+        ]
+        first.text("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0")
+        yield Tool(running, sent[0]["messageId"], sent[0]["offsetMessageId"])
+
+
+READS: list[tuple[list[str], str]] = [
+    (["clusterList"], r"#Cluster Name +#Broker Name +#BID +#Addr +#Version +#InTPS\(LOAD\) +#OutTPS\(LOAD\)"),
+    (["clusterList"], r"DefaultCluster +broker-a +0 +127\.0\.0\.1:\d+ +V5_3_3 .* true"),
+    (["clusterList", "-m"], r"#InTotalYest +#OutTotalYest +#InTotalToday +#OutTotalToday"),
+    (["clusterList", *ON], r"broker-a"),
+    (["topicList"], r"(?m)^orders$"),
+    (["topicList", "-c"], r"DefaultCluster +orders +shop"),
+    (["topicRoute", "-t", TOPIC, "-l"], r"DefaultCluster +broker-a +\{0=127\.0\.0\.1:\d+\} +2 +2 +6"),
+    (["topicRoute", "-t", TOPIC], r'"brokerDatas"'),
+    (["topicStatus", "-t", TOPIC], r"#Broker Name +#QID +#Min Offset +#Max Offset +#Last Updated"),
+    (["topicStatus", "-t", TOPIC], r"broker-a +0 +0 +3 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"),
+    (["topicStatus", "-t", TOPIC, "-c", "DefaultCluster"], r"broker-a +1 +0 +0\n"),
+    (["topicStatus", "-t", TOPIC], r"Topic Put TPS: \d"),
+    (["topicClusterList", "-t", TOPIC], r"^DefaultCluster$"),
+    (["allocateMQ", "-t", TOPIC, "-i", "a,b"], r'"result"'),
+    (["statsAll"], r"#Topic +#Consumer Group +#Accumulation +#InTPS +#OutTPS +#InMsg24Hour +#OutMsg24Hour"),
+    (["statsAll", "-t", TOPIC], r"orders +shop +3 "),
+    (
+        ["consumerProgress", "-g", GROUP],
+        r"#Topic +#Broker Name +#QID +#Broker Offset +#Consumer Offset +#Diff",
+    ),
+    (["consumerProgress", "-g", GROUP], r"orders +broker-a +0 +3 +0 +3 +0 +N/A"),
+    (["consumerProgress", "-g", GROUP, "-t", TOPIC], r"Consume Diff Total: 3\nConsume Inflight Total: 0"),
+    (["consumerProgress", "-g", GROUP, "-s", "true"], r"#Consumer Offset +#Client IP +#Diff"),
+    (["consumerProgress"], r"#Group +#Count +#Version +#Type +#Model +#TPS +#Diff Total"),
+    (["brokerConsumeStats", "-b", "{broker}"], r"Diff Total: 3"),
+    (["getConsumerConfig", "-g", GROUP], r"=DefaultCluster:broker-a=+\n(.*\n)*retryMaxTimes +=  16"),
+    (["brokerStatus", "-b", "{broker}"], r"brokerVersionDesc +: V5_3_3"),
+    (["brokerStatus", "-b", "broker-a"], r"commitLogMaxOffset +: \d+"),
+    (["brokerStatus", *ON], r"127\.0\.0\.1:\d+ +brokerVersionDesc +: V5_3_3"),
+    (["getBrokerConfig", "-b", "broker-a"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*brokerName +=  broker-a"),
+    (["getBrokerConfig", *ON, "-k", "brokername"], r"=Master: 127\.0\.0\.1:\d+=+\nbrokerName +=  broker-a\n"),
+    (["producer", "-b", "broker-a"], r"#Group +#ClientId"),
+    (["getNamesrvConfig"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*listenPort +=  0"),
+    (["queryMsgById", "-t", TOPIC, "-i", "{id}"], r"OffsetID: +7F000001[0-9A-F]{24}\n"),
+    (["queryMsgById", "-t", TOPIC, "-i", "{offset_id}"], r"Message Body: +hello\n"),
+    (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "{id}"], r"Tags: +\[A\]\nKeys: +\[k1\]"),
+    (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "{id}"], r"consumerGroup=shop, trackType=NOT_ONLINE"),
+    (["queryMsgByKey", "-t", TOPIC, "-k", "k1"], r"#Message ID +#QID +#Offset\n[0-9A-F]{32} +0 +0\n"),
+    (["queryMsgByKey", "-t", TOPIC, "-k", "k1", "-m", "1"], r"^#Message ID.*\n.* +0 +2\n$"),
+    (["queryMsgByKey", "-t", TOPIC, "-k", "k1", "-e", "1"], r"^#Message ID.*\n$"),
+    (["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "1"], r"Message Body: +wörld"),
+    (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1"], r"max: 3\nmin: 0\n"),
+    (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1", "-c", "1"], r"\n1 +\d+ +\d+ +66 +false\n$"),
+    (
+        ["printMsg", "-t", TOPIC],
+        r"minOffset=0, maxOffset=3, MessageQueue \[topic=orders, brokerName=broker-a, q",
+    ),
+    (["printMsg", "-t", TOPIC], r"queueOffset=2, .* tags=A, keys=k1 BODY: tab\\there\n"),
+    (["printMsg", "-t", TOPIC, "-d", "false"], r"BODY: NOT PRINT BODY"),
+    (["printMsg", "-t", TOPIC, "-b", "now"], r"minOffset=3, maxOffset=3"),
+    (
+        ["printMsgByQueue", "-t", TOPIC, "-a", "broker-a", "-i", "0", "-f", "true"],
+        r"^Tag: A +Count: 2\nTag: B +Count: 1$",
+    ),
+    (
+        ["printMsgByQueue", "-t", TOPIC, "-a", "broker-a", "-i", "0", "-p", "true", "-d", "true"],
+        r"BODY: hello",
+    ),
+    (["consumeMessage", "-t", TOPIC, "-c", "1"], r"^MSGID: .* BODY: hello\n$"),
+    (["consumeMessage", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "1", "-c", "1"], r"BODY: wörld\n$"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), READS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_command_shows(tool: Tool, words: list[str], expected: str) -> None:
+    shown = tool.text(*words)
+    assert re.search(expected, shown), shown
+
+
+DATA: list[tuple[list[str], str, Any]] = [
+    (["clusterList"], "brokers.0.brokerName", "broker-a"),
+    (["clusterList"], "brokers.0.activated", True),
+    (["clusterList", "-m"], "brokers.0.inYesterday", 0),
+    (["topicList", "-c"], "topics.0.cluster", "DefaultCluster"),
+    (["topicRoute", "-t", TOPIC], "queueDatas.0.readQueueNums", 2),
+    (["topicStatus", "-t", TOPIC], "queues.0.maxOffset", 3),
+    (["topicClusterList", "-t", TOPIC], "clusters", ["DefaultCluster"]),
+    (["allocateMQ", "-t", TOPIC, "-i", "a,b"], "result.b.0.queueId", 1),
+    (["statsAll", "-t", TOPIC], "topics.0.accumulation", 3),
+    (["consumerProgress", "-g", GROUP], "diffTotal", 3),
+    (["consumerProgress", "-g", GROUP], "queues.0.lastTime", 0),
+    (["consumerProgress"], "groups", []),
+    (["brokerConsumeStats", "-b", "broker-a"], "diffTotal", 3),
+    (["getConsumerConfig", "-g", GROUP], "brokers.0.config.retryMaxTimes", 16),
+    (["brokerStatus", "-b", "broker-a"], "brokerVersionDesc", "V5_3_3"),
+    (["producer", "-b", "broker-a"], "producers", []),
+    (["queryMsgById", "-t", TOPIC, "-i", "{id}"], "message.body", "hello"),
+    (["queryMsgByKey", "-t", TOPIC, "-k", "k1"], "messages.1.properties.TAGS", "B"),
+    (["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "1"], "message.queueOffset", 1),
+    (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1"], "entries.0.index", 1),
+    (["consumeMessage", "-t", TOPIC, "-c", "1"], "body", "hello"),
+    (["cleanExpiredCQ"], "addresses.0", "127.0.0.1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "expected"), DATA, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_script_gets(tool: Tool, words: list[str], path: str, expected: Any) -> None:
+    found = tool.data(*words)
+    for step in path.split("."):
+        found = found[int(step) if step.isdigit() else step]
+    if path == "addresses.0":
+        found = found.partition(":")[0]
+    assert found == expected
+
+
+def test_messages_in_json_come_one_on_a_line(tool: Tool) -> None:
+    lines = tool.text("printMsg", "-t", TOPIC, "--json").splitlines()
+    assert [json.loads(line)["body"] for line in lines] == ["hello", "wörld", "tab\there"]
+    assert all(json.loads(line)["brokerName"] == "broker-a" for line in lines)
+
+
+WRITES: list[tuple[list[str], str]] = [
+    (
+        ["updateTopic", *ON, "-t", "made", "-o", "true"],
+        r"create topic to .* success\.\nset cluster orderConf",
+    ),
+    (
+        ["updateTopic", "-b", "{broker}", "-t", "made2", "-o", "true", "-a", "+message.type=NORMAL"],
+        r"set broker order",
+    ),
+    (["updateTopicPerm", *ON, "-t", "made", "-p", "4"], r"update topic perm from 6 to 4 in 127.* success\."),
+    (["updateTopicPerm", "-b", "broker-a", "-t", "made", "-p", "6"], r"from 4 to 6"),
+    (["updateOrderConf", "-t", "made", "-m", "put", "-v", "broker-a:4"], r"orderConf=\[broker-a:4\]"),
+    (["updateOrderConf", "-t", "made", "-m", "get"], r"get orderConf success.*orderConf=\[broker-a:4\]"),
+    (["updateOrderConf", "-t", "made", "-m", "delete"], r"delete orderConf success"),
+    (["deleteTopic", "-t", "made", *ON], r"delete topic \[made\] from cluster \[DefaultCluster\] success\."),
+    (
+        ["updateSubGroup", "-b", "{broker}", "-g", "made", "-r", "3"],
+        r"create subscription group to .* success\.\n",
+    ),
+    (["updateSubGroup", *ON, "-g", "made", "-p", '{"type":"EXPONENTIAL"}'], r'"type": "EXPONENTIAL"'),
+    (["cloneGroupOffset", "-s", GROUP, "-d", "made", "-t", TOPIC], r"clone group offset success\."),
+    (
+        ["skipAccumulatedMessage", "-g", "made", "-t", TOPIC],
+        r"#brokerName +#queueId +#offset\nbroker-a +0 +3",
+    ),
+    (
+        ["resetOffsetByTime", "-g", "made", "-t", TOPIC, "-s", "now"],
+        r"start reset consumer .*\n\n.*\nbroker-a +0 +3",
+    ),
+    (["resetOffsetByTime", "-g", "made", "-t", TOPIC, "-s", "2001-01-01#00:00:00:000"], r"broker-a +0 +0"),
+    (
+        ["resetOffsetByTime", "-g", "made", "-t", TOPIC, "-s", "0", "-b", "broker-a", "-q", "0", "-o", "2"],
+        r"offset to 2",
+    ),
+    (["deleteSubGroup", *ON, "-g", "made", "-r", "true"], r"delete subscription group \[made\] from cluster"),
+    (
+        ["updateBrokerConfig", "-b", "{broker}", "-k", "fileReservedTime", "-v", "24"],
+        r"update broker config success",
+    ),
+    (
+        ["updateBrokerConfig", *ON, "-k", "fileReservedTime", "-v", "72", "-a", "true"],
+        r"update broker config success",
+    ),
+    (["cleanExpiredCQ"], r"^success\n"),
+    (["deleteExpiredCommitLog", "-b", "broker-a"], r"^success\n"),
+    (["cleanUnusedTopic", *ON], r"^success\n"),
+    (
+        ["updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true"],
+        r"success!127.*\norderMessageEnable : true",
+    ),
+    (
+        ["updateKvConfig", "-s", "ns", "-k", "a", "-v", "b"],
+        r"create or update kv config to namespace success\.",
+    ),
+    (["deleteKvConfig", "-s", "ns", "-k", "a"], r"delete kv config from namespace success\."),
+    (
+        ["wipeWritePerm", "-b", "broker-a"],
+        r"wipe write perm of broker\[broker-a\] in name server\[.*\] OK, \d+",
+    ),
+    (
+        ["addWritePerm", "-b", "broker-a"],
+        r"add write perm of broker\[broker-a\] in name server\[.*\] OK, \d+",
+    ),
+    (
+        ["sendMessage", "-t", "made2", "-p", "x"],
+        r"#Broker Name +#QID +#Send Result +#MsgId\nbroker-a +\d +SEND_OK",
+    ),
+    (["checkMsgSendRT", "-t", "made2", "-a", "2"], r"#RT\nbroker-a +0 +true +[\d.]+\n(.*\n)*Avg RT: \d"),
+    (["sendMsgStatus", "-b", "broker-a", "-c", "2"], r"(rt=[\d.]+ms, SendResult=SEND_OK .*\n){2}"),
+    (
+        ["clusterRT", "-a", "2", "--rounds", "1"],
+        r"#RT +#successCount +#failCount\nDefaultCluster +broker-a +[\d.]+ +2 +0",
+    ),
+    (
+        ["clusterRT", "-a", "1", "--rounds", "1", "-p", "true", "-m", "room"],
+        r"\|room\|DefaultCluster\|broker-a\|\d",
+    ),
+    (["queryMsgById", "-t", TOPIC, "-i", "{id}", "-s", "true"], r"resent msg\. originalMsgId=.* SEND_OK"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), WRITES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
+def test_a_command_does(tool: Tool, words: list[str], expected: str) -> None:
+    shown = tool.text(*words)
+    assert re.search(expected, shown), shown
+
+
+FAILURES: list[tuple[list[str], int, str]] = [
+    (["topicRoute", "-t", "ordrs"], 1, "Error: there is no topic ordrs; did you mean orders?"),
+    (["topicStatus", "-t", "zzz"], 1, "`mqadmin topicList` lists all, `mqadmin updateTopic` makes one"),
+    (
+        ["topicList", "-n", "127.0.0.1:1"],
+        1,
+        "is one running there? Another address is given with -n host:port",
+    ),
+    (["topicList", "-n", "nonsense"], 1, "'nonsense' is no address; expected host:port"),
+    (["topicList", "-n", " "], 1, "no name server is given; set one with -n host:port or in NAMESRV_ADDR"),
+    (["updateTopic", "-t", "x"], 2, "one of -b BROKER and -c CLUSTER is needed"),
+    (["updateTopic", "-t", "x", "-b", "b", "-c", "c"], 2, "one of -b BROKER and -c CLUSTER is needed"),
+    (["updateTopic", "-t", "x y", *ON], 1, "illegal characters"),
+    (["updateTopic", "-t", "x", "-c", "Other"], 1, "there is no cluster Other; there is DefaultCluster"),
+    (["brokerStatus", "-b", "broker-b"], 1, "there is no broker broker-b; did you mean broker-a?"),
+    (["brokerStatus", "-b", "127.0.0.1:1"], 1, "127.0.0.1:1: [Errno 111]"),
+    (["consumerProgress", "-g", "nobody"], 1, "group nobody has no offsets and no member is online"),
+    (["consumerConnection", "-g", "nobody"], 1, "no member of group nobody is online"),
+    (["producerConnection", "-g", "x", "-t", TOPIC], 1, "nobody produces for topic orders as group x now"),
+    (["getConsumerConfig", "-g", "shp"], 1, "there is no group shp; did you mean shop?"),
+    (["cloneGroupOffset", "-s", GROUP, "-d", "gone", "-t", TOPIC], 1, "`mqadmin updateSubGroup` makes one"),
+    (["queryMsgById", "-t", TOPIC, "-i", "0" * 32], 1, "there is no message"),
+    (["queryMsgById", "-t", TOPIC, "-i", "{id}", "-g", GROUP], 2, "-g and -d belong together"),
+    (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "x"], 1, "Then try queryMsgById"),
+    (["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "99"], 1, "which holds 0 to"),
+    (
+        ["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "9", "-o", "0"],
+        1,
+        "queue 9 is not one of the 2",
+    ),
+    (
+        ["queryMsgById", "-t", TOPIC, "-i", "{id}", "-f", "klingon"],
+        2,
+        "there is no charset klingon; try UTF-8",
+    ),
+    (["printMsgByQueue", "-t", TOPIC, "-a", "broker-a", "-i", "0"], 2, "-p true prints the messages"),
+    (["consumeMessage", "-t", TOPIC, "-i", "0"], 2, "-i needs -b"),
+    (["consumeMessage", "-t", TOPIC, "-o", "0"], 2, "-o needs -b and -i"),
+    (["consumeMessage", "-t", TOPIC, "-s", "5", "-e", "4"], 2, "-s must not be later than -e"),
+    (["sendMessage", "-t", TOPIC, "-p", "x", "-i", "0"], 2, "-i needs -b"),
+    (["sendMessage", "-t", TOPIC, "-p", "x", "-m", "true"], 2, "writes no traces"),
+    (
+        ["sendMessage", "-t", TOPIC, "-p", "x", "-b", "broker-a", "-i", "7"],
+        1,
+        "no such queue to write to on broker",
+    ),
+    (
+        ["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "yesterday"],
+        2,
+        "'yesterday' is no point in time",
+    ),
+    (["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "-q", "0"], 2, "-b and -q belong together"),
+    (
+        ["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "-o", "0"],
+        2,
+        "name it with -b BROKER -q QUEUE",
+    ),
+    (
+        ["updateBrokerConfig", "-b", "broker-a", "-k", "fileReservedTime", "-v", "x"],
+        1,
+        "expected a whole number",
+    ),
+    (["updateOrderConf", "-t", TOPIC, "-m", "put"], 2, "-m put needs the queues"),
+    (["updateSubGroup", *ON, "-g", "x", "-p", "nonsense"], 2, "is no retry policy"),
+    (["updateSubGroup", *ON, "-g", "x", "--attributes", "a=b"], 2, "is neither +key=value nor -key"),
+    (["updateTopicList", *ON, "-f", "/nowhere"], 1, "/nowhere cannot be read"),
+    (["allocateMQ", "-t", TOPIC, "-i", " , "], 2, "-i names no member"),
+    (["exportConfigs", *ON, "-f", "/dev/null/x"], 1, "cannot be written"),
+    (["topicLst"], 2, "there is no command topicLst; did you mean topicList?"),
+    (["xyz"], 2, "there is no command xyz; `mqadmin help` lists all"),
+    (["topicList", "--key-file", "/nowhere"], 1, "--key-file=/nowhere: expected a readable file"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "expected"),
+    FAILURES,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_failure_says_what_to_try(tool: Tool, words: list[str], code: int, expected: str) -> None:
+    done = tool(*words)
+    assert done.exit_code == code, done.output
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert expected in last
+
+
+def test_every_command_is_tried_in_this_file_or_with_clients() -> None:
+    with_clients = {"consumerStatus", "consumerConnection", "producerConnection"}
+    with_files = {"exportConfigs", "exportMetadata", "exportMetrics", "updateTopicList", "updateSubGroupList"}
+    tried = {words[0] for words, *_ in [*READS, *WRITES]} | with_clients | with_files
+    assert tried == {name for _, commands in NOUNS.values() for name in commands}
+
+
+def test_what_is_exported_can_be_made_again(tool: Tool, tmp_path: Path) -> None:
+    assert tool.data("exportMetadata", *ON, "-f", str(tmp_path)) == {"path": str(tmp_path / "metadata.json")}
+    found = json.loads((tmp_path / "metadata.json").read_bytes())
+    topics = [dict(found["topicConfigTable"][TOPIC], topicName="copied", attributes={})]
+    groups = [dict(found["subscriptionGroupTable"][GROUP], groupName="copied")]
+    (tmp_path / "topics.json").write_text(json.dumps(topics))
+    (tmp_path / "groups.json").write_text(json.dumps(groups))
+    assert "success" in tool.text("updateTopicList", *ON, "-f", str(tmp_path / "topics.json"))
+    assert "success" in tool.text("updateSubGroupList", "-b", "broker-a", "-f", str(tmp_path / "groups.json"))
+    assert tool.data("topicRoute", "-t", "copied")["queueDatas"][0]["readQueueNums"] == 2
+    assert tool.data("getConsumerConfig", "-g", "copied")["brokers"][0]["config"]["groupName"] == "copied"
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "keys"),
+    [
+        (["exportConfigs", *ON], "configs.json", {"brokerConfigs", "clusterScale"}),
+        (["exportMetrics", *ON], "metrics.json", {"evaluateReport", "totalData"}),
+        (["exportMetadata", *ON, "-t"], "topic.json", {"topicConfigTable", "exportTime"}),
+        (
+            ["exportMetadata", "-b", "broker-a", "-g"],
+            "subscriptionGroup.json",
+            {"subscriptionGroupTable", "exportTime"},
+        ),
+    ],
+)
+def test_exports_are_written_under_apaches_names(
+    tool: Tool, tmp_path: Path, words: list[str], file: str, keys: set[str]
+) -> None:
+    assert tool.text(*words, "-f", str(tmp_path)) == f"export {tmp_path / file} success\n"
+    assert json.loads((tmp_path / file).read_bytes()).keys() == keys
+
+
+def test_a_damaged_file_is_refused_with_its_name(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "topics.json").write_text('[{"perm": 6}]')
+    done = tool("updateTopicList", *ON, "-f", str(tmp_path / "topics.json"))
+    assert done.exit_code == 1
+    assert "topics.json does not hold what is expected" in done.stderr

@@ -1,0 +1,104 @@
+"""The command tree of mqadmin: help, completion, the reference page, and how little it imports."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pyromq.cli.mqadmin.reference import markdown
+from pyromq.cli.mqadmin.tree import NOUNS, attribute_of, mqadmin
+from pyromq.testing import cluster
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = [name for _, commands in NOUNS.values() for name in commands]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_takes_the_common_options(name: str) -> None:
+    done = CliRunner().invoke(mqadmin, [name, "-h"], prog_name="mqadmin")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"Usage: mqadmin {name}")
+    for option in ("--namesrvAddr", "--json", "--timeout"):
+        assert option in done.output
+
+
+def test_help_of_a_command_can_be_asked_for_as_apache_does() -> None:
+    runner = CliRunner()
+    asked = runner.invoke(mqadmin, ["help", "topicList"], prog_name="mqadmin").output
+    assert asked == runner.invoke(mqadmin, ["topicList", "-h"], prog_name="mqadmin").output
+    whole = runner.invoke(mqadmin, ["help"], prog_name="mqadmin").output
+    assert "Consumer groups:" in whole
+    assert all(f"  {name} " in whole for name in COMMANDS)
+
+
+def test_case_makes_no_difference_in_the_name_of_a_command() -> None:
+    done = CliRunner().invoke(mqadmin, ["TOPICLIST", "-h"], prog_name="mqadmin")
+    assert (done.exit_code, done.output.splitlines()[0]) == (0, "Usage: mqadmin topicList [OPTIONS]")
+
+
+def test_names_in_python_follow_from_names_of_commands() -> None:
+    assert [attribute_of(name) for name in ("queryMsgById", "cleanExpiredCQ", "clusterRT", "allocateMQ")] == [
+        "query_msg_by_id",
+        "clean_expired_cq",
+        "cluster_rt",
+        "allocate_mq",
+    ]
+
+
+def test_the_reference_page_is_fresh() -> None:
+    written = (ROOT / "docs/reference/mqadmin.md").read_text()
+    assert written == markdown(mqadmin), "run `make docs`"
+    assert CliRunner().invoke(mqadmin, ["help", "--markdown"]).output == written
+
+
+def _run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    script = "from pyromq.apps.mqadmin import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_help_imports_neither_network_nor_tables() -> None:
+    script = (
+        "import sys\n"
+        "from pyromq.apps.mqadmin import main\n"
+        "sys.argv = ['mqadmin', 'help']\n"
+        "try:\n    main()\n"
+        "except SystemExit as ended:\n    assert ended.code == 0\n"
+        "heavy = {'rich', 'asyncio', 'msgspec', 'ssl', 'pyromq.admin'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    done = _run(_MQADMIN_COMPLETE="bash_complete", COMP_WORDS="mqadmin topicSt", COMP_CWORD="1")
+    assert "topicStatus" in done.stdout
+    assert "updateTopic" not in done.stdout
+    done = _run(_MQADMIN_COMPLETE="bash_complete", COMP_WORDS="mqadmin topicStatus --wa", COMP_CWORD="2")
+    assert "--watch" in done.stdout
+
+
+def test_the_program_answers_from_a_shell(tmp_path: Path) -> None:
+    with cluster(tmp_path) as running:
+        done = _run("topicList", NAMESRV_ADDR=running.namesrv)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "broker-a" in done.stdout.splitlines()
+        watched = _run(
+            "brokerStatus", "-b", "broker-a", "--watch", "0.01", "--rounds", "2", "-n", running.namesrv
+        )
+        assert watched.stdout.count("#In Trend") == 2
+    done = _run("topicList", "-n", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
