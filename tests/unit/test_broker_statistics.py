@@ -144,6 +144,7 @@ def test_runtime_figures_have_rates_over_ten_seconds_a_minute_and_ten_minutes() 
     assert rates == {
         "putTps": [60, 30, 3],
         "getTransferredTps": [60, 30, 3],
+        "getTransferedTps": [60, 30, 3],
         "getFoundTps": [4, 2, 0.2],
         "getMissTps": [2, 1, 0.1],
         "getTotalTps": [6, 3, 0.3],

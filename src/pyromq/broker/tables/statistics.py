@@ -325,6 +325,8 @@ class Statistics:
             "getMissTps": self._rates(lambda totals: totals.missed),
             "getTotalTps": self._rates(lambda totals: totals.found + totals.missed),
             "getTransferredTps": self._rates(lambda totals: totals.gets),
+            # java: the tools of 4.9 know it by this name only
+            "getTransferedTps": self._rates(lambda totals: totals.gets),
         }
         return {name: str(figure) for name, figure in figures.items()}
 
