@@ -2,7 +2,8 @@
 
     python -m benchmarks.compare_with_apache [--quick] [--parts namesrv,broker] [--out docs/benchmarks]
 
-Each part writes PART.md (what it printed) and PART.json (its figures); the broker's ratios become broker.svg.
+Each part writes what it printed into PART.md, below what is written there by hand, and its figures into
+PART.json; the broker's ratios become broker.svg.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ TITLES: Final = {
     "broker": "The broker beside Apache's",
 }
 OWN: Final = "pyromq"
+MARK: Final = "<!-- From here on: `python -m benchmarks.compare_with_apache` -->\n"
 ROW_PX, LEFT_PX, BAR_PX, GAP_PX = 16, 330, 300, 60
 
 
@@ -34,18 +36,18 @@ def run(part: str, out: Path, quick: bool) -> Mapping[str, Any]:
     done = subprocess.run(
         [*command, *(["--quick"] if quick else [])], stdout=subprocess.PIPE, text=True, check=True
     )
+    page = out / f"{part}.md"
+    before = page.read_text("utf-8").partition(MARK)[0] if page.exists() else f"# {TITLES[part]}\n\n"
     lines = [
-        f"# {TITLES[part]}",
-        "",
+        before + MARK,
         f"`python -m benchmarks.{part}` on {date.today().isoformat()}, "
         + f"{platform.system()} {platform.machine()}"
-        + (", a quick run that only shows that it works" if quick else "")
-        + ". [How it measures](README.md).",
+        + (", a quick run that only shows that it works." if quick else "."),
         "",
         *(["![Ratios](broker.svg)", ""] if part == "broker" else []),
         done.stdout,
     ]
-    (out / f"{part}.md").write_text("\n".join(lines), "utf-8")
+    page.write_text("\n".join(lines), "utf-8")
     document: Mapping[str, Any] = json.loads(figures.read_text("utf-8"))
     return document
 
