@@ -49,7 +49,7 @@ class Bench:
         self.figures = Figures()
         self.clock = ManualClock()
         self.threads = threads
-        self.settling = Settling(self.given_back, self.figures, self.clock)
+        self.settling = Settling(self.given_back)
         self.put_aside: list[int] = []
 
     def handle(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> None:
@@ -60,6 +60,7 @@ class Bench:
             self.handlers,
             self.settling,
             self.threads,
+            self.figures,
             self.clock,
             concurrency=concurrency,
             batch_size=batch_size,
@@ -71,7 +72,13 @@ class Bench:
 
         chosen = {"lock": None, "concurrency": 20, "suspend_s": 0.01, **options}
         return OrderedDelivery(
-            self.handlers, self.settling, self.threads, self.clock, put_aside=put_aside, **chosen
+            self.handlers,
+            self.settling,
+            self.threads,
+            self.figures,
+            self.clock,
+            put_aside=put_aside,
+            **chosen,
         )
 
 
@@ -194,7 +201,7 @@ async def test_what_nobody_takes_back_is_not_committed(bench: Bench) -> None:
 
 
 async def test_without_retries_a_failure_is_done(bench: Bench) -> None:
-    bench.settling = Settling(None, bench.figures, bench.clock)
+    bench.settling = Settling(None)
     bench.handle(lambda message: 1 / 0)
     held = held_queue(0)
     deliver_all(bench.concurrent(), held)

@@ -9,12 +9,12 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Protocol, cast
 
-from pyromq.client.consumer.figures import Figures
+from pyromq.client.consumer.figures import Counts, Figures
 from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.in_flight import InFlight
 from pyromq.client.consumer.outcomes import BROKER_DECIDES, RetryLater
@@ -49,8 +49,10 @@ class Work:
     held: HeldQueue
     messages: list[ReceivedMessage]
     handler: Handler | MessageStream | None
-    started: float = field(default=0.0)
-    is_settled: bool = field(default=False)
+    counts: Counts
+    started: float = 0.0
+    ended: float = 0.0
+    is_settled: bool = False
 
 
 class Delivery(Protocol):
@@ -78,42 +80,38 @@ class Settling:
     `give_back` is None where every member has a copy of its own: there are no retries then.
     """
 
-    def __init__(self, give_back: GiveBack | None, figures: Figures, clock: Clock) -> None:
+    def __init__(self, give_back: GiveBack | None) -> None:
         self._give_back = give_back
-        self._figures = figures
-        self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Settling going_back={len(self._tasks)}>"
 
-    def count(self, topic: str, messages: int, failed: int, spent_s: float) -> None:
-        total = self._figures.of(topic).total
-        total.handled += 1
-        total.handle_ms += spent_s * 1000
-        total.succeeded += messages - failed
-        total.failed += failed
-
-    def done(self, work: Work) -> None:
-        held = work.held
+    def done(self, work: Work, now: float) -> None:
+        held, counts = work.held, work.counts
         for message in work.messages:
             held.done(message)
-        held.last_done_ms = self._clock.now_ms()
+        held.last_done = now
+        counts.handled += 1
+        counts.handle_ms += (now - work.started) * 1000
+        counts.succeeded += len(work.messages)
 
-    def failed(self, work: Work, problem: BaseException) -> int:
-        """Give back what failed; the rest of a batch is done. Returns how many failed."""
+    def failed(self, work: Work, problem: BaseException, now: float) -> None:
+        """Give back what failed; the rest of a batch is done."""
         only = problem.only if isinstance(problem, RetryLater) and problem.only is not None else work.messages
         level = problem.delay_level if isinstance(problem, RetryLater) else BROKER_DECIDES
-        count = 0
+        work.held.last_done = now
+        counts = work.counts
+        counts.handled += 1
+        counts.handle_ms += (now - work.started) * 1000
         for message in work.messages:
             if any(message is each for each in only):
-                count += 1
+                counts.failed += 1
                 self.give_back(work.held, message, level)
             else:
+                counts.succeeded += 1
                 work.held.done(message)
-        work.held.last_done_ms = self._clock.now_ms()
-        return count
 
     def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int) -> None:
         if self._give_back is None:
@@ -156,6 +154,7 @@ class ConcurrentDelivery:
         handlers: Handlers,
         settling: Settling,
         threads: Executor,
+        figures: Figures,
         clock: Clock,
         *,
         concurrency: int,
@@ -163,6 +162,7 @@ class ConcurrentDelivery:
     ) -> None:
         self._handlers = handlers
         self._settling = settling
+        self._figures = figures
         self._threads = threads
         self._clock = clock
         self._concurrency = concurrency
@@ -193,27 +193,24 @@ class ConcurrentDelivery:
         self._hire()
 
     def _divided(self, held: HeldQueue, messages: list[ReceivedMessage]) -> Iterator[Work]:
-        if self._batch_size == 1:
-            topic, handler = None, None
-            for message in messages:
-                if message.topic != topic:
-                    topic = message.topic
-                    handler = self._handlers.find(topic)
-                yield Work(held, [message], handler)
-            return
-        batch: list[ReceivedMessage] = []
-        for message in messages:
-            if batch and (len(batch) == self._batch_size or batch[0].topic != message.topic):
-                yield Work(held, batch, self._handlers.find(batch[0].topic))
-                batch = []
-            batch.append(message)
-        if batch:
-            yield Work(held, batch, self._handlers.find(batch[0].topic))
+        """One piece of work for each message, or for each batch of one topic."""
+        size, start = self._batch_size, 0
+        topic, handler, counts = None, None, Counts()
+        for position, message in enumerate(messages):
+            is_other = message.topic != topic
+            if position > start and (is_other or position - start == size):
+                yield Work(held, messages[start:position], handler, counts)
+                start = position
+            if is_other:
+                topic = message.topic
+                handler, counts = self._handlers.find(topic), self._figures.of(topic).total
+        if messages:
+            yield Work(held, messages[start:], handler, counts)
 
     def _offer(self, work: Work, stream: MessageStream) -> None:
-        for message in work.messages:
-            one = Work(work.held, [message], stream, self._clock.monotonic())
-            stream.offer(message, one.held.closing.is_set, partial(self._settle, one))
+        # A stream has no batches.
+        work.started = self._clock.monotonic()
+        stream.offer(work.messages[0], work.held.closing.is_set, partial(self._settle, work))
 
     # Workers
 
@@ -248,32 +245,35 @@ class ConcurrentDelivery:
             self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _work_on(self) -> None:
-        turn_ends = self._clock.monotonic() + _TURN_S
+        clock = self._clock
+        now = clock.monotonic()
+        turn_ends = now + _TURN_S
         while self._waiting:
             work = self._waiting.popleft()
             if work.held.closing.is_set():
                 continue
             handler = work.handler
-            if handler is None or isinstance(handler, MessageStream):
+            work.started = now
+            if type(handler) is not Handler:
                 self._settle(work, NoHandler(f"nobody handles the topic {work.messages[0].topic}"))
             elif handler.is_async:
                 await self._run(handler, work)
             else:
                 await self._run_on_thread(handler, work)
-            now = self._clock.monotonic()
+            now = work.ended
             if now > turn_ends:
                 # Handlers that never wait would otherwise keep everyone else from running.
                 self._yielding += 1
                 await asyncio.sleep(0)
                 self._yielding -= 1
-                turn_ends = self._clock.monotonic() + _TURN_S
+                now = clock.monotonic()
+                turn_ends = now + _TURN_S
 
     async def _run(self, handler: Handler, work: Work) -> None:
         self._running.add(work)
-        work.started = self._clock.monotonic()
         problem: BaseException | None = None
         try:
-            await handler.run(work.messages)
+            await handler.function(work.messages if handler.takes_batch else work.messages[0])
         except Exception as failure:
             problem = failure
         except asyncio.CancelledError as failure:
@@ -315,18 +315,15 @@ class ConcurrentDelivery:
     # Afterwards
 
     def _settle(self, work: Work, problem: BaseException | None) -> None:
+        now = work.ended = self._clock.monotonic()
         if work.is_settled or work.held.is_dropped:
             return
         work.is_settled = True
-        topic = work.messages[0].topic
-        failed = 0
         if problem is None:
-            self._settling.done(work)
+            self._settling.done(work, now)
         else:
             log_failure(problem, work.messages)
-            failed = self._settling.failed(work, problem)
-        spent_s = self._clock.monotonic() - work.started if work.started else 0.0
-        self._settling.count(topic, len(work.messages), failed, spent_s)
+            self._settling.failed(work, problem, now)
 
     def give_back_late(self, timeout_s: float) -> int:
         """Messages whose handler does not come to an end must not hold up their queue; returns how many."""

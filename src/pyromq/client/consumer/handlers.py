@@ -6,7 +6,7 @@ A handler that returns is done with its messages, whatever it returns; one that 
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
 
 from pyromq.client.consumer.outcomes import BROKER_DECIDES, RetryLater
@@ -55,7 +55,7 @@ def _is_async(function: HandlerFunction) -> bool:
     )
 
 
-class MessageStream(AsyncIterator[ReceivedMessage]):
+class MessageStream:
     """`async for message in stream`: asking for the next message says that the one before is done.
 
     A loop that ends by an exception leaves its last message undone, and it comes again. Several tasks may

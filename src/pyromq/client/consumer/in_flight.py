@@ -66,7 +66,8 @@ class InFlight(Generic[M]):
         self.is_locked = False
         self.size_bytes = 0
         self.last_pull_ms = clock.now_ms()
-        self.last_done_ms = clock.now_ms()
+        self.last_done = clock.monotonic()
+        """When a message of it was last handled."""
         self.last_lock_ms = 0
         self._locked_at = 0.0
         self._thresholds = thresholds
@@ -206,7 +207,8 @@ class InFlight(Generic[M]):
             cached_msg_size_in_mi_b=self.size_bytes // _MIB,
             commit_offset=self.committable,
             droped=self.is_dropped,
-            last_consume_timestamp=self.last_done_ms,
+            last_consume_timestamp=self._clock.now_ms()
+            - round((self._clock.monotonic() - self.last_done) * 1000),
             last_lock_timestamp=self.last_lock_ms,
             last_pull_timestamp=self.last_pull_ms,
             locked=self.is_locked,

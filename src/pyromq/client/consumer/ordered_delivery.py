@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import islice
 
 from pyromq.client.consumer.delivery import HeldQueue, NoHandler, Settling, Work, log_failure
+from pyromq.client.consumer.figures import Figures
 from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.outcomes import RetryLater
 from pyromq.client.values import ReceivedMessage
@@ -41,6 +42,7 @@ class OrderedDelivery:
         handlers: Handlers,
         settling: Settling,
         threads: Executor,
+        figures: Figures,
         clock: Clock,
         *,
         lock: Callable[[MessageQueue], Awaitable[bool]] | None,
@@ -52,6 +54,7 @@ class OrderedDelivery:
     ) -> None:
         self._handlers = handlers
         self._settling = settling
+        self._figures = figures
         self._threads = threads
         self._clock = clock
         self._lock = lock
@@ -103,15 +106,13 @@ class OrderedDelivery:
                     self._running -= 1
             if held.is_dropped:
                 return
-            if handled:
-                self._settling.done(Work(held, handled, None))
-            spent_s = self._clock.monotonic() - started
-            self._settling.count(
-                messages[0].topic, len(handled) + (problem is not None), int(problem is not None), spent_s
-            )
+            now = self._clock.monotonic()
+            work = Work(held, handled, None, self._figures.of(messages[0].topic).total, started)
+            self._settling.done(work, now)
             if problem is not None:
+                work.counts.failed += 1
                 await self._failed(held, problem)
-            if self._clock.monotonic() > turn_ends:
+            if now > turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = self._clock.monotonic() + _TURN_S
 

@@ -105,6 +105,7 @@ class PushConsumer:
         self._background = Background(group)
         self._parts: _Parts | None = None
         self._is_joined = False
+        self._is_known = False
         self._is_closing = False
         self._is_paused = False
         self._closed = asyncio.Event()
@@ -214,7 +215,7 @@ class PushConsumer:
             max_times=settings.max_retries,
             unit_mode=session.settings.unit_mode,
         )
-        settling = Settling(retries.give_back if is_shared else None, self._figures, clock)
+        settling = Settling(retries.give_back if is_shared else None)
         locks = QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None
         delivery: Delivery
         if settings.ordered:
@@ -227,6 +228,7 @@ class PushConsumer:
                 self._handlers,
                 settling,
                 threads,
+                self._figures,
                 clock,
                 lock=self._lock if locks is not None else None,
                 put_aside=put_aside,
@@ -240,6 +242,7 @@ class PushConsumer:
                 self._handlers,
                 settling,
                 threads,
+                self._figures,
                 clock,
                 concurrency=settings.concurrency,
                 batch_size=settings.batch_size or 1,
@@ -295,7 +298,7 @@ class PushConsumer:
             group,
             session.client_id,
             settings.assignment if is_shared else None,
-            lambda: self._topics.subscriptions,
+            lambda: self._topics.subscriptions if self._is_known else (),
             share.hold,
             interval_s=settings.rebalance_interval_s,
         )
@@ -335,6 +338,7 @@ class PushConsumer:
                 self._topics.put(retries, session, parts.rebalancing.soon)
             session.add_consumer(parts.group, parts.member)
         await session.heartbeat_now()
+        self._is_known = True
 
     def _add_subscription(self, parts: _Parts, topic: str) -> None:
         session = parts.session
