@@ -17,7 +17,6 @@ from pyromq.client.letters import Letter, LetterWriter
 from pyromq.client.values import Message, MessageQueue
 from pyromq.errors import BadMessage, SendFailed
 from pyromq.protocol.batch import decode_batch
-from pyromq.protocol.properties import get_property
 from pyromq.protocol.requests.sending import SendMessageBatch, SendReplyV2
 
 WRITER = LetterWriter()
@@ -54,7 +53,7 @@ def test_messages_with_different_tags_and_keys_can_be_a_batch() -> None:
 @pytest.mark.parametrize("text", ["abc", "grün"])
 def test_an_entry_takes_as_much_as_it_says(text: str) -> None:
     one = letter(properties={"p": text})
-    assert entry_bytes(one) == len(pack_letters([one], "KEY").body)
+    assert entry_bytes(one) == len(pack_letters([one]).body)
 
 
 def test_a_batch_is_split_where_it_does_not_fit() -> None:
@@ -69,15 +68,14 @@ def test_a_batch_is_split_where_it_does_not_fit() -> None:
 
 def test_a_packed_batch_holds_every_letter() -> None:
     letters = [letter(b"1", tags="A", flag=7, wait_stored=False), letter(b"2", wait_stored=False)]
-    packed = pack_letters(letters, "BATCH")
+    packed = pack_letters(letters)
     assert packed.kind is SendMessageBatch
-    assert (packed.topic, packed.unique_key, packed.born_ms) == ("t", "BATCH", 5)
-    assert get_property(packed.properties, "UNIQ_KEY") == "BATCH"
-    assert get_property(packed.properties, "WAIT") == "false"
+    assert (packed.topic, packed.unique_key, packed.born_ms) == ("t", "KEY", 5)
+    assert packed.properties == "WAIT\x01false\x02", "a unique key would become that of every message"
     first, second = decode_batch(packed.body)
     assert (first.body, first.flag, second.body) == (b"1", 7, b"2")
     assert first.properties.decode() == letters[0].properties
-    assert get_property(pack_letters([letter()], "BATCH").properties, "WAIT") is None
+    assert pack_letters([letter()]).properties == ""
 
 
 class Wire:

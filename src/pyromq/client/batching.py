@@ -64,18 +64,18 @@ def split(letters: Iterable[Letter], max_bytes: int) -> list[list[Letter]]:
     return parts
 
 
-def pack_letters(letters: Sequence[Letter], unique_key: str) -> Letter:
+def pack_letters(letters: Sequence[Letter]) -> Letter:
     """One letter that holds them all."""
     first = letters[0]
     body = encode_batch(BatchEntry(each.body, each.properties.encode(), each.flag) for each in letters)
-    properties = f"{props.UNIQ_KEY}{NAME_SEPARATOR}{unique_key}{PAIR_SEPARATOR}"
-    if not first.wait_stored:
-        properties += f"{props.WAIT}{NAME_SEPARATOR}false{PAIR_SEPARATOR}"
+    # java: brokers append these to the properties of every message inside, where a unique key of the batch
+    # would win over those of the messages
+    properties = "" if first.wait_stored else f"{props.WAIT}{NAME_SEPARATOR}false{PAIR_SEPARATOR}"
     return Letter(
         first.topic,
         body,
         properties,
-        unique_key,
+        first.unique_key,
         first.born_ms,
         wait_stored=first.wait_stored,
         plain_bytes=len(body),

@@ -391,9 +391,7 @@ class ProducerParts:
     async def _send_packed(
         self, letters: Sequence[Letter], queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
-        now_ms = self.session.clock.now_ms()
-        packed = pack_letters(letters, self.session.unique_keys.next(now_ms))
-        sent = await self.sender.send(packed, queue, timeout_s)
+        sent = await self.sender.send(pack_letters(letters), queue, timeout_s)
         answer = sent.answer
         places = answer.msg_id.split(",")
         if len(places) != len(letters):
