@@ -106,6 +106,17 @@ def test_dump_starts_at_an_offset(root: Path) -> None:
     assert [json.loads(line)["body"] for line in outcome.stdout.splitlines()] == ["other-28", "other-29"]
 
 
+def test_dump_leaves_out_what_is_damaged_and_says_so(root: Path) -> None:
+    log = root / "commitlog" / "00000000000000000000"
+    content = bytearray(log.read_bytes())
+    content[95] ^= 0xFF
+    log.write_bytes(content)
+    outcome = pyromq("dump", root, "--topic", TOPIC, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    assert len(outcome.stdout.splitlines()) == 59
+    assert outcome.stderr.startswith("note: log offset 0: message left out: ")
+
+
 def test_dump_gives_everything_if_told_so(root: Path) -> None:
     outcome = pyromq("dump", root, "--topic", TOPIC, "--json", "--limit", "0")
     assert len(outcome.stdout.splitlines()) == 60

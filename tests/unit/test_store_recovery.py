@@ -5,16 +5,19 @@ import re
 import shutil
 import struct
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, small_settings
+from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, messages_in, small_settings
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.store import recovery
 from pyromq.store.message_store import MessageStore
+from pyromq.store.offline import OfflineStore
 
 COUNT = 100
 BODIES = [b"%04d" % number * 30 for number in range(COUNT)]
@@ -282,6 +285,64 @@ def test_an_index_ahead_of_the_log_is_cut(tmp_path: Path) -> None:
     with reopen(tmp_path) as store:
         assert any("ahead of the log" in each for each in store.recovery.remarks)
         check(store, 98)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happened_to_the_files_the_store_opens_or_says_why_not(
+    tmp_path: Path, seed: int, crash: bool
+) -> None:
+    fill(tmp_path, crash=crash, flush_at=40)
+    chance = Random(seed)
+    for _ in range(chance.randint(1, 4)):
+        files = sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock")
+        spoil(chance.choice(files), chance)
+    with OfflineStore(tmp_path) if is_whole_row(tmp_path) else nullcontext() as seen:
+        if seen is not None:
+            seen.verify()
+            assert all(message.topic for topic in seen.topics() for message in seen.messages(topic))
+    try:
+        store = reopen(tmp_path)
+    except StoreError:
+        assert not is_whole_row(tmp_path)
+        return
+    with store:
+        for queue_id in store.queue_ids(TOPIC):
+            offset = store.min_offset(TOPIC, queue_id)
+            while offset < store.max_offset(TOPIC, queue_id):
+                result = store.read(TOPIC, queue_id, offset)
+                assert result.next_offset > offset
+                offset = result.next_offset
+        added = append(store, b"next")
+        dispatch_all(store)
+        assert messages_in(store.read(TOPIC, 0, added.queue_offset))[0].body == b"next"
+    with reopen(tmp_path) as store:
+        assert store.recovery.was_clean
+        assert messages_in(store.read(TOPIC, 0, added.queue_offset))[0].body == b"next"
+
+
+def spoil(path: Path, chance: Random) -> None:
+    content = bytearray(path.read_bytes())
+    place = chance.randrange(len(content) + 1)
+    kind = chance.randrange(5)
+    if kind == 0:
+        path.unlink()
+        return
+    if kind == 1:
+        del content[place:]
+    elif kind == 2:
+        content += chance.randbytes(30)
+    elif kind == 3:
+        content[place : place + 512] = bytes(len(content[place : place + 512]))
+    else:
+        content[place : place + 40] = chance.randbytes(len(content[place : place + 40]))
+    path.write_bytes(content)
+
+
+def is_whole_row(root: Path) -> bool:
+    """Whether every log file but the last has its size, and the last has no more: all that is insisted on."""
+    *others, last = [path.stat().st_size for path in sorted((root / "commitlog").iterdir())] or [8192]
+    return last <= 8192 and all(size == 8192 for size in others)
 
 
 @pytest.mark.parametrize("size", [0, 39, 5000])

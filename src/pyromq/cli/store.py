@@ -86,6 +86,8 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
                 tell(1)
         if rows is not None:
             console().print(rows)
+        for remark in opened.remarks:
+            click.echo(f"note: {printable(remark)}", err=True)
         if limit and next(found, None) is not None:
             click.echo(f"there are more; raise --limit above {limit}", err=True)
 

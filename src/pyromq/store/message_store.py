@@ -159,7 +159,7 @@ class MessageStore:
         except OSError as error:
             store._release()
             raise StoreError(f"cannot open the store in {settings.root}: {error}") from error
-        except StoreError:
+        except BaseException:
             store._release()
             raise
         if start_flusher:

@@ -217,7 +217,10 @@ class OfflineStore:
             yield segment.mapped.view[outline.start : outline.end]
 
     def messages(self, topic: str, queue_id: int | None = None, offset: int = 0) -> Iterator[StoredMessage]:
-        """The messages of a topic, queue by queue, in the order of their offsets."""
+        """The messages of a topic, queue by queue, in the order of their offsets.
+
+        Those that cannot be read are left out, and a remark says which.
+        """
         for summary in self.queues(topic):
             if queue_id is None or summary.queue_id == queue_id:
                 yield from self._messages_of(summary, offset)
@@ -226,8 +229,14 @@ class OfflineStore:
         for number, log_offset, size in self._units_of(summary):
             if number >= offset and size != PRE_BLANK_SIZE:
                 record = self._log.record(log_offset)
-                if record is not None:
-                    yield decode_record(record)
+                if record is None:
+                    continue
+                try:
+                    message = decode_record(record)
+                except RemoteProtocolError as error:
+                    self.remarks.append(f"log offset {log_offset}: message left out: {error}")
+                else:
+                    yield message
 
     def _units_of(self, summary: QueueSummary) -> Iterator[tuple[int, int, int]]:
         number = summary.first_unit

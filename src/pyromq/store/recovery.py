@@ -26,6 +26,7 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
 10. Make everything safe and write a checkpoint that says so.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyromq.errors import RemoteProtocolError
@@ -337,7 +338,8 @@ def write_first_checkpoint(
     """Step 10: sync all that recovery read as good or wrote, then say that it is safe."""
     log.sync(began_at, log.end_offset + 1)
     for queue, start in queues.queue_files.take_dirty():
-        files.sync(queue.path_of(start))
+        with suppress(FileNotFoundError):  # a queue that started over behind a gap in the log
+            files.sync(queue.path_of(start))
     for file in index.take_dirty() if index is not None else ():
         files.sync(file.path)
     files.sync_all_directories()
