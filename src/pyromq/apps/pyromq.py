@@ -8,7 +8,9 @@ COMMANDS = LazyGroup(
     {
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.cli.config", "config", "List every setting of a server."),
+        "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
+        "produce": LazyCommand("pyromq.cli.produce", "produce", "Send the lines of stdin to a topic."),
         "standalone": LazyCommand(
             "pyromq.apps.standalone", "command", "Run a name server and a broker in one process."
         ),

@@ -1,0 +1,155 @@
+"""`pyromq consume`: the messages of a topic on stdout, and nothing else there."""
+
+import sys
+from typing import IO, Protocol
+
+import click
+
+from pyromq.cli.endings import quiet_endings
+from pyromq.cli.message_formats import Render, renderer
+from pyromq.cli.queue_scan import QueueScan
+from pyromq.cli.rate_line import RateLine
+from pyromq.cli.reaching import Cluster, cluster_options
+from pyromq.cli.starting_points import Kind, Start, parse_start
+from pyromq.client.blocking import LoopThread
+from pyromq.client.consumer.subscriptions import Expression, Sql
+from pyromq.client.values import ReceivedMessage
+from pyromq.clock import SystemClock
+from pyromq.errors import ConfigError
+
+
+class Source(Protocol):
+    """Where messages come from."""
+
+    async def open(self) -> None: ...
+    async def next(self, most: int | None) -> list[ReceivedMessage]: ...
+    async def close(self, *, is_failed: bool) -> None: ...
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("topic")
+@cluster_options
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    default="value",
+    show_default=True,
+    help="value, json, hex, or a text with fields: %s body, %k keys, %g tags, %t topic, %b broker, %p queue,"
+    " %o offset, %T time stored (ms), %i id, %h properties, %S and %K sizes; and \\n, \\t, \\xHH.",
+)
+@click.option(
+    "-o",
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="earliest, latest, stored, an offset, -N for the last N of each queue, -10m (s, m, h, d) for a time"
+    " ago, a time such as 2030-12-31T23:59, @MILLISECONDS. Default: earliest; with a group stored, and"
+    " earliest where nothing is stored.",
+)
+@click.option("--follow", is_flag=True, help="Go on with what comes later, instead of stopping at the end.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
+@click.option("-p", "--queue", "queues", multiple=True, metavar="[BROKER:]ID", help="May be repeated.")
+@click.option("--tags", help="Only messages with these tags, as in 'Created || Paid'.")
+@click.option(
+    "--sql", metavar="EXPRESSION", help="Only messages whose properties fulfil this, as in 'a > 5'."
+)
+@click.option(
+    "-g", "--group", help="Read as a member of this group, and commit. Without it nothing is committed."
+)
+@click.option(
+    "--broadcast",
+    is_flag=True,
+    help="With a group: read all queues, and keep the offsets on this machine.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something fails.")
+def consume(
+    topic: str,
+    cluster: Cluster,
+    form: str,
+    start: str | None,
+    follow: bool,
+    count: int | None,
+    queues: tuple[str, ...],
+    tags: str | None,
+    sql: str | None,
+    group: str | None,
+    broadcast: bool,
+    quiet: bool,
+) -> None:
+    """Write the messages of TOPIC to stdout, up to the end of its queues or, with --follow, on and on.
+
+    \b
+    Examples:
+      pyromq consume Orders -n 127.0.0.1:9876
+      pyromq consume Orders --from -10 --follow -f '%p:%o %k %s\\n'
+      pyromq consume Orders --tags 'Created || Paid' --from -1h --format json | jq .body
+      pyromq consume Orders --group audit > orders.txt
+    """
+    if tags is not None and sql is not None:
+        raise click.UsageError("give --tags or --sql, not both")
+    if broadcast and group is None:
+        raise click.UsageError("--broadcast needs a --group, under whose name the offsets are kept")
+    out = sys.stdout.buffer
+    try:
+        render = renderer(form, is_terminal=out.isatty())
+        chosen = _chosen_start(start, is_member=group is not None, is_following=follow)
+    except ConfigError as problem:
+        raise click.UsageError(str(problem)) from problem
+    expression: Expression = Sql(sql) if sql is not None else tags or "*"
+    with quiet_endings(), cluster.explained():
+        source: Source
+        if group is None:
+            source = QueueScan(
+                cluster.settings(),
+                topic,
+                expression,
+                chosen,
+                queue_names=queues,
+                is_following=follow,
+                remark=lambda text: click.echo(text, err=True),
+            )
+        else:
+            from pyromq.cli.group_reading import GroupReading
+
+            source = GroupReading(
+                cluster,
+                group,
+                topic,
+                expression,
+                chosen,
+                queue_names=queues,
+                is_following=follow,
+                is_broadcast=broadcast,
+            )
+        # Messages on the terminal are their own progress.
+        _write_all(source, out, render, count, RateLine("read", is_live=not out.isatty(), is_quiet=quiet))
+
+
+def _chosen_start(text: str | None, *, is_member: bool, is_following: bool) -> Start:
+    start = parse_start(text or ("stored" if is_member else "earliest"), SystemClock().now_ms())
+    if start.kind is Kind.STORED and not is_member:
+        raise click.UsageError("--from stored needs a --group, whose offsets are meant")
+    if start.kind is Kind.LATEST and not is_following:
+        raise click.UsageError("--from latest is where the queues end: add --follow to see what comes")
+    return start
+
+
+def _write_all(source: Source, out: IO[bytes], render: Render, count: int | None, rate: RateLine) -> None:
+    """What is written here blocks nobody but us: the client lives on its own thread."""
+    thread = LoopThread.shared()
+    is_failed = True
+    try:
+        thread.run(source.open())
+        left = count
+        while left != 0 and (messages := thread.run(source.next(left))):
+            data = b"".join(map(render, messages))
+            out.write(data)
+            out.flush()
+            rate.add(len(messages), len(data))
+            left = None if left is None else left - len(messages)
+        is_failed = False
+    finally:
+        thread.run(source.close(is_failed=is_failed))
+        if rate.messages or not is_failed:
+            rate.end()

@@ -1,0 +1,116 @@
+"""Queues read as a member of a group: what was written out is committed, what was not comes again."""
+
+from collections.abc import Sequence
+
+from pyromq.cli.queue_names import named_queues
+from pyromq.cli.reaching import Cluster
+from pyromq.cli.starting_points import Kind, Start
+from pyromq.client.consumer.brokers import Brokers
+from pyromq.client.consumer.offsets import StartPositions
+from pyromq.client.consumer.pull import PullConsumer
+from pyromq.client.consumer.subscriptions import Expression
+from pyromq.client.session import Session
+from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.errors import StateError
+
+_PULL_MESSAGES = 512
+_LOOK_S = 0.1
+_STALLED_S = 30.0
+
+
+class GroupReading:
+    """Reads to where its queues ended when it got them; with `is_following`, on and on.
+
+    `queue_names`: exactly these queues, whoever else reads them; none means a fair share of all.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        topic: str,
+        expression: Expression,
+        start: Start,
+        *,
+        queue_names: Sequence[str] = (),
+        is_following: bool,
+        is_broadcast: bool,
+    ) -> None:
+        self._settings = cluster.settings()
+        self._topic = topic
+        self._expression = expression
+        self._start = start
+        self._queue_names = queue_names
+        self._is_following = is_following
+        self._consumer = PullConsumer(
+            group,
+            cluster.namesrv,
+            **cluster.options,
+            start_from="first",
+            broadcast=is_broadcast,
+            pull_batch_size=_PULL_MESSAGES,
+        )
+        self._session: Session | None = None
+        self._ends: dict[MessageQueue, int] = {}
+        self._progress: dict[MessageQueue, int] = {}
+        self._moved_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<GroupReading {self._consumer!r}>"
+
+    async def open(self) -> None:
+        # Its own look at the cluster, before the group hears of anything.
+        session = self._session = await Session.obtain(self._settings)
+        queues = (await session.routes.get(session.wrap(self._topic))).subscribe_queues
+        self._positions = StartPositions(Brokers(session), "first")
+        chosen = named_queues(self._queue_names, queues)
+        if not chosen:
+            self._consumer.subscribe(self._topic, self._expression)
+        await self._consumer.start()
+        if chosen:
+            await self._consumer.assign(chosen, self._expression)
+        self._moved_at = session.clock.monotonic()
+        await self._note_queues()
+        if self._start.kind is not Kind.STORED:
+            for queue in self._consumer.assigned:
+                await self._consumer.seek(queue, await self._start.offset(queue, self._positions))
+
+    async def _note_queues(self) -> None:
+        for queue in self._consumer.assigned - self._ends.keys():
+            self._ends[queue] = await self._positions.last(queue)
+
+    async def next(self, most: int | None) -> list[ReceivedMessage]:
+        """Some messages of one queue; none at the end of all queues. What it returned before is done."""
+        while self._is_following or not self._is_at_end():
+            messages = await self._consumer.poll(_LOOK_S, most)
+            if messages:
+                return messages
+            await self._note_queues()
+            if not self._is_following:
+                self._check_progress()
+        return []
+
+    def _is_at_end(self) -> bool:
+        return all(
+            self._consumer.position(queue) >= self._ends.get(queue, 0) for queue in self._consumer.assigned
+        )
+
+    def _check_progress(self) -> None:
+        """A queue that cannot be read is no reason to wait for ever."""
+        assert self._session is not None
+        now = self._session.clock.monotonic()
+        progress = {queue: self._consumer.position(queue) for queue in self._consumer.assigned}
+        if progress != self._progress:
+            self._progress, self._moved_at = progress, now
+        elif now - self._moved_at > _STALLED_S:
+            stuck = [queue for queue, offset in progress.items() if offset < self._ends.get(queue, 0)]
+            queues = ", ".join(map(str, sorted(stuck)))
+            raise StateError(
+                f"nothing came of {queues} for {_STALLED_S:.0f} s: is the broker up, and may the group read?"
+            )
+
+    async def close(self, *, is_failed: bool) -> None:
+        """Leave the group; unless `is_failed`, everything that `next` returned is done."""
+        await self._consumer.close(is_failed=is_failed)
+        if self._session is not None:
+            await self._session.release()

@@ -1,0 +1,317 @@
+"""`pyromq produce`: what comes in on stdin goes to a topic; what does not get there is named."""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from typing import IO
+
+import click
+
+from pyromq.cli.endings import quiet_endings
+from pyromq.cli.outgoing import Lines, Outgoing, Template, property_map, slices
+from pyromq.cli.queue_names import one_queue
+from pyromq.cli.rate_line import RateLine
+from pyromq.cli.reaching import Cluster, cluster_options
+from pyromq.client.blocking import LoopThread
+from pyromq.client.producer import Producer
+from pyromq.client.producer_settings import ProducerOptions
+from pyromq.client.values import MessageQueue, SendResult
+from pyromq.errors import BadMessage, PyroError
+from pyromq.protocol.compression import Compression
+
+GROUP = "pyromq-produce"
+
+_PARTS_IN_FLIGHT = 4
+_SLICES_A_SECOND = 20
+_MOST_TOGETHER = 256
+_SHOWN_FAILURES = 5
+_NEVER_BYTES = 2**31 - 1
+
+Part = list[Outgoing]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of some messages."""
+
+    sent: int = 0
+    sent_bytes: int = 0
+    unsafe: int = 0
+    failures: list[tuple[str, PyroError]] = field(default_factory=list)
+
+
+class Sending:
+    """Hands messages to the producer's own thread, some at a time, and keeps count of what comes back."""
+
+    def __init__(
+        self, thread: LoopThread, producer: Producer, queue: MessageQueue | None, rate: RateLine
+    ) -> None:
+        self._thread = thread
+        self._producer = producer
+        self._queue = queue
+        self._rate = rate
+        self._under_way: deque[Future[Outcome]] = deque()
+        self.total = Outcome()
+
+    def __repr__(self) -> str:
+        return f"<Sending parts={len(self._under_way)} sent={self.total.sent} failed={self.has_failed}>"
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.total.failures)
+
+    def send(self, part: Part, *, is_awaited: bool = False) -> None:
+        """Returns when there is room for more; `is_awaited`: when it is known what became of these."""
+        self._under_way.append(self._thread.start(self._send(part)))
+        while len(self._under_way) > (0 if is_awaited else _PARTS_IN_FLIGHT):
+            self._take_first()
+
+    def finish(self) -> None:
+        while self._under_way:
+            self._take_first()
+
+    def _take_first(self) -> None:
+        outcome = self._under_way[0].result()
+        self._under_way.popleft()
+        self.total.sent += outcome.sent
+        self.total.sent_bytes += outcome.sent_bytes
+        self.total.unsafe += outcome.unsafe
+        self.total.failures += outcome.failures
+        self._rate.add(outcome.sent, outcome.sent_bytes)
+
+    async def _send(self, part: Part) -> Outcome:
+        results = await asyncio.gather(*map(self._send_one, part), return_exceptions=True)
+        outcome = Outcome()
+        for each, result in zip(part, results, strict=True):
+            if isinstance(result, SendResult):
+                outcome.sent += 1
+                outcome.sent_bytes += len(each.message.body)
+                outcome.unsafe += not result.is_ok
+            elif isinstance(result, PyroError):
+                outcome.failures.append((each.where, result))
+            else:
+                raise result
+        return outcome
+
+    async def _send_one(self, each: Outgoing) -> SendResult:
+        return await self._producer.send(each.message, queue=self._queue, sharding_key=each.sharding_key)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("topic")
+@cluster_options
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "json"]),
+    default="lines",
+    show_default=True,
+    help="What a line of stdin is: a body, or an object with body, key, tags, properties, delayLevel …",
+)
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send this file as one body, instead of the lines of stdin.",
+)
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="What separates the key of a line from its body.")
+@click.option("-k", "--key", "keys", multiple=True, help="A key of every message; may be repeated.")
+@click.option("--tags", help="The tag of every message.")
+@click.option("-H", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
+@click.option("-p", "--queue", metavar="[BROKER:]ID", help="Send everything to this queue.")
+@click.option("--sharding-key", help="Send everything to the queue that this key chooses.")
+@click.option(
+    "-c",
+    "--count",
+    type=click.IntRange(min=1),
+    help="Stop after so many messages; send the file so many times.",
+)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most.")
+@click.option(
+    "--linger",
+    type=click.FloatRange(0, 30_000),
+    metavar="MS",
+    help="How long a message waits for others to share a request with; 0: those that are read together.",
+)
+@click.option(
+    "--compress",
+    type=click.Choice(["none", "zlib", "lz4", "zstd"]),
+    help="Pack every body this way, or none; without it, zlib from 4 KiB on.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something fails.")
+def produce(
+    topic: str,
+    cluster: Cluster,
+    form: str,
+    file: Path | None,
+    key_delimiter: str | None,
+    keys: tuple[str, ...],
+    tags: str | None,
+    properties: tuple[str, ...],
+    queue: str | None,
+    sharding_key: str | None,
+    count: int | None,
+    rate: float | None,
+    linger: float | None,
+    compress: str | None,
+    quiet: bool,
+) -> None:
+    """Send messages to TOPIC, one for each line of stdin.
+
+    It stops at the first message that cannot be sent, says which one and why, and exits with 1.
+
+    \b
+    Examples:
+      echo hello | pyromq produce Orders -n 127.0.0.1:9876
+      pyromq produce Orders -K : --tags Paid < orders.txt
+      pyromq consume Orders --format json | pyromq produce Copies --format json
+      pyromq produce Photos --file cat.jpg --count 1000 --rate 50
+    """
+    if queue is not None and sharding_key is not None:
+        raise click.UsageError("give --queue or --sharding-key, not both")
+    if file is not None and (form == "json" or key_delimiter is not None):
+        raise click.UsageError("--file is one body as it is: --format and --key-delimiter are about lines")
+    if form == "json" and key_delimiter is not None:
+        raise click.UsageError("--key-delimiter is about lines of text: in JSON, write a key")
+    template = Template(topic, tags, keys, property_map(properties), sharding_key)
+    stdin = sys.stdin.buffer
+    if file is not None:
+        parts, lines = _copies(template, file, count or 1), None
+    else:
+        lines = Lines(stdin)
+        parts = _read(lines, _reader(template, form, key_delimiter), count)
+    if rate is not None:
+        parts = _paced(parts, rate)
+    line = RateLine("sent", is_live=True, is_quiet=quiet)
+    with quiet_endings(), cluster.explained():
+        options = _options(linger, compress)
+        total = _send_all(cluster, options, topic, queue, parts, line, is_awaited=_is_typed(stdin, file))
+    if total.failures:
+        raise click.ClickException(_failure_text(total.failures, cluster))
+    if lines is not None and lines.number == 0 and not quiet:
+        click.echo("nothing came in on stdin", err=True)
+
+
+def _send_all(
+    cluster: Cluster,
+    options: ProducerOptions,
+    topic: str,
+    queue_name: str | None,
+    parts: Iterable[Part],
+    rate: RateLine,
+    *,
+    is_awaited: bool,
+) -> Outcome:
+    thread = LoopThread.shared()
+    producer = Producer(GROUP, cluster.namesrv, **(cluster.options | options))
+    thread.run(producer.start())
+    sending: Sending | None = None
+    try:
+        queue = None if queue_name is None else one_queue(queue_name, thread.run(producer.queues(topic)))
+        sending = Sending(thread, producer, queue, rate)
+        try:
+            for part in parts:
+                sending.send(part, is_awaited=is_awaited)
+                if sending.has_failed:
+                    break
+        except BadMessage as problem:
+            sending.total.failures.append(("", problem))
+        sending.finish()
+        return sending.total
+    finally:
+        try:
+            thread.run(producer.close())
+            if sending is not None:
+                sending.finish()
+        finally:
+            if sending is not None and not (sending.has_failed and rate.messages == 0):
+                rate.end(_remark(sending.total))
+
+
+def _options(linger: float | None, compress: str | None) -> ProducerOptions:
+    options = ProducerOptions(linger_ms=linger)
+    if compress == "none":
+        options["compress_from_bytes"] = _NEVER_BYTES
+    elif compress is not None:
+        options["compress_from_bytes"] = 1
+        options["compression"] = Compression[compress.upper()]
+    return options
+
+
+# What is sent
+
+
+def _reader(template: Template, form: str, key_delimiter: str | None) -> Callable[[bytes, str], Outgoing]:
+    if form == "json":
+        return template.from_json
+    delimiter = key_delimiter.encode() if key_delimiter else None
+    return lambda line, where: template.from_line(line, where, delimiter)
+
+
+def _read(lines: Lines, read: Callable[[bytes, str], Outgoing], count: int | None) -> Iterator[Part]:
+    left = count if count is not None else sys.maxsize
+    for numbered in lines:
+        part: Part = []
+        problem: BadMessage | None = None
+        for where, line in numbered[:left]:
+            try:
+                part.append(read(line, where))
+            except BadMessage as mistake:
+                problem = mistake
+                break
+        yield part  # what stands before the mistake is sent
+        if problem is not None:
+            raise problem
+        left -= len(part)
+        if left <= 0:
+            return
+
+
+def _copies(template: Template, file: Path, count: int) -> Iterator[Part]:
+    one = template.message(file.read_bytes(), str(file))
+    while count > 0:
+        part = list(repeat(one, min(count, _MOST_TOGETHER)))
+        count -= len(part)
+        yield part
+
+
+def _paced(parts: Iterable[Part], rate: float) -> Iterator[Part]:
+    """The same, no faster than so many a second."""
+    size = max(1, min(int(rate / _SLICES_A_SECOND), _MOST_TOGETHER))
+    due = time.monotonic()
+    for part in parts:
+        for some in slices(part, size):
+            time.sleep(max(due - time.monotonic(), 0))
+            due = max(due, time.monotonic() - 1 / _SLICES_A_SECOND) + len(some) / rate
+            yield some
+
+
+def _is_typed(stdin: IO[bytes], file: Path | None) -> bool:
+    """Whoever types wants to know what became of a line before the next one."""
+    return file is None and stdin.isatty()
+
+
+# What is said
+
+
+def _remark(total: Outcome) -> str:
+    return f"; {total.unsafe:,} of them are stored less safely than they should be" if total.unsafe else ""
+
+
+def _failure_text(failures: list[tuple[str, PyroError]], cluster: Cluster) -> str:
+    """Each reason once, with the first place where it was met."""
+    places: dict[str, list[str]] = {}
+    for where, problem in failures:
+        places.setdefault(cluster.explanation(problem), []).append(where)
+    texts = []
+    for text, found in list(places.items())[:_SHOWN_FAILURES]:
+        others = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        texts.append(f"{found[0]}{others}: {text}" if found[0] else text)
+    if len(places) > _SHOWN_FAILURES:
+        texts.append(f"and {len(places) - _SHOWN_FAILURES} further reasons")
+    return "not everything was sent; " + "; ".join(texts)

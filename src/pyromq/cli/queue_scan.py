@@ -1,0 +1,149 @@
+"""Queues read by nobody in particular: no group is joined, no offset is stored, nobody's queues move."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from pyromq.cli.queue_names import named_queues
+from pyromq.cli.starting_points import Start
+from pyromq.client.consumer.brokers import Brokers
+from pyromq.client.consumer.fetching import Fetching
+from pyromq.client.consumer.offsets import StartPositions
+from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.routes import Route
+from pyromq.client.session import Session
+from pyromq.client.settings import ClientSettings
+from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.protocol.codes import ResponseCode
+
+GROUP = "TOOLS_CONSUMER"
+"""java: every broker has this group, for tools"""
+
+_PULL_MESSAGES = 512
+_PARTS_AHEAD = 8
+_TRIES = 5
+_PAUSE_S = 1.0
+_BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
+
+Remark = Callable[[str], None]
+
+_Part = list[ReceivedMessage] | MessageQueue | Exception
+"""Messages, a queue that has been read to its end, or what went wrong."""
+
+
+class QueueScan:
+    """Reads to where the queues ended when it was opened; with `is_following`, on and on.
+
+    `queue_names`: only these queues; none means all, later ones included. `remark` is told what goes wrong
+    for a while.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        expression: Expression,
+        start: Start,
+        *,
+        queue_names: Sequence[str] = (),
+        is_following: bool,
+        remark: Remark,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._expression = expression
+        self._start = start
+        self._queue_names = queue_names
+        self._is_following = is_following
+        self._remark = remark
+        self._session: Session | None = None
+        self._readers: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._parts: asyncio.Queue[_Part] = asyncio.Queue(_PARTS_AHEAD)
+        self._stop_listening: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<QueueScan {self._topic} readers={len(self._readers)} ahead={self._parts.qsize()}>"
+
+    async def open(self) -> None:
+        session = self._session = await Session.obtain(self._settings)
+        topic = session.wrap(self._topic)
+        self._subscription = Subscription.of(topic, self._expression, 0)
+        self._positions = StartPositions(Brokers(session), "first")
+        self._fetching = Fetching(
+            session,
+            GROUP,
+            namespace=session.settings.namespace,
+            is_lite=True,
+            batch_size=_PULL_MESSAGES,
+        )
+        queues: Sequence[MessageQueue] = (await session.routes.get(topic)).subscribe_queues
+        if self._queue_names:
+            queues = named_queues(self._queue_names, queues)
+        begins = await asyncio.gather(*(self._start.offset(queue, self._positions) for queue in queues))
+        for queue, begin in zip(queues, begins, strict=True):
+            end = None if self._is_following else await self._positions.last(queue)
+            self._read(queue, begin, end)
+        if self._is_following and not self._queue_names:
+            self._stop_listening = session.routes.on_change(topic, self._route_changed)
+
+    def _read(self, queue: MessageQueue, begin: int, end: int | None) -> None:
+        async def read() -> None:
+            try:
+                await self._read_to_end(queue, begin, end)
+            except Exception as problem:
+                await self._parts.put(problem)
+            else:
+                await self._parts.put(queue)
+
+        self._readers[queue] = asyncio.create_task(read(), name=f"read {queue}")
+
+    async def _read_to_end(self, queue: MessageQueue, offset: int, end: int | None) -> None:
+        failures = 0
+        while end is None or offset < end:
+            try:
+                pulled = await self._fetching.pull(queue, self._subscription, offset)
+            except PyroError as problem:
+                failures += 1
+                if not _may_pass(problem) or (end is not None and failures == _TRIES):
+                    raise
+                if failures == 1:
+                    self._remark(f"{queue} cannot be read now, trying again: {problem}")
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            failures = 0
+            offset = pulled.next_offset
+            messages = [each for each in pulled.messages if end is None or each.queue_offset < end]
+            if messages:
+                await self._parts.put(messages)
+            if end is not None and offset >= pulled.max_offset:
+                return  # also where the end that it had is not there any more
+
+    def _route_changed(self, route: Route) -> None:
+        for queue in route.subscribe_queues:
+            if queue not in self._readers:
+                self._read(queue, 0, None)
+
+    async def next(self, most: int | None) -> list[ReceivedMessage]:
+        """Some messages of one queue; none at the end of all queues."""
+        while self._readers:
+            part = await self._parts.get()
+            if isinstance(part, Exception):
+                raise part
+            if isinstance(part, list):
+                return part[:most]
+            del self._readers[part]
+        return []
+
+    async def close(self, *, is_failed: bool) -> None:
+        if self._stop_listening is not None:
+            self._stop_listening()
+        readers = list(self._readers.values())
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        if self._session is not None:
+            await self._session.release()
+
+
+def _may_pass(problem: PyroError) -> bool:
+    return isinstance(problem, TransportError) or (isinstance(problem, Refused) and problem.code in _BUSY)

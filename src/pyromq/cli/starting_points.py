@@ -1,0 +1,78 @@
+"""Where to start reading: `--from`, as words, offsets and times."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+from typing import Protocol
+
+from pyromq.client.values import MessageQueue
+from pyromq.errors import ConfigError
+
+_EXPECTED = (
+    "earliest, latest, stored (with --group), an offset, -N for the last N of each queue, -N with a unit for"
+    " a time ago (-90s -10m -2h -7d), or a time (2030-12-31, 2030-12-31T23:59, @MILLISECONDS)"
+)
+_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"-(\d{1,9})([smhd])")
+_NUMBER = re.compile(r"([-@]?)(\d{1,18})")
+
+
+class Kind(Enum):
+    EARLIEST = auto()
+    LATEST = auto()
+    STORED = auto()
+    LAST = auto()
+    OFFSET = auto()
+    TIME = auto()
+
+
+class Positions(Protocol):
+    """What queues can be asked for."""
+
+    async def first(self, queue: MessageQueue) -> int: ...
+    async def last(self, queue: MessageQueue) -> int: ...
+    async def at(self, queue: MessageQueue, timestamp_ms: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    kind: Kind
+    number: int = 0
+    """How many, which offset, or when in milliseconds."""
+
+    async def offset(self, queue: MessageQueue, positions: Positions) -> int:
+        """Where that is in a queue: what lies outside of it is moved to its nearest end."""
+        first, last = await positions.first(queue), await positions.last(queue)
+        match self.kind:
+            case Kind.LATEST:
+                return last
+            case Kind.LAST:
+                wanted = last - self.number
+            case Kind.OFFSET:
+                wanted = self.number
+            case Kind.TIME:
+                wanted = await positions.at(queue, self.number)
+            case _:
+                return first
+        return min(max(wanted, first), last)
+
+
+_WORDS = {
+    "earliest": Start(Kind.EARLIEST),
+    "latest": Start(Kind.LATEST),
+    "stored": Start(Kind.STORED),
+}
+
+
+def parse_start(text: str, now_ms: int) -> Start:
+    if text in _WORDS:
+        return _WORDS[text]
+    if found := _AGO.fullmatch(text):
+        return Start(Kind.TIME, now_ms - int(found[1]) * _UNIT_MS[found[2]])
+    if found := _NUMBER.fullmatch(text):
+        return Start({"-": Kind.LAST, "@": Kind.TIME, "": Kind.OFFSET}[found[1]], int(found[2]))
+    try:
+        return Start(Kind.TIME, round(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError("from", text, _EXPECTED) from None
