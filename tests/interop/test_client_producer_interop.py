@@ -1,0 +1,151 @@
+"""Our producers against Apache's name servers and brokers; Apache's client reads what they sent."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests.support.apache import (
+    APACHE_5,
+    RELEASES,
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    Release,
+)
+
+from pyromq import Compression, Message, ReceivedMessage, TransactionState, aio
+from pyromq.protocol.frame import HeaderForm
+
+# A JVM takes its time to start, and longer on a busy machine.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+
+# Brokers of 5.x write down what ended only every three seconds, and ask about everything else.
+SETTINGS = {"transactionTimeOut": "5000", "transactionCheckInterval": "2000", "traceTopicEnable": "true"}
+
+
+@dataclass(frozen=True)
+class Apache:
+    release: Release
+    names: str
+    client: ApacheClient
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=str)
+def apache(
+    request: pytest.FixtureRequest, client_of: ClientOf, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Apache]:
+    release: Release = request.param
+    client = client_of(release, "JSON")
+    with (
+        ApacheNameServer(release) as names,
+        ApacheBroker(release, names.address, tmp_path_factory.mktemp("store"), settings=SETTINGS) as broker,
+    ):
+        client.wait_for_broker(names.address, broker.name)
+        yield Apache(release, names.address, client)
+
+
+def bodies(apache: Apache, topic: str) -> list[bytes]:
+    return [row["body"] for row in apache.client.read(apache.names, topic)]
+
+
+def ids(apache: Apache, topic: str) -> set[str]:
+    return {row["properties"]["UNIQ_KEY"] for row in apache.client.read(apache.names, topic)}
+
+
+@pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name)
+async def test_a_message_arrives_as_it_was_sent(apache: Apache, form: HeaderForm) -> None:
+    topic = f"Single{form.name}"
+    async with aio.Producer("orders", apache.names, form=form) as producer:
+        message = Message(topic, b"hello", tags="A", keys=["k1", "k2"], properties={"colour": "grün"})
+        result = await producer.send(message)
+    [row] = apache.client.read(apache.names, topic)
+    assert row["body"] == b"hello"
+    expected = {"TAGS": "A", "KEYS": "k1 k2", "colour": "grün", "UNIQ_KEY": result.message_id}
+    assert expected.items() <= row["properties"].items()
+
+
+async def test_batches_keep_the_ids_of_their_messages(apache: Apache) -> None:
+    async with (
+        aio.Producer("orders", apache.names) as producer,
+        aio.Producer("orders", apache.names, linger_ms=0) as gathering,
+    ):
+        results = await producer.send([Message("Batch", b"%d" % number) for number in range(10)])
+        results += await asyncio.gather(
+            *(gathering.send(Message("Batch", b"%d" % number)) for number in range(10, 20))
+        )
+        assert gathering.statistics().batches == 1
+    assert ids(apache, "Batch") == {result.message_id for result in results}
+    assert sorted(map(int, bodies(apache, "Batch"))) == list(range(20))
+
+
+@pytest.mark.parametrize("compression", list(Compression), ids=lambda kind: kind.name)
+async def test_packed_bodies_are_unpacked(apache: Apache, compression: Compression) -> None:
+    topic = f"Packed{compression.name}"
+    async with aio.Producer("orders", apache.names, compression=compression) as producer:
+        await producer.send(Message(topic, b"x" * 100_000))
+    assert bodies(apache, topic) == [b"x" * 100_000]
+
+
+async def test_keys_go_to_the_queues_that_java_chooses(apache: Apache) -> None:
+    async with aio.Producer("orders", apache.names) as producer:
+        results = {
+            key: await producer.send(Message("Sharded", b"x"), sharding_key=key)
+            for key in ("a", "order-1", "polygenelubricants")
+        }
+    chosen = {key: result.queue.queue_id for key, result in results.items()}
+    assert chosen == {"a": 1, "order-1": 2, "polygenelubricants": 0}
+
+
+async def test_delayed_messages_arrive_later(apache: Apache) -> None:
+    async with aio.Producer("orders", apache.names) as producer:
+        await producer.send(Message("Delayed", b"level", delay_level=1))
+        if apache.release is APACHE_5:
+            await producer.send(Message("Delayed", b"timer", delay_ms=2000))
+    expected = 2 if apache.release is APACHE_5 else 1
+    consumed = await asyncio.to_thread(apache.client.consume, apache.names, "Delayed", expected, group="late")
+    assert {row["body"] for row in consumed} == {b"level", b"timer"} if expected == 2 else {b"level"}
+
+
+async def test_transactions_end_as_they_should(apache: Apache) -> None:
+    asked: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        asked.put_nowait(message)
+        return TransactionState.COMMIT
+
+    topic = "Transactions"
+    async with aio.TransactionProducer("payers", apache.names, check=check) as producer:
+        await producer.send(Message(topic, b"plain"))
+        for state in TransactionState:
+            half = await producer.prepare(Message(topic, state.name.encode()))
+            await producer.end(half, state)
+        message = await asked.get()
+        assert (message.topic, message.body) == (topic, b"UNKNOWN")
+        consumed = await asyncio.to_thread(apache.client.consume, apache.names, topic, 3, group="payees")
+    assert sorted(row["body"] for row in consumed) == [b"COMMIT", b"UNKNOWN", b"plain"]
+
+
+async def test_requests_are_replied_to(apache: Apache) -> None:
+    consumer = aio.PushConsumer("adders", apache.names, start_from="first")
+    async with (
+        aio.Producer("askers", apache.names) as asker,
+        aio.Producer("answerers", apache.names) as answerer,
+    ):
+
+        @consumer.on("Sums")
+        async def add(message: ReceivedMessage) -> None:
+            await answerer.reply(message, b"%d" % sum(map(int, message.body.split())))
+
+        async with consumer:
+            reply = await asker.request(Message("Sums", b"20 22"), timeout_s=120)
+    assert reply.body == b"42"
+
+
+async def test_reports_reach_the_trace_topic(apache: Apache) -> None:
+    async with aio.Producer("traced", apache.names, trace=True) as producer:
+        result = await producer.send(Message("Traced", b"x", keys=["k"]))
+    [trace] = bodies(apache, "RMQ_SYS_TRACE_TOPIC")
+    assert trace.startswith(b"Pub\x01")
+    assert result.message_id.encode() in trace
