@@ -50,15 +50,13 @@ from pyromq.config.saving import Saving
 from pyromq.errors import ConfigError, StateError
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
-from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.record import Host
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
-from pyromq.remoting.tls import TlsClient, TlsServer
+from pyromq.remoting.tls import TlsClient
 from pyromq.remoting.traffic import Express as ExpressRoad
 from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore, StoreStatistics
@@ -294,7 +292,7 @@ class _Parts:
 
         # What it does
         self.dialer = Dialer(
-            form=_form(settings),
+            form=settings.header_form,
             clock=clock,
             tls=_tls_client(settings, clock),
             connect_timeout_s=settings.connect_timeout_ms / 1000,
@@ -405,11 +403,11 @@ class _Parts:
         self.servers = [
             Server(
                 routes,
-                limits=_limits(settings),
-                tls=_tls_server(settings, clock),
+                limits=settings.limits,
+                tls=settings.tls_server(clock),
                 clock=clock,
                 observer=self.metering,
-                form=_form(settings),
+                form=settings.header_form,
                 direct=direct,
                 express=self._watched(express),
             )
@@ -500,39 +498,6 @@ def _take(settings: BrokerSettings, port: int) -> socket.socket:
         port,
         send_buffer_bytes=settings.socket_send_buffer_bytes,
         receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-    )
-
-
-def _form(settings: BrokerSettings) -> HeaderForm:
-    return HeaderForm.BINARY if settings.serialize_type == "ROCKETMQ" else HeaderForm.JSON
-
-
-def _limits(settings: BrokerSettings) -> ServerLimits:
-    defaults = ServerLimits()
-    return ServerLimits(
-        max_frame_bytes=settings.max_frame_bytes,
-        max_in_flight_per_connection=settings.max_in_flight_per_connection,
-        max_in_flight_bytes_per_connection=settings.max_in_flight_bytes_per_connection,
-        max_in_flight=settings.max_in_flight_total,
-        max_in_flight_bytes=settings.max_in_flight_bytes_total,
-        max_partial_bytes=settings.max_partial_bytes,
-        max_unsent_bytes_per_connection=settings.max_unsent_bytes_per_connection,
-        write_high_water_bytes=settings.write_high_water_bytes or defaults.write_high_water_bytes,
-        max_connections=settings.max_connections,
-        idle_s=settings.idle_seconds,
-        handshake_s=settings.handshake_seconds,
-    )
-
-
-def _tls_server(settings: BrokerSettings, clock: Clock) -> TlsServer:
-    return TlsServer(
-        mode=settings.tls_mode,
-        certificate_path=settings.tls_cert_path,
-        key_path=settings.tls_key_path,
-        key_password=settings.tls_key_password,
-        trust_path=settings.tls_trust_cert_path,
-        client_auth=settings.tls_client_auth,
-        clock=clock,
     )
 
 

@@ -15,15 +15,13 @@ from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.config import properties
 from pyromq.config.kinds import Millis, Seconds, SizeBytes, at_least, between
 from pyromq.config.loading import Layer, NoEffect, load
-from pyromq.config.settings import Notice, Settings, UnknownKey, setting, unknown_key
+from pyromq.config.settings import Notice, UnknownKey, setting, unknown_key
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.settings import ServerSettings
 from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
-SerializeType = Literal["JSON", "ROCKETMQ"]
-TlsMode = Literal["disabled", "permissive", "enforcing"]
-ClientAuth = Literal["none", "optional", "require"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 MetricsExporter = Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"]
 
@@ -54,9 +52,8 @@ def local_address() -> str:
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, repr=False)
-class BrokerSettings(Settings):
+class BrokerSettings(ServerSettings):
     PART: ClassVar[str] = "broker"
-    INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
     INERT: ClassVar[Mapping[str, str]] = INERT_KEYS
 
     # Who it is
@@ -72,27 +69,13 @@ class BrokerSettings(Settings):
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Where it listens
-    bind_address: str = setting("0.0.0.0", "The address to listen on.")
     listen_port: int = setting(10911, "The TCP port to listen on, and the one two below it; 0 lets the system choose one.", check=_PORT)
-    socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=_POSITIVE)
-    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=_NOT_NEGATIVE)
-    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=_NOT_NEGATIVE)
-    idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=_POSITIVE)
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping broker waits for requests in flight.", key="shutdownWaitTimeSeconds", check=_NOT_NEGATIVE)
-    serialize_type: SerializeType = setting("JSON", "The header form of requests this broker starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
     connect_timeout_ms: Millis = setting(3000, "How long opening a connection to another server may take.", key="connectTimeoutMillis", check=_POSITIVE)
 
     # Limits
-    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The largest frame that is read; a longer one closes the connection.", check=_POSITIVE)
-    max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=_NOT_NEGATIVE)
     max_in_flight_per_connection: int = setting(4096, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Bytes of waiting requests of one connection; beyond it they are answered SYSTEM_BUSY and the socket is not read.", check=_POSITIVE)
     max_in_flight_total: int = setting(131_072, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Bytes of waiting requests of all connections; beyond it they are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Bytes of frames that have not arrived completely; beyond it the largest is given up with its connection.", check=_POSITIVE)
-    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A peer that leaves more than this unread is hung up on.", check=_POSITIVE)
-    write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=_NOT_NEGATIVE)
-    handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=_POSITIVE)
 
     # Name servers
     register_period_ms: Millis = setting(30_000, "How often it registers with all name servers; at least 10 s and at most 60 s.", key="registerNameServerPeriod", mutable=True, check=_POSITIVE)
@@ -164,22 +147,13 @@ class BrokerSettings(Settings):
     log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=_NOT_NEGATIVE)
 
-    # TLS
-    tls_mode: TlsMode = setting("permissive", "Whether TLS is refused, possible (once there is a certificate) or required.", key="tls.server.mode")
-    tls_cert_path: Path | None = setting(None, "The server's certificate chain, PEM.", key="tls.server.certPath")
-    tls_key_path: Path | None = setting(None, "The server's private key, PEM.", key="tls.server.keyPath")
-    tls_key_password: str | None = setting(None, "The password of the private key.", key="tls.server.keyPassword", secret=True)
-    tls_trust_cert_path: Path | None = setting(None, "The certificates that clients' certificates are checked against, PEM.", key="tls.server.trustCertPath")
-    tls_client_auth: ClientAuth = setting("none", "Whether clients are asked for a certificate; one that is given must be trusted.", key="tls.server.need.client.auth")
-    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it goes before the file given with -c.", key="tls.config.file")
+    # TLS towards name servers
     tls_enable: bool = setting(False, "Name servers are spoken to over TLS.", key="tls.enable")
     tls_client_cert_path: Path | None = setting(None, "Certificate chain shown to name servers, PEM.", key="tls.client.certPath")
     tls_client_key_path: Path | None = setting(None, "Its private key, PEM.", key="tls.client.keyPath")
     tls_client_key_password: str | None = setting(None, "The password of that key.", key="tls.client.keyPassword", secret=True)
     tls_client_trust_cert_path: Path | None = setting(None, "The certificates that those of name servers are checked against, PEM.", key="tls.client.trustCertPath")
     tls_client_auth_server: bool = setting(False, "Certificates of name servers are checked.", key="tls.client.authServer")
-    tls_test_mode: bool = setting(False, "Serve TLS with a certificate made up at the start; none is ever made up here.", key="tls.test.mode.enable", has_effect=False)
-    tls_verify_client: bool = setting(True, "Check the certificates of clients; those asked for are always checked here.", key="tls.server.authClient", has_effect=False)
 
     # What would change the meaning of everything, and is not there yet
     acl_enable: bool = setting(False, "Clients must sign their requests; refused as long as there is no access control here.")
@@ -203,9 +177,9 @@ class BrokerSettings(Settings):
         object.__setattr__(self, name, value)
 
     def verify_together(self) -> None:
+        super().verify_together()
         self._verify_role()
         self._verify_name_servers()
-        self._verify_tls()
 
     def _verify_role(self) -> None:
         if self.broker_role == "SLAVE":
@@ -226,24 +200,6 @@ class BrokerSettings(Settings):
                 parse_address(address)
             except ConnectFailed:
                 raise ConfigError("namesrvAddr", self.namesrv_addr, "host:port;host:port") from None
-
-    def _verify_tls(self) -> None:
-        if (self.tls_cert_path is None) != (self.tls_key_path is None):
-            present, missing = ("certPath", "keyPath") if self.tls_cert_path else ("keyPath", "certPath")
-            raise ConfigError(f"tls.server.{missing}", "", f"a file, because tls.server.{present} is set")
-        if self.tls_mode == "enforcing" and not self.offers_tls:
-            raise ConfigError(
-                "tls.server.mode", "enforcing", "tls.server.certPath and tls.server.keyPath to be set as well"
-            )
-        if self.tls_client_auth != "none" and self.offers_tls and self.tls_trust_cert_path is None:
-            raise ConfigError(
-                "tls.server.trustCertPath", "", "a file, because clients are asked for certificates"
-            )
-
-    @property
-    def offers_tls(self) -> bool:
-        """Whether there is a certificate to offer, and TLS is not switched off."""
-        return self.tls_mode != "disabled" and self.tls_cert_path is not None
 
     @property
     def name_servers(self) -> tuple[str, ...]:

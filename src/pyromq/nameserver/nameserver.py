@@ -27,14 +27,11 @@ from pyromq.nameserver.settings import NameServerSettings
 from pyromq.nameserver.tables import RouteRules
 from pyromq.nameserver.topic_requests import TopicRequests
 from pyromq.protocol.catalogue import NAMESERVER
-from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus
-from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
-from pyromq.remoting.tls import TlsServer
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +57,7 @@ class NameServer:
     def __init__(self, settings: NameServerSettings, *, clock: Clock | None = None) -> None:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._live_settings = settings_now = LiveSettings(settings)
-        form = HeaderForm.BINARY if settings.serialize_type == "ROCKETMQ" else HeaderForm.JSON
+        form = settings.header_form
 
         self._table = RouteTable()
         self._kv = KvTable()
@@ -94,8 +91,8 @@ class NameServer:
         self.routes = routes
         self._server = Server(
             routes,
-            limits=_limits(settings),
-            tls=_tls(settings, self._clock),
+            limits=settings.limits,
+            tls=settings.tls_server(self._clock),
             clock=self._clock,
             observer=self._metering,
             form=form,
@@ -250,31 +247,3 @@ class NameServer:
 
 
 _TEXT = "text/plain; charset=utf-8"
-
-
-def _limits(settings: NameServerSettings) -> ServerLimits:
-    return ServerLimits(
-        max_frame_bytes=settings.max_frame_bytes,
-        max_in_flight_per_connection=settings.max_in_flight_per_connection,
-        max_in_flight_bytes_per_connection=settings.max_in_flight_bytes_per_connection,
-        max_in_flight=settings.max_in_flight_total,
-        max_in_flight_bytes=settings.max_in_flight_bytes_total,
-        max_partial_bytes=settings.max_partial_bytes,
-        max_unsent_bytes_per_connection=settings.max_unsent_bytes_per_connection,
-        write_high_water_bytes=settings.write_high_water_bytes or ServerLimits().write_high_water_bytes,
-        max_connections=settings.max_connections,
-        idle_s=settings.idle_seconds,
-        handshake_s=settings.handshake_seconds,
-    )
-
-
-def _tls(settings: NameServerSettings, clock: Clock) -> TlsServer:
-    return TlsServer(
-        mode=settings.tls_mode,
-        certificate_path=settings.tls_cert_path,
-        key_path=settings.tls_key_path,
-        key_password=settings.tls_key_password,
-        trust_path=settings.tls_trust_cert_path,
-        client_auth=settings.tls_client_auth,
-        clock=clock,
-    )

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.config.kinds import HOST, Millis, Seconds, SizeBytes, at_least, between
-from pyromq.config.settings import Settings, setting
+from pyromq.config.settings import setting
 from pyromq.errors import ConfigError
+from pyromq.remoting.settings import ServerSettings
 
-SerializeType = Literal["JSON", "ROCKETMQ"]
-TlsMode = Literal["disabled", "permissive", "enforcing"]
-ClientAuth = Literal["none", "optional", "require"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _PORT = between(0, 65535)
@@ -26,31 +24,12 @@ _MIB = 1024 * 1024
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NameServerSettings(Settings):
+class NameServerSettings(ServerSettings):
     PART: ClassVar[str] = "namesrv"
-    INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
 
     # Where it listens
-    bind_address: str = setting("0.0.0.0", "The address to listen on.", check=HOST)
     listen_port: int = setting(9876, "The TCP port to listen on; 0 lets the system choose one.", check=_PORT)
-    socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=_POSITIVE)
-    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=_NOT_NEGATIVE)
-    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=_NOT_NEGATIVE)
-    idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=_POSITIVE)
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=_NOT_NEGATIVE)
-    serialize_type: SerializeType = setting("JSON", "The header form of requests this server starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
-
-    # Limits
-    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The largest frame that is read; a longer one closes the connection.", check=_POSITIVE)
-    max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=_NOT_NEGATIVE)
-    max_in_flight_per_connection: int = setting(1024, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Bytes of waiting requests of one connection; beyond it they are answered SYSTEM_BUSY and the socket is not read.", check=_POSITIVE)
-    max_in_flight_total: int = setting(65536, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Bytes of waiting requests of all connections; beyond it they are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Bytes of frames that have not arrived completely; beyond it the largest is given up with its connection.", check=_POSITIVE)
-    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A peer that leaves more than this unread is hung up on.", check=_POSITIVE)
-    write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=_NOT_NEGATIVE)
-    handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=_POSITIVE)
 
     # Routes and brokers
     broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", mutable=True, check=_POSITIVE)
@@ -83,15 +62,6 @@ class NameServerSettings(Settings):
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
     log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=_NOT_NEGATIVE)
-
-    # TLS
-    tls_mode: TlsMode = setting("permissive", "Whether TLS is refused, possible (once there is a certificate) or required.", key="tls.server.mode")
-    tls_cert_path: Path | None = setting(None, "The server's certificate chain, PEM.", key="tls.server.certPath")
-    tls_key_path: Path | None = setting(None, "The server's private key, PEM.", key="tls.server.keyPath")
-    tls_key_password: str | None = setting(None, "The password of the private key.", key="tls.server.keyPassword", secret=True)
-    tls_trust_cert_path: Path | None = setting(None, "The certificates that clients' certificates are checked against, PEM.", key="tls.server.trustCertPath")
-    tls_client_auth: ClientAuth = setting("none", "Whether clients are asked for a certificate; one that is given must be trusted.", key="tls.server.need.client.auth")
-    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it goes before the file given with -c.", key="tls.config.file")
 
     # Known to RocketMQ, without a counterpart here
     namesrv_addr: str = setting("", "Other name servers; they do not talk to each other.", environment="NAMESRV_ADDR", has_effect=False)
@@ -129,8 +99,6 @@ class NameServerSettings(Settings):
     disable_netty_worker_group: bool = setting(False, "No Netty worker group on the client side.", has_effect=False)
     max_reconnect_interval_time_seconds: Seconds = setting(60, "The longest pause between reconnects of the client side.", check=_POSITIVE, has_effect=False)
     enable_reconnect_for_go_away: bool = setting(True, "The client side reconnects when told to go away.", has_effect=False)
-    tls_test_mode: bool = setting(False, "Serve TLS with a certificate made up at the start; none is ever made up here.", key="tls.test.mode.enable", has_effect=False)
-    tls_verify_client: bool = setting(True, "Check the certificates of clients; those asked for are always checked here.", key="tls.server.authClient", has_effect=False)
     tls_enable: bool = setting(False, "The client side speaks TLS.", key="tls.enable", has_effect=False)
     tls_client_cert_path: Path | None = setting(None, "Certificate chain of the client side.", key="tls.client.certPath", has_effect=False)
     tls_client_key_path: Path | None = setting(None, "Private key of the client side.", key="tls.client.keyPath", has_effect=False)
@@ -143,24 +111,9 @@ class NameServerSettings(Settings):
         return f"<NameServerSettings {self.bind_address}:{self.listen_port} tls={self.tls_mode}>"
 
     def verify_together(self) -> None:
-        if (self.tls_cert_path is None) != (self.tls_key_path is None):
-            present, missing = ("certPath", "keyPath") if self.tls_cert_path else ("keyPath", "certPath")
-            raise ConfigError(f"tls.server.{missing}", "", f"a file, because tls.server.{present} is set")
-        if self.tls_mode == "enforcing" and not self.offers_tls:
-            raise ConfigError(
-                "tls.server.mode", "enforcing", "tls.server.certPath and tls.server.keyPath to be set as well"
-            )
-        if self.tls_client_auth != "none" and self.offers_tls and self.tls_trust_cert_path is None:
-            raise ConfigError(
-                "tls.server.trustCertPath", "", "a file, because clients are asked for certificates"
-            )
+        super().verify_together()
         if self.cluster_test and not self.cluster_test_namesrv_addr:
             raise ConfigError("clusterTestNamesrvAddr", "", "host:port;host:port, because clusterTest is true")
-
-    @property
-    def offers_tls(self) -> bool:
-        """Whether there is a certificate to offer, and TLS is not switched off."""
-        return self.tls_mode != "disabled" and self.tls_cert_path is not None
 
     @property
     def unchangeable_keys(self) -> frozenset[str]:

@@ -1,0 +1,111 @@
+"""What can be set on every server: where it listens, how much it allows, and whom it trusts."""
+# ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pyromq.clock import Clock
+from pyromq.config.kinds import HOST, Seconds, SizeBytes, at_least, between
+from pyromq.config.settings import Settings, setting
+from pyromq.errors import ConfigError
+from pyromq.protocol.frame import HeaderForm
+from pyromq.remoting.limits import ServerLimits
+from pyromq.remoting.tls import ClientAuth, TlsMode, TlsServer
+
+SerializeType = Literal["JSON", "ROCKETMQ"]
+
+_PORT = between(0, 65535)
+_POSITIVE = at_least(1)
+_NOT_NEGATIVE = at_least(0)
+_MIB = 1024 * 1024
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ServerSettings(Settings):
+    INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
+
+    # Where it listens
+    bind_address: str = setting("0.0.0.0", "The address to listen on.", check=HOST)
+    listen_port: int = setting(0, "The TCP port to listen on; 0 lets the system choose one.", check=_PORT)
+    socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=_POSITIVE)
+    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=_NOT_NEGATIVE)
+    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=_NOT_NEGATIVE)
+    idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=_POSITIVE)
+    serialize_type: SerializeType = setting("JSON", "The header form of requests this server starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
+
+    # Limits
+    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The largest frame that is read; a longer one closes the connection.", check=_POSITIVE)
+    max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=_NOT_NEGATIVE)
+    max_in_flight_per_connection: int = setting(1024, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Bytes of waiting requests of one connection; beyond it they are answered SYSTEM_BUSY and the socket is not read.", check=_POSITIVE)
+    max_in_flight_total: int = setting(65536, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Bytes of waiting requests of all connections; beyond it they are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Bytes of frames that have not arrived completely; beyond it the largest is given up with its connection.", check=_POSITIVE)
+    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A peer that leaves more than this unread is hung up on.", check=_POSITIVE)
+    write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=_NOT_NEGATIVE)
+    handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=_POSITIVE)
+
+    # TLS
+    tls_mode: TlsMode = setting("permissive", "Whether TLS is refused, possible (once there is a certificate) or required.", key="tls.server.mode")
+    tls_cert_path: Path | None = setting(None, "The server's certificate chain, PEM.", key="tls.server.certPath")
+    tls_key_path: Path | None = setting(None, "The server's private key, PEM.", key="tls.server.keyPath")
+    tls_key_password: str | None = setting(None, "The password of the private key.", key="tls.server.keyPassword", secret=True)
+    tls_trust_cert_path: Path | None = setting(None, "The certificates that clients' certificates are checked against, PEM.", key="tls.server.trustCertPath")
+    tls_client_auth: ClientAuth = setting("none", "Whether clients are asked for a certificate; one that is given must be trusted.", key="tls.server.need.client.auth")
+    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it goes before the file given with -c.", key="tls.config.file")
+    tls_test_mode: bool = setting(False, "Serve TLS with a certificate made up at the start; none is ever made up here.", key="tls.test.mode.enable", has_effect=False)
+    tls_verify_client: bool = setting(True, "Check the certificates of clients; those asked for are always checked here.", key="tls.server.authClient", has_effect=False)
+    # fmt: on
+
+    def verify_together(self) -> None:
+        if (self.tls_cert_path is None) != (self.tls_key_path is None):
+            present, missing = ("certPath", "keyPath") if self.tls_cert_path else ("keyPath", "certPath")
+            raise ConfigError(f"tls.server.{missing}", "", f"a file, because tls.server.{present} is set")
+        if self.tls_mode == "enforcing" and not self.offers_tls:
+            raise ConfigError(
+                "tls.server.mode", "enforcing", "tls.server.certPath and tls.server.keyPath to be set as well"
+            )
+        if self.tls_client_auth != "none" and self.offers_tls and self.tls_trust_cert_path is None:
+            raise ConfigError(
+                "tls.server.trustCertPath", "", "a file, because clients are asked for certificates"
+            )
+
+    @property
+    def offers_tls(self) -> bool:
+        """Whether there is a certificate to offer, and TLS is not switched off."""
+        return self.tls_mode != "disabled" and self.tls_cert_path is not None
+
+    @property
+    def header_form(self) -> HeaderForm:
+        """Of requests that the server starts itself."""
+        return HeaderForm.BINARY if self.serialize_type == "ROCKETMQ" else HeaderForm.JSON
+
+    @property
+    def limits(self) -> ServerLimits:
+        return ServerLimits(
+            max_frame_bytes=self.max_frame_bytes,
+            max_in_flight_per_connection=self.max_in_flight_per_connection,
+            max_in_flight_bytes_per_connection=self.max_in_flight_bytes_per_connection,
+            max_in_flight=self.max_in_flight_total,
+            max_in_flight_bytes=self.max_in_flight_bytes_total,
+            max_partial_bytes=self.max_partial_bytes,
+            max_unsent_bytes_per_connection=self.max_unsent_bytes_per_connection,
+            write_high_water_bytes=self.write_high_water_bytes or ServerLimits().write_high_water_bytes,
+            max_connections=self.max_connections,
+            idle_s=self.idle_seconds,
+            handshake_s=self.handshake_seconds,
+        )
+
+    def tls_server(self, clock: Clock) -> TlsServer:
+        """Raises ConfigError if the files are not what they must be."""
+        return TlsServer(
+            mode=self.tls_mode,
+            certificate_path=self.tls_cert_path,
+            key_path=self.tls_key_path,
+            key_password=self.tls_key_password,
+            trust_path=self.tls_trust_cert_path,
+            client_auth=self.tls_client_auth,
+            clock=clock,
+        )
