@@ -1,0 +1,202 @@
+"""Our servers among Apache's: clients find and use both kinds without telling them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.support.apache import (
+    RELEASES,
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    Release,
+    wait_until,
+)
+from tests.support.own_broker import OwnBroker
+from tests.support.own_nameserver import OwnNameServer
+
+# A JVM takes its time to start, and longer on a busy machine.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+
+FORMS = ("JSON", "ROCKETMQ")
+APACHES, OURS = "broker-apache", "broker-ours"
+
+
+# ------------------------------------------------------------------------------- our broker, Apache's names
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_our_broker_registers_with_apaches_name_server(
+    release: Release, form: str, client_of: ClientOf
+) -> None:
+    client = client_of(release, form)
+    with ApacheNameServer(release, header_form=form) as names:
+        with OwnBroker(names.address, settings={"serializeTypeCurrentRPC": form}) as broker:
+            client.wait_for_broker(names.address, broker.name)
+            client.create_topic(names.address, broker.address, "Found", queues=3)
+            bodies = sorted(b"message %d" % number for number in range(30))
+            client.send(names.address, [{"topic": "Found", "body": body} for body in bodies])
+            # A change is registered at once, not with the next period.
+            client.send(names.address, [{"topic": "MadeBySending", "body": b"first"}])
+            assert [row["body"] for row in client.read(names.address, "MadeBySending")] == [b"first"]
+            consumed = client.consume(names.address, "Found", 30, group="finders")
+            assert sorted(row["body"] for row in consumed) == bodies
+            assert len(client.queues(names.address, "Found")) == 3
+            assert broker.terminate() == 0
+        # It said goodbye: long before anyone would have missed it.
+        client.wait_for_broker(names.address, broker.name, present=False)
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_our_brokers_compressed_registration_is_understood(release: Release, client_of: ClientOf) -> None:
+    client = client_of(release, "JSON")
+    with (
+        ApacheNameServer(release) as names,
+        OwnBroker(names.address, settings={"compressedRegister": "true"}) as broker,
+    ):
+        client.wait_for_broker(names.address, broker.name)
+        assert {"TBW102", "SELF_TEST_TOPIC"} <= set(client.mqadmin("topicList", "-n", names.address).split())
+
+
+# ------------------------------------------------------------------------------- one of each
+
+
+@dataclass(frozen=True)
+class Mixed:
+    own_names: str
+    apaches_names: str
+    client: ApacheClient
+
+    @property
+    def names(self) -> str:
+        return f"{self.own_names};{self.apaches_names}"
+
+    def create_topic(self, topic: str, queues: int = 2) -> None:
+        count = str(queues)
+        self.client.mqadmin(
+            "updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", count, "-w", count, "-n", self.names
+        )
+        for server in (self.own_names, self.apaches_names):
+            wait_until(
+                lambda server=server: len(self._queues(server, topic)) == 2 * queues,  # type: ignore[misc]
+                f"a route of {topic} over both brokers",
+            )
+
+    def _queues(self, server: str, topic: str) -> list[tuple[str, int]]:
+        if topic not in self.client.mqadmin("topicList", "-n", server).split():
+            return []
+        return self.client.queues(server, topic)
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=str)
+def mixed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, client_of: ClientOf
+) -> Iterator[Mixed]:
+    release = request.param
+    client = client_of(release, "JSON")
+    store: Path = tmp_path_factory.mktemp("store")
+    with OwnNameServer() as own_names, ApacheNameServer(release) as apaches_names:
+        mixed = Mixed(own_names.address, apaches_names.address, client)
+        with (
+            ApacheBroker(release, mixed.names, store, name=APACHES),
+            OwnBroker(mixed.names, name=OURS) as own_broker,
+        ):
+            for server in (mixed.own_names, mixed.apaches_names):
+                for broker in (APACHES, OURS):
+                    client.wait_for_broker(server, broker)
+            yield mixed
+            assert " ERROR " not in own_broker.output(), own_broker.output()
+
+
+def test_both_name_servers_tell_of_both_brokers(mixed: Mixed) -> None:
+    mixed.create_topic("Everywhere")
+    listings = []
+    for server in (mixed.own_names, mixed.apaches_names):
+        assert set(mixed.client.queues(server, "Everywhere")) == {
+            (broker, queue) for broker in (APACHES, OURS) for queue in range(2)
+        }
+        rows = mixed.client.mqadmin("clusterList", "-n", server).splitlines()
+        # From the sixth column on it is about the brokers' load.
+        listings.append(sorted(row.split()[:5] for row in rows if "broker-" in row))
+    assert listings[0] == listings[1]
+    assert [row[1] for row in listings[0]] == [APACHES, OURS]
+
+
+@pytest.mark.parametrize("through", ["our", "apaches"])
+def test_a_group_consumes_one_topic_from_both_brokers(mixed: Mixed, through: str) -> None:
+    """Two members, each of whom knows one name server only, divide the queues of both brokers."""
+    topic = f"Divided-{through}"
+    mixed.create_topic(topic)
+    first, second = mixed.own_names, mixed.apaches_names
+    sender = first if through == "our" else second
+    client = mixed.client
+    with client.member(first, topic, topic) as one, client.member(second, topic, topic) as two:
+        wait_until(
+            lambda: (
+                len(one.queues(topic)) == len(two.queues(topic)) == 2
+                and len(one.queues(topic) | two.queues(topic)) == 4
+            ),
+            "two queues for each member",
+        )
+        sent = client.send(sender, [{"topic": topic, "body": b"%d" % number} for number in range(100)])
+        assert {row["brokerName"] for row in sent} == {APACHES, OURS}
+        wait_until(lambda: len(one.received() + two.received()) >= 100, "all messages")
+        rows = one.received() + two.received()
+        assert sorted(int(row["body"]) for row in rows) == list(range(100))
+        assert one.received()
+        assert two.received()
+    progress = client.mqadmin("consumerProgress", "-g", topic, "-n", mixed.names)
+    assert "Consume Diff Total: 0" in progress or "Diff Total: 0" in progress
+
+
+def test_what_fails_is_retried_on_the_broker_it_came_from(mixed: Mixed) -> None:
+    topic = "RetriedOnBoth"
+    mixed.create_topic(topic)
+    client = mixed.client
+    sent = client.send(mixed.names, [{"topic": topic, "body": b"%d" % number} for number in range(8)])
+    assert {row["brokerName"] for row in sent} == {APACHES, OURS}
+    with client.member(mixed.names, topic, topic, fails=1) as member:
+        rows = member.received(16, timeout_ms=80_000)
+    attempts = sorted((int(row["body"]), row["reconsumeTimes"]) for row in rows)
+    assert attempts == [(number, times) for number in range(8) for times in (0, 1)]
+    first_store = {row["body"]: row["storeHost"] for row in rows if row["reconsumeTimes"] == 0}
+    for row in rows:
+        assert row["storeHost"] == first_store[row["body"]]
+
+
+def test_ordered_consumers_lock_queues_on_both_brokers(mixed: Mixed) -> None:
+    topic = "OrderedOnBoth"
+    mixed.create_topic(topic)
+    client = mixed.client
+    client.send(mixed.names, [{"topic": topic, "body": b"%d" % number} for number in range(60)])
+    with (
+        client.member(mixed.names, topic, topic, ordered=True) as one,
+        client.member(mixed.names, topic, topic, ordered=True) as two,
+    ):
+        wait_until(lambda: len(one.received() + two.received()) >= 60, "all messages")
+        rows = one.received() + two.received()
+    places = {(row["storeHost"], row["queueId"]) for row in rows}
+    assert len(places) == 4
+    for place in places:
+        offsets = [row["queueOffset"] for row in rows if (row["storeHost"], row["queueId"]) == place]
+        assert offsets == sorted(offsets)
+
+
+def test_messages_are_found_by_key_on_both_brokers(mixed: Mixed) -> None:
+    topic = "FoundOnBoth"
+    mixed.create_topic(topic)
+    client = mixed.client
+    sent = client.send(
+        mixed.names, [{"topic": topic, "body": b"%d" % number, "keys": "every"} for number in range(10)]
+    )
+    assert {row["brokerName"] for row in sent} == {APACHES, OURS}
+    wait_until(lambda: len(client.query(mixed.names, topic, "every")) == 10, "all messages by key")
+    for row in sent[:4]:
+        for message_id in (row["msgId"], row["offsetMsgId"]):
+            found = client.view(mixed.names, topic, message_id)
+            assert found["properties"]["UNIQ_KEY"] == row["msgId"]
