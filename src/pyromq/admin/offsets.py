@@ -72,7 +72,13 @@ def total_diff(stats: ConsumeStats) -> int:
 
 def total_inflight(stats: ConsumeStats) -> int:
     """How many messages a group has fetched and not confirmed."""
-    return sum(each.pull_offset - each.consumer_offset for each in stats.offset_table.values())
+    return sum(map(inflight, stats.offset_table.values()))
+
+
+def inflight(place: OffsetWrapper) -> int:
+    """How many messages of a queue a group has fetched and not confirmed."""
+    # java: brokers before 5.0 do not tell how far was fetched
+    return max(0, place.pull_offset - place.consumer_offset)
 
 
 # Queues

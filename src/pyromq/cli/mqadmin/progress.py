@@ -108,7 +108,7 @@ def _progress(stats: ConsumeStats, clients: dict[MessageQueue, str] | None) -> T
             place.broker_offset,
             place.consumer_offset,
             place.broker_offset - place.consumer_offset,
-            place.pull_offset - place.consumer_offset,
+            offsets.inflight(place),
             place.last_timestamp,
         ]
         for queue, place in sorted(stats.offset_table.items())

@@ -1,0 +1,191 @@
+"""Our mqadmin and Apache's at one and the same Apache cluster: they must say the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+from click.testing import CliRunner
+from tests.support.apache import (
+    APACHE_4,
+    RELEASES,
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    wait_until,
+)
+
+from pyromq.cli.mqadmin.tree import mqadmin
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.routes import TopicRouteData
+
+# A JVM takes its time to start, and longer on a busy machine.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+
+TOPIC, GROUP = "Orders", "buyers"
+QUEUES, MESSAGES = 2, 6
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Both tools at one cluster."""
+
+    client: ApacheClient
+    name_server: str
+    broker: str
+    sent: list[dict[str, str]]
+
+    @property
+    def is_old(self) -> bool:
+        return self.client.release == APACHE_4
+
+    def apaches(self, *words: str) -> str:
+        return self.client.mqadmin(*self._filled(words), "-n", self.name_server)
+
+    def ours(self, *words: str) -> str:
+        done = CliRunner().invoke(mqadmin, [*self._filled(words), "-n", self.name_server])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def _filled(self, words: tuple[str, ...]) -> list[str]:
+        chosen = self.sent[3]
+        places = {"BROKER": self.broker, "MESSAGE": chosen["msgId"], "PLACE": chosen["offsetMsgId"]}
+        return [places.get(word, word) for word in words]
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=str)
+def tools(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, client_of: ClientOf
+) -> Iterator[Tools]:
+    release = request.param
+    client = client_of(release, "JSON")
+    with ExitStack() as running:
+        names = running.enter_context(ApacheNameServer(release))
+        store = tmp_path_factory.mktemp("store")
+        broker = running.enter_context(ApacheBroker(release, names.address, store))
+        client.wait_for_broker(names.address, broker.name)
+        client.create_topic(names.address, broker.address, TOPIC, QUEUES)
+        sent = client.send(
+            names.address,
+            [
+                {
+                    "topic": TOPIC,
+                    "body": b"body %d" % number,
+                    "queue": number % QUEUES,
+                    "keys": f"key{number}",
+                    "tags": f"T{number % 3}",
+                }
+                for number in range(MESSAGES)
+            ],
+        )
+        running.enter_context(client.member(names.address, GROUP, TOPIC)).received(MESSAGES)
+        tools = Tools(client, names.address, broker.address, sent)
+        wait_until(
+            lambda: "Diff Total: 0" in tools.apaches("consumerProgress", "-g", GROUP), "committed offsets"
+        )
+        yield tools
+
+
+def lines(text: str) -> list[str]:
+    """Lines without the blanks that align them, in any order."""
+    rows = (re.sub(r"\s+", " ", line).strip() for line in text.splitlines())
+    return sorted(row for row in rows if row)
+
+
+def without_moments(text: str) -> list[str]:
+    return [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?|\b\d+\.\d+\b", "#", row) for row in lines(text)]
+
+
+def route(text: str) -> TopicRouteData:
+    """Apache's has keys that are no texts."""
+    return json_body.decode(text.encode(), TopicRouteData)
+
+
+def settings(text: str) -> dict[str, str]:
+    """Names and values; the order of Java's hash tables means nothing."""
+    pairs = (re.match(r"(\S+)\s*=\s*(.*)", line) for line in text.splitlines())
+    return {pair[1]: pair[2].strip() for pair in pairs if pair is not None and not pair[1].startswith("=")}
+
+
+def figure_names(text: str) -> list[str]:
+    return sorted(line.partition(":")[0].strip() for line in text.splitlines() if line.strip())
+
+
+def head_and_names(text: str) -> list[str]:
+    """The titles of clusterList and which brokers it lists; its figures move."""
+    rows = [line.split() for line in text.splitlines() if line.strip()]
+    return [
+        " ".join(re.findall(r"#[^#]+?(?=\s*#|\s*$)", " ".join(rows[0]))),
+        *(" ".join(row[:5]) for row in rows[1:]),
+    ]
+
+
+SAME: list[tuple[str, Callable[[str], object]]] = [
+    ("topicList", lines),
+    ("topicClusterList -t Orders", lines),
+    ("topicRoute -t Orders", route),
+    ("topicStatus -t Orders", without_moments),
+    ("consumerProgress -g buyers", without_moments),
+    ("consumerProgress", lines),
+    ("consumerConnection -g buyers", lines),
+    ("queryMsgByKey -t Orders -k key3", lines),
+    ("getBrokerConfig -b BROKER", settings),
+    ("getNamesrvConfig", settings),
+    ("brokerStatus -b BROKER", figure_names),
+    ("clusterList", head_and_names),
+    ("clusterList -m", lines),
+]
+
+
+GREW_LATER = ("topicStatus -t Orders", "consumerProgress -g buyers", "clusterList")
+
+
+@pytest.mark.parametrize(("command", "read"), SAME, ids=[command for command, _ in SAME])
+def test_both_tools_say_the_same(tools: Tools, command: str, read: Callable[[str], object]) -> None:
+    if tools.is_old and command in GREW_LATER:
+        pytest.skip("4.9 has fewer columns here")
+    words = command.split()
+    assert read(tools.ours(*words)) == read(tools.apaches(*words))
+
+
+@pytest.mark.parametrize("which", ["MESSAGE", "PLACE"])
+def test_a_message_is_the_same_in_both(tools: Tools, which: str) -> None:
+    if tools.is_old and which == "MESSAGE":
+        pytest.skip("4.9 finds messages by their place only")
+    topic = () if tools.is_old else ("-t", TOPIC)  # 4.9 gives up at an option that it does not know
+
+    def read(text: str) -> dict[str, str]:
+        pairs = (line.partition(":") for line in text.splitlines())
+        shown = {label: value.strip() for label, _, value in pairs}
+        wanted = ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset", "CommitLog Offset", "Store Timestamp")
+        return {label: shown[label] for label in (*wanted, "Born Host", "Store Host", "System Flag")}
+
+    shown = tools.ours("queryMsgById", "-t", TOPIC, "-i", which)
+    assert read(shown) == read(tools.apaches("queryMsgById", *topic, "-i", which))
+
+
+def test_each_tool_sees_what_the_other_changed(tools: Tools) -> None:
+    tools.ours("updateTopic", "-b", "BROKER", "-t", "Ours", "-r", "3", "-w", "3")
+    tools.apaches("updateTopic", "-b", "BROKER", "-t", "Apaches", "-r", "3", "-w", "3")
+    tools.ours("updateKvConfig", "-s", "ORDER_TOPIC_CONFIG", "-k", "Ours", "-v", "broker-a:3")
+    tools.ours("updateSubGroup", "-b", "BROKER", "-g", "ourgroup", "-r", "5")
+    tools.ours("updateBrokerConfig", "-b", "BROKER", "-k", "fileReservedTime", "-v", "77")
+    wait_until(lambda: "Ours" in tools.apaches("topicList").split(), "the route of our topic")
+    wait_until(lambda: "Apaches" in tools.ours("topicList").split(), "the route of Apache's topic")
+    assert "broker-a:3" in tools.apaches("updateOrderConf", "-t", "Ours", "-m", "get")
+    assert re.search(r"retryMaxTimes\s+=\s+5", tools.apaches("getConsumerConfig", "-g", "ourgroup"))
+    assert settings(tools.apaches("getBrokerConfig", "-b", "BROKER"))["fileReservedTime"] == "77"
+    tools.ours("sendMessage", "-t", "Ours", "-p", "from ours", "-k", "ourkey", "-c", "TagO")
+    wait_until(lambda: "from ours" in tools.apaches("printMsg", "-t", "Ours"), "our message")
+    assert "from ours" in tools.ours("printMsg", "-t", "Ours", "-s", "TagO")
+    assert "Avg RT" in tools.ours("checkMsgSendRT", "-t", "Ours", "-a", "2")
+
+
+def test_a_group_is_sent_back_by_ours(tools: Tools) -> None:
+    told = json.loads(tools.ours("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "--json"))
+    assert [(queue["queueId"], queue["offset"]) for queue in told["queues"]] == [(0, 0), (1, 0)]
