@@ -65,6 +65,17 @@ def test_a_terminal_gets_a_table_without_foreign_colours() -> None:
     assert "a\x1b[31m" not in shown
 
 
+def test_a_narrow_terminal_folds_and_does_not_cut() -> None:
+    name = "a-topic-with-a-name-that-is-far-too-long-for-this-terminal"
+    screen = io.StringIO()
+    columns = (Column("#Topic", "topic"), Column("#Addr", "address"))
+    report = Report.of(Table("topics", columns, [(name, "127.0.0.1:10911")]))
+    Console(file=screen, width=40).print(renderable(report))
+    left = "".join(line.split("  ")[0].strip() for line in screen.getvalue().splitlines()[2:])
+    assert left == name
+    assert "…" not in screen.getvalue()
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(None, ""), (True, "true"), (False, "false"), ({"a": [1]}, '{"a": [1]}'), (1.5, "1.5")],

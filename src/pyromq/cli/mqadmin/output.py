@@ -9,7 +9,7 @@ import click
 from pyromq.cli.mqadmin.report import Report, Table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import JustifyMethod, RenderableType
 
 _GAP = "  "
 
@@ -98,9 +98,13 @@ def renderable(report: Report) -> "RenderableType":
     shown: list[RenderableType] = []
     for part in report.parts:
         if isinstance(part, Table):
-            drawn = RichTable(box=box.SIMPLE_HEAD, title=part.title, title_justify="left")
+            drawn = RichTable(
+                box=box.SIMPLE_HEAD, title=part.title, title_justify="left", pad_edge=False, show_edge=False
+            )
             for column in part.columns:
-                drawn.add_column(column.title, justify="right" if column.is_number else "left")
+                # What does not fit is folded, never cut: names and addresses are there to be copied.
+                justify: JustifyMethod = "right" if column.is_number else "left"
+                drawn.add_column(column.title, justify=justify, overflow="fold")
             for row in part.texts():
                 drawn.add_row(*(Text(printable(text)) for text in row))
             shown.append(drawn)
