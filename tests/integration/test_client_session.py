@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.certificates import Authority
 from tests.support.client_cluster import ClientCluster, client_cluster
 from tests.support.name_servers import name_server
 from tests.support.scripted_broker import ScriptedBroker
@@ -14,9 +15,9 @@ from tests.support.tcp_proxy import TcpProxy
 
 from pyromq import aio
 from pyromq.client.session import Session
-from pyromq.client.settings import ClientSettings, Credentials
+from pyromq.client.settings import ClientSettings, Credentials, TlsOptions
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
-from pyromq.errors import NoRoute, Refused, StateError
+from pyromq.errors import NoRoute, Refused, SendFailed, StateError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pyromq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
@@ -32,6 +33,7 @@ from pyromq.protocol.requests.pushes import (
     ResetConsumerOffset,
 )
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.tls import TlsServer
 from pyromq.security.signature import is_signed
 
 
@@ -369,7 +371,7 @@ async def test_a_name_server_that_hangs_leaves_time_for_another(
         proxy.stall()
         await cluster.add_broker("broker-a", namesrv_addr=format_address(*second.address))
         both = [proxy.address, format_address(*second.address)]
-        async with session_for(";".join(both), call_timeout_s=0.4) as session:
+        async with session_for(";".join(both), call_timeout_s=2.0) as session:
             for _ in range(2):
                 assert (await session.routes.refresh("TBW102")).publish_queues
             assert session.name_servers.current == format_address(*second.address)
@@ -387,6 +389,21 @@ async def test_requests_are_signed(broker: ScriptedBroker) -> None:
     for frame in broker.frames:
         assert frame.ext["AccessKey"] == "someone"
         assert is_signed(frame.ext, frame.body, "secret")
+
+
+async def test_everything_can_be_said_in_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("broker")
+    server = TlsServer(mode="enforcing", certificate_path=files.certificate, key_path=files.key)
+    async with ScriptedBroker("Orders", tls=server) as broker:
+        trusting = TlsOptions(verify=True, trust_path=authority.trust)
+        async with aio.Producer("orders", broker.address, tls=trusting) as producer:
+            assert (await producer.send(Message("Orders", b"secret"))).is_ok
+        (tmp_path / "other").mkdir()
+        wary = TlsOptions(verify=True, trust_path=Authority(tmp_path / "other").trust)
+        async with aio.Producer("orders", broker.address, tls=wary, send_timeout_s=0.5) as producer:
+            with pytest.raises(SendFailed, match=r"(?i)certificate verify failed"):
+                await producer.send(Message("Orders", b"secret"))
 
 
 async def test_the_second_kind_of_namespace_is_told_with_every_request(broker: ScriptedBroker) -> None:

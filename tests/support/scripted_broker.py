@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from pyromq.errors import Refused
@@ -20,14 +19,15 @@ from pyromq.remoting.addresses import format_address
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
-
-Script = Callable[[SendMessageV2], SendMessageAnswer]
+from pyromq.remoting.tls import TlsServer
 
 
 class ScriptedBroker:
     """`answers` are given to sends in turn: codes that refuse, or answers; then every send succeeds."""
 
-    def __init__(self, *topics: str, queues: int = 2, watches: bool = False) -> None:
+    def __init__(
+        self, *topics: str, queues: int = 2, watches: bool = False, tls: TlsServer | None = None
+    ) -> None:
         self.topics = list(topics)
         self.queues = queues
         self.watches = watches
@@ -45,7 +45,7 @@ class ScriptedBroker:
         self.hold: asyncio.Event | None = None
         """While set and not yet happened, sends wait for it."""
         self.arrived: asyncio.Queue[SendMessageV2] = asyncio.Queue()
-        self._server = Server(Routes(self, serving=BROKER | NAMESERVER))
+        self._server = Server(Routes(self, serving=BROKER | NAMESERVER), tls=tls)
 
     @property
     def address(self) -> str:
