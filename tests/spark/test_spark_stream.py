@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,7 +228,7 @@ def test_a_task_that_fails_is_repeated_without_doubles(
     killed = tmp_path / "killed"
     seen: list[int] = []
 
-    def die_once(rows: Iterator[Row]) -> Iterator[int]:
+    def die_once(rows: Iterable[Row]) -> Iterator[int]:
         for row in rows:
             yield int(row.value)
         if not killed.exists():

@@ -26,7 +26,6 @@ from pyromq.protocol.properties import (
     TRANSACTION_ID,
     UNIQ_KEY,
     decode_properties,
-    encode_properties,
 )
 from pyromq.protocol.record import (
     MAGIC_V1,
@@ -230,10 +229,7 @@ class Pairs:
     def __init__(self, texts: pa.BinaryArray) -> None:
         self._count = len(texts)
         if not self._split(texts):
-            # Something that only a patient reader understands: read it patiently, then write it well.
-            tidy = [encode_properties(decode_properties(text)).encode() for text in texts.to_pylist()]
-            if not self._split(pa.array(tidy, pa.binary())):
-                raise RemoteProtocolError("properties that cannot be read twice alike")
+            self._read_one_by_one(texts)
 
     def __repr__(self) -> str:
         return f"<Pairs messages={self._count} pairs={len(self._names)}>"
@@ -270,14 +266,28 @@ class Pairs:
             name_ends + 1,
             pair_ends,
         )
-        self._edges = np.searchsorted(pair_ends, edges).astype(np.int32)
-        self._names = take_every(raw, bounds, 0, 4, pa.string())
-        self._values = take_every(raw, bounds, 2, 4, pa.string())
-        encoded = self._names.dictionary_encode()
-        self._known: dict[str, int] = {name: code for code, name in enumerate(encoded.dictionary.to_pylist())}
-        self._codes: NDArray[np.int64] = encoded.indices.to_numpy().astype(np.int64)
-        self._rows = np.repeat(np.arange(self._count), np.diff(self._edges))
+        self._set(
+            np.searchsorted(pair_ends, edges),
+            take_every(raw, bounds, 0, 4, pa.string()),
+            take_every(raw, bounds, 2, 4, pa.string()),
+        )
         return not self._has_doubles()
+
+    def _read_one_by_one(self, texts: pa.BinaryArray) -> None:
+        """What only a patient reader understands: broken pairs, equal names, bytes that are no text."""
+        maps = [decode_properties(text) for text in texts.to_pylist()]
+        edges = np.cumsum([0, *map(len, maps)])
+        names = [name for pairs in maps for name in pairs]
+        values = [value for pairs in maps for value in pairs.values()]
+        self._set(edges, pa.array(names, pa.string()), pa.array(values, pa.string()))
+
+    def _set(self, edges: Longs, names: pa.StringArray, values: pa.StringArray) -> None:
+        self._edges = edges.astype(np.int32)
+        self._names, self._values = names, values
+        encoded = names.dictionary_encode()
+        self._known: dict[str, int] = {name: code for code, name in enumerate(encoded.dictionary.to_pylist())}
+        self._codes: Longs = encoded.indices.to_numpy().astype(np.int64)
+        self._rows = np.repeat(np.arange(self._count), np.diff(self._edges))
 
     def _has_doubles(self) -> bool:
         if not len(self._codes):

@@ -182,6 +182,8 @@ class Fetch:
 
     def _missing(self, link: Link, offset: int, messages: int, answer: PullMessageAnswer) -> None:
         """The broker has no message at this offset: for the moment, or for good."""
+        if offset != self._next:
+            return  # asked for too early: its turn comes when everything before it is settled
         low, high = answer.min_offset, answer.max_offset
         if offset < low:
             self._lose(link, offset, messages, low, f"the queue begins at {low} now")

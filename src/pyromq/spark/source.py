@@ -2,11 +2,18 @@
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
-from pyromq.errors import PyroError
-from pyromq.spark.options import check_names, read_options
+from pyromq.errors import ConfigError, PyroError
+from pyromq.spark.encode import check_columns
+from pyromq.spark.options import WriteOptions, check_names, read_options, write_options
 from pyromq.spark.schema import check_schema, default_ddl
 
 
@@ -38,3 +45,21 @@ class RocketMQSource(DataSource):
         except PyroError as problem:
             return RefusedStreamReader(problem)
         return StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from pyromq.spark.writer import BatchWriter
+
+        return BatchWriter(self._write_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        from pyromq.spark.writer import StreamWriter
+
+        return StreamWriter(self._write_options(schema, overwrite))
+
+    def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
+        if overwrite:
+            raise ConfigError("mode", "overwrite", 'mode("append"): a topic cannot be overwritten')
+        options = write_options(dict(self.options))
+        columns = {field.name: field.dataType.simpleString() for field in schema.fields}
+        check_columns(columns, options.topic)
+        return options

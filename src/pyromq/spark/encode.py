@@ -1,0 +1,214 @@
+"""Rows become messages: properties and batch entries are joined by Arrow, column by column.
+
+A message's id is made from where its row stands (query, batch, partition, row), so a row that is
+written again has the same id and readers can tell.
+"""
+
+import hashlib
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyromq.errors import BadMessage, ConfigError
+from pyromq.protocol.batch import MIN_ENTRY_SIZE
+from pyromq.protocol.java_hash import java_string_hash
+from pyromq.protocol.properties import (
+    DELAY,
+    KEY_SEPARATOR,
+    KEYS,
+    PROPERTIES_LIMIT_BYTES,
+    RESERVED_NAMES,
+    SHARDING_KEY,
+    TAGS,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    WAIT,
+)
+
+COLUMNS: Final = {
+    "value": ("binary", "string"),
+    "key": ("string", "binary"),
+    "keys": ("array<string>",),
+    "tags": ("string",),
+    "properties": ("map<string,string>",),
+    "topic": ("string",),
+    "queueId": ("int",),
+    "brokerName": ("string",),
+    "shardingKey": ("string",),
+    "delayLevel": ("int",),
+    "deliverTimestamp": ("timestamp",),
+}
+"""What can be written, and as which types."""
+
+_HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_SHIFTS = np.arange(44, -4, -4)
+
+
+def check_columns(columns: dict[str, str], topic: str | None) -> None:
+    for name, type_ in columns.items():
+        if name not in COLUMNS:
+            raise ConfigError("schema", name, f"one of the columns {', '.join(COLUMNS)}")
+        if type_ not in COLUMNS[name]:
+            raise ConfigError("schema", f"{name} {type_}", f"{name} {' or '.join(COLUMNS[name])}")
+    if "value" not in columns:
+        raise ConfigError("schema", ", ".join(columns), "a column value, the body of the message")
+    if "topic" not in columns and topic is None:
+        raise ConfigError("topic", None, "the option topic, or a column topic")
+    for one, other in (("key", "keys"), ("queueId", "shardingKey"), ("delayLevel", "deliverTimestamp")):
+        if one in columns and other in columns:
+            raise ConfigError("schema", f"{one}, {other}", f"either {one} or {other}")
+    if "brokerName" in columns and "queueId" not in columns:
+        raise ConfigError("schema", "brokerName", "queueId with it")
+
+
+class Ids:
+    """The ids of one task's messages: 10 bytes for the task, 6 for the row, in hexadecimal.
+
+    java: as long as its own ids, and read as one it says that it was made when the month began, so searches
+    by id look far enough back.
+    """
+
+    def __init__(self, task: str) -> None:
+        self._prefix = hashlib.blake2b(task.encode(), digest_size=10).hexdigest().upper().encode()
+        self._row = 0
+
+    def __repr__(self) -> str:
+        return f"<Ids {self._prefix.decode()} made={self._row}>"
+
+    def next(self, count: int) -> pa.StringArray:
+        rows = np.arange(self._row, self._row + count, dtype=np.int64)
+        self._row += count
+        texts = np.empty((count, 32), np.uint8)
+        texts[:, :20] = np.frombuffer(self._prefix, np.uint8)
+        texts[:, 20:] = _HEX[(rows[:, None] >> _SHIFTS) & 15]
+        edges = np.arange(0, 32 * (count + 1), 32, dtype=np.int32)
+        buffers = [None, pa.py_buffer(edges), pa.py_buffer(texts.tobytes())]
+        return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+class Letters:
+    """The messages of one Arrow batch, ready to be put into requests."""
+
+    def __init__(self, batch: pa.RecordBatch, ids: Ids, *, with_properties: bool = True) -> None:
+        self._batch = batch
+        self.count = batch.num_rows
+        self.bodies = self._bodies()
+        self.properties = self._properties(ids.next(self.count), with_properties)
+        longest = pc.max(pc.binary_length(self.properties)).as_py() if self.count else 0
+        if longest > PROPERTIES_LIMIT_BYTES:
+            raise BadMessage(f"properties of {longest} bytes; {PROPERTIES_LIMIT_BYTES} are allowed")
+
+    def __repr__(self) -> str:
+        return f"<Letters {self.count}>"
+
+    def column(self, name: str) -> pa.Array | None:
+        index = self._batch.schema.get_field_index(name)
+        return self._batch.column(index) if index >= 0 else None
+
+    def _bodies(self) -> pa.BinaryArray:
+        bodies = self._batch.column("value").cast(pa.binary())
+        lengths = pc.fill_null(pc.binary_length(bodies), 0)
+        if self.count and pc.min(lengths).as_py() == 0:
+            raise BadMessage("a row has no value: messages need a body")
+        return bodies
+
+    def _properties(self, ids: pa.StringArray, with_properties: bool) -> pa.BinaryArray:
+        """`name U+0001 value U+0002`, repeated, for each message."""
+        parts: list[pa.Array | pa.Scalar] = []
+        keys = self.column("key")
+        if (several := self.column("keys")) is not None:
+            keys = pc.binary_join(several, KEY_SEPARATOR)
+        own = ((KEYS, keys), (TAGS, self.column("tags")), (SHARDING_KEY, self.column("shardingKey")))
+        for name, values in own:
+            if values is not None:
+                parts.append(_pairs(name, values.cast(pa.string())))
+        if (level := self.column("delayLevel")) is not None:
+            parts.append(_pairs(DELAY, level.cast(pa.string())))
+        if (moment := self.column("deliverTimestamp")) is not None:
+            millis = pc.divide(moment.cast(pa.timestamp("us", moment.type.tz)).cast(pa.int64()), 1000)
+            parts.append(_pairs(TIMER_DELIVER_MS, millis.cast(pa.string())))
+        given = self.column("properties")
+        if given is not None and with_properties:
+            taken = {name for name, values in own if values is not None}
+            parts.append(_mapped(given, RESERVED_NAMES - ({KEYS, TAGS} - taken)))
+        parts += [pa.scalar(f"{UNIQ_KEY}\x01"), ids, pa.scalar(f"\x02{WAIT}\x01true")]
+        return pc.binary_join_element_wise(*parts, pa.scalar("")).cast(pa.binary())
+
+    def entries(self) -> pa.BinaryArray:
+        """Each message as an entry of a batch."""
+        bodies = pc.binary_length(self.bodies).to_numpy()
+        properties = pc.binary_length(self.properties).to_numpy()
+        heads = np.zeros((self.count, 5), ">i4")
+        heads[:, 0] = MIN_ENTRY_SIZE + bodies + properties
+        heads[:, 4] = bodies
+        lengths = properties.astype(">i2")
+        return pc.binary_join_element_wise(
+            _fixed(heads.tobytes(), 20, self.count),
+            self.bodies,
+            _fixed(lengths.tobytes(), 2, self.count),
+            self.properties,
+            pa.scalar(b""),
+        )
+
+    def delayed(self) -> NDArray[np.bool_]:
+        """Which messages have to travel alone: those that wait for their time."""
+        column = self.column("delayLevel")
+        if column is None:
+            column = self.column("deliverTimestamp")
+        if column is None:
+            return np.zeros(self.count, np.bool_)
+        mask: NDArray[np.bool_] = np.asarray(pc.is_valid(column))
+        return mask
+
+
+def shard(key: str, queues: int) -> int:
+    """Which of some queues a sharding key goes to."""
+    # java: the absolute value, and the one number that has none counts as 0
+    value = abs(java_string_hash(key))
+    return 0 if value > 0x7FFFFFFF else value % queues
+
+
+def _pairs(name: str, values: pa.StringArray) -> pa.Array:
+    """One property of each message; nothing where the value is null or empty."""
+    _refuse_separators(values, name)
+    is_given = pc.greater(pc.fill_null(pc.binary_length(values), 0), 0)
+    written = pc.binary_join_element_wise(
+        pa.scalar(f"{name}\x01"), pc.fill_null(values, ""), pa.scalar("\x02"), pa.scalar("")
+    )
+    return pc.if_else(is_given, written, pa.scalar(""))
+
+
+def _mapped(maps: pa.MapArray, without: frozenset[str]) -> pa.Array:
+    """The properties in a map column, less those that describe a message's earlier journey."""
+    if maps.offset or maps.null_count:
+        maps = pa.array(maps.to_pylist(), maps.type)
+    edges = maps.offsets.to_numpy().astype(np.int64)
+    names, values = maps.keys[edges[0] : edges[-1]], maps.items[edges[0] : edges[-1]]
+    _refuse_separators(names, "a name")
+    _refuse_separators(values, "a value")
+    is_kept = pc.and_(
+        pc.invert(pc.is_in(names, value_set=pa.array(sorted(without)))),
+        pc.greater(pc.fill_null(pc.binary_length(values), 0), 0),
+    )
+    is_kept = pc.and_(is_kept, pc.greater(pc.binary_length(names), 0))
+    pairs = pc.binary_join_element_wise(
+        names, pa.scalar("\x01"), pc.fill_null(values, ""), pa.scalar("\x02"), pa.scalar("")
+    )
+    kept = np.concatenate(([0], np.cumsum(np.asarray(is_kept))))
+    lists = pa.ListArray.from_arrays(pa.array(kept[edges - edges[0]].astype(np.int32)), pairs.filter(is_kept))
+    joined = pc.binary_join(lists, "")
+    return pc.if_else(pc.is_valid(maps), joined, pa.scalar(""))
+
+
+def _refuse_separators(texts: pa.StringArray, what: str) -> None:
+    for separator in ("\x01", "\x02"):
+        if pc.any(pc.match_substring(texts, separator)).as_py():
+            raise BadMessage(f"property {what} contains {separator!r}, which separates properties")
+
+
+def _fixed(data: bytes, width: int, count: int) -> pa.BinaryArray:
+    edges = np.arange(0, width * (count + 1), width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), pa.py_buffer(data)])

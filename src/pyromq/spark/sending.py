@@ -1,0 +1,180 @@
+"""Parcels of messages to brokers, several on the way at once; each is sent until a broker says it is stored.
+
+At least once: a parcel whose answer was lost is sent again, with the same ids inside.
+"""
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from pyromq.clock import Clock, SystemClock
+from pyromq.errors import BadMessage, NoRoute, PyroError, SendFailed, TransportError
+from pyromq.protocol.catalogue import decode_answer
+from pyromq.protocol.names import AUTO_CREATE_TOPIC
+from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.spark.cluster import Cluster, is_passing
+from pyromq.spark.options import WriteOptions
+from pyromq.spark.queues import Queue
+from pyromq.spark.wire import Link
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_QUEUES = 4
+"""Queues of a topic that its first message creates."""
+
+
+@dataclass(slots=True)
+class Parcel:
+    """One request: a batch of messages, or a single one with its properties beside it."""
+
+    topic: str
+    body: bytes
+    messages: int
+    queue: Queue | None = None
+    """Where it must go; None for anywhere."""
+    properties: str | None = None
+    attempts: int = 0
+
+
+class Sender:
+    def __init__(
+        self, cluster: Cluster, options: WriteOptions, first: int, clock: Clock | None = None
+    ) -> None:
+        """`first`: a number that differs between tasks, so that they do not all begin with the same queue."""
+        self._cluster = cluster
+        self._options = options
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._turn = first
+        self._queues: dict[str, list[Queue]] = {}
+        self._links: dict[str, Link] = {}
+        self._waiting: dict[tuple[str, int], Parcel] = {}
+        self._again: deque[Parcel] = deque()
+        self._pause = threading.Event()
+        self.messages = 0
+
+    def __repr__(self) -> str:
+        return f"<Sender messages={self.messages} waiting={len(self._waiting)}>"
+
+    def queues(self, topic: str) -> list[Queue]:
+        """The queues of a topic; those it will have if it does not exist and may be created by a message."""
+        if topic not in self._queues:
+            try:
+                queues = self._cluster.writable_queues(topic)
+            except NoRoute:
+                try:
+                    template = self._cluster.writable_queues(AUTO_CREATE_TOPIC)
+                except NoRoute:
+                    template = []
+                queues = [q._replace(topic=topic) for q in template if q.queue_id < DEFAULT_QUEUES]
+                if not queues:
+                    raise
+            if not queues:
+                raise BadMessage(f"no queue of topic {topic} can be written to")
+            self._queues[topic] = queues
+        return self._queues[topic]
+
+    def send(self, parcel: Parcel) -> None:
+        """Returns when the parcel is on its way and not too many others are."""
+        self._dispatch(parcel)
+        while len(self._waiting) >= self._options.sends_in_flight:
+            self._receive_one()
+
+    def flush(self) -> None:
+        """Returns when everything is stored."""
+        while self._waiting:
+            self._receive_one()
+
+    def close(self) -> None:
+        for link in self._links.values():
+            self._cluster.links.give_back(link)
+        self._links.clear()
+
+    def _dispatch(self, parcel: Parcel) -> None:
+        self._again.append(parcel)
+        while self._again:
+            current = self._again.popleft()
+            address = ""
+            try:
+                queue = self._choose(current)
+                address = self._address(queue)
+                if address not in self._links:
+                    self._links[address] = self._cluster.links.take(address)
+                number = self._links[address].send(self._request(current, queue))
+                self._waiting[(address, number)] = current
+            except PyroError as problem:
+                self._failed(current, problem)
+                if address:
+                    self._lose_link(address, problem)
+
+    def _choose(self, parcel: Parcel) -> Queue:
+        if parcel.queue is not None:
+            return parcel.queue
+        queues = self.queues(parcel.topic)
+        self._turn += 1
+        return queues[self._turn % len(queues)]
+
+    def _address(self, queue: Queue) -> str:
+        try:
+            return self._cluster.address(queue)
+        except NoRoute:
+            return self._cluster.address(queue._replace(topic=AUTO_CREATE_TOPIC))
+
+    def _request(self, parcel: Parcel, queue: Queue) -> SendMessageV2:
+        declaration = SendMessageV2 if parcel.properties is not None else SendMessageBatch
+        return declaration(
+            producer_group=self._options.group,
+            topic=parcel.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=DEFAULT_QUEUES,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp=self._clock.now_ms(),
+            flag=0,
+            properties=parcel.properties or "",
+            reconsume_times=0,
+            unit_mode=False,
+            batch=parcel.properties is None,
+            target_broker_name=queue.broker,
+            body=parcel.body,
+        )
+
+    def _receive_one(self) -> None:
+        address = next(iter(self._waiting))[0]
+        link = self._links[address]
+        try:
+            frame, _ = link.receive()
+        except PyroError as problem:
+            self._lose_link(address, problem)
+        else:
+            parcel = self._waiting.pop((address, frame.opaque))
+            try:
+                decode_answer(SendMessageV2, frame)
+            except PyroError as problem:
+                self._failed(parcel, problem)
+            else:
+                self.messages += parcel.messages
+        if self._again:
+            self._dispatch(self._again.popleft())
+
+    def _lose_link(self, address: str, problem: PyroError) -> None:
+        """What was on its way over a broken connection is sent again."""
+        link = self._links.pop(address, None)
+        if link is not None:
+            link.close()
+        for key in [key for key in self._waiting if key[0] == address]:
+            self._failed(self._waiting.pop(key), problem, pauses=False)
+
+    def _failed(self, parcel: Parcel, problem: PyroError, *, pauses: bool = True) -> None:
+        parcel.attempts += 1
+        if not is_passing(problem):
+            raise problem
+        if parcel.attempts > self._options.access.retries:
+            raise SendFailed(f"a batch of {parcel.messages} messages for {parcel.topic}", [str(problem)])
+        _log.warning("send failed, tried again topic=%s: %s", parcel.topic, problem)
+        self._again.append(parcel)
+        self._queues.clear()
+        if isinstance(problem, TransportError):
+            self._cluster.forget_routes()
+        if pauses:
+            self._pause.wait(self._options.access.retry_interval_ms / 1000)

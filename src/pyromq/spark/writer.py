@@ -1,0 +1,161 @@
+"""Writes: each task sends its rows in batches, and nothing is left to do for Spark's commit: at least once.
+
+There is room for transactional writes here: half messages sent by `write`, committed by `commit`, rolled back
+by `abort`. Brokers do not offer transactions yet, and the option says so.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyromq.errors import BadMessage
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.encode import Ids, Letters, shard
+from pyromq.spark.options import WriteOptions
+from pyromq.spark.queues import Queue
+from pyromq.spark.reading import links_of_this_worker
+from pyromq.spark.sending import Parcel, Sender
+
+
+class Written(WriterCommitMessage):
+    """What one task has stored."""
+
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        # Made once on the driver: a task that is repeated writes the same ids.
+        self._job = options.id_prefix or uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self._options, f"{self._job}:0:{_partition()}")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = TaskContext.get()
+        assert task is not None
+        query = self._options.id_prefix or task.getLocalProperty("sql.streaming.queryId")
+        batch = task.getLocalProperty("streaming.sql.batchId")
+        return write_rows(iterator, self._options, f"{query}:{batch}:{task.partitionId()}")
+
+
+def _partition() -> int:
+    task = TaskContext.get()
+    return task.partitionId() if task is not None else os.getpid()
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: str) -> Written:
+    """Send the rows of one task; on return they are all stored."""
+    cluster = Cluster(options.access, links_of_this_worker(options.access))
+    sender = Sender(cluster, options, first=hash(task))
+    ids = Ids(task)
+    post = _Post(sender, options)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                post.send(Letters(batch, ids, with_properties=options.with_properties))
+        sender.flush()
+    finally:
+        sender.close()
+    return Written(sender.messages)
+
+
+class _Post:
+    """Puts letters into parcels: together if they go to the same queue, alone if they have to wait."""
+
+    def __init__(self, sender: Sender, options: WriteOptions) -> None:
+        self._sender = sender
+        self._options = options
+
+    def send(self, letters: Letters) -> None:
+        delayed = letters.delayed()
+        queues = self._destinations(letters)
+        rows = np.arange(letters.count)
+        for index in rows[delayed].tolist():
+            topic, queue = queues[1][queues[0][index]]
+            self._sender.send(
+                Parcel(
+                    topic,
+                    letters.bodies[index].as_py(),
+                    1,
+                    queue,
+                    letters.properties[index].as_py().decode(),
+                )
+            )
+        entries = letters.entries()
+        for code, (topic, queue) in enumerate(queues[1]):
+            chosen = (queues[0] == code) & ~delayed
+            if chosen.any():
+                together = entries if chosen.all() else entries.take(pa.array(rows[chosen]))
+                self._send_together(topic, queue, together)
+
+    def _send_together(self, topic: str, queue: Queue | None, entries: pa.BinaryArray) -> None:
+        _, edge_buffer, data = entries.buffers()
+        edges = np.frombuffer(edge_buffer, np.int32)[entries.offset : entries.offset + len(entries) + 1]
+        whole = memoryview(data)
+        first = 0
+        while first < len(entries):
+            # As many as fit, but one at least: its broker decides whether that one is too large.
+            last = int(np.searchsorted(edges, edges[first] + self._options.batch_bytes, side="right")) - 1
+            last = max(last, first + 1)
+            body = bytes(whole[edges[first] : edges[last]])
+            self._sender.send(Parcel(topic, body, last - first, queue))
+            first = last
+
+    def _destinations(self, letters: Letters) -> tuple[NDArray[np.int64], list[tuple[str, Queue | None]]]:
+        """For each row the number of its destination, and the destinations."""
+        topics = letters.column("topic")
+        sharding, numbers = letters.column("shardingKey"), letters.column("queueId")
+        if topics is None and sharding is None and numbers is None:
+            assert self._options.topic is not None
+            return np.zeros(letters.count, np.int64), [(self._options.topic, None)]
+        brokers = letters.column("brokerName")
+        places: dict[tuple[str, Queue | None], int] = {}
+        codes = np.empty(letters.count, np.int64)
+        columns = [
+            column.to_pylist() if column is not None else [None] * letters.count
+            for column in (topics, sharding, numbers, brokers)
+        ]
+        known: dict[tuple[str | None, ...], int] = {}
+        for row, wish in enumerate(zip(*columns, strict=True)):
+            code = known.get(wish)
+            if code is None:
+                code = known[wish] = places.setdefault(self._destination(*wish), len(places))
+            codes[row] = code
+        return codes, list(places)
+
+    def _destination(
+        self, topic: str | None, sharding: str | None, queue_id: int | None, broker: str | None
+    ) -> tuple[str, Queue | None]:
+        # A row's own topic is asked for last: the option is for all rows.
+        topic = self._options.topic or topic
+        if not topic:
+            raise BadMessage("a row has no topic, and the option topic is not set")
+        if sharding is None and queue_id is None:
+            return topic, None
+        queues = self._sender.queues(topic)
+        if sharding is not None:
+            return topic, queues[shard(sharding, len(queues))]
+        fitting = [q for q in queues if q.queue_id == queue_id and broker in (None, q.broker)]
+        if len(fitting) != 1:
+            where = f"{broker}:{queue_id}" if broker is not None else f"queue {queue_id}"
+            why = "several brokers have it: add a column brokerName" if fitting else "no such queue"
+            raise BadMessage(f"{where} of topic {topic}: {why}")
+        return topic, fitting[0]

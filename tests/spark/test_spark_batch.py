@@ -1,0 +1,253 @@
+"""Batch reads: exactly the messages asked for, and clear words about what cannot be had."""
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyromq.protocol.compression import Compression, compress
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.fetch import DataLoss
+from pyromq.spark.options import read_options
+from pyromq.spark.queues import Queue, Span
+from pyromq.spark.reading import read_span
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Topics
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def load(spark: SparkSession, options: dict[str, str], schema: str | None = None) -> DataFrame:
+    reader = spark.read.format("rocketmq").options(**options)
+    return (reader.schema(schema) if schema is not None else reader).load()
+
+
+def values(frame: DataFrame) -> list[int]:
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def test_rows_have_all_that_a_message_has(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=2)
+    properties = "KEYS\x01k1 k2\x02TAGS\x01paid\x02UNIQ_KEY\x01ID1\x02region\x01eu\x02"
+    packed = compress(b"hello" * 100, Compression.ZLIB)
+    topics.send("Orders", 1, packed, properties, Compression.ZLIB.sys_flag)
+    row = load(spark, topics.options("Orders")).collect()[0]
+    assert bytes(row.value) == b"hello" * 100
+    assert (row.key, row.topic, row.brokerName, row.queueId, row.offset) == (
+        "k1 k2",
+        "Orders",
+        "broker-a",
+        1,
+        0,
+    )
+    assert (row.tags, row.msgId, row.reconsumeTimes) == ("paid", "ID1", 0)
+    assert row.properties["region"] == "eu"
+    assert row.bornTimestamp.timestamp() == 1_700_000_000
+    assert abs(row.timestamp.timestamp() - time.time()) < 600
+    further = "keys array<string>, bornHost string, storeHost string, flag int, sysFlag int, logOffset bigint"
+    extra = load(spark, topics.options("Orders"), further).collect()[0]
+    assert extra["keys"] == ["k1", "k2"]
+    assert extra.storeHost == topics.running.broker_address
+    assert extra.bornHost.startswith("127.0.0.1:")
+    assert extra.logOffset == 0
+
+
+def test_subscribe_pattern_assign_and_path_choose_queues(spark: SparkSession, topics: "Topics") -> None:
+    for number, topic in enumerate(["OrdersA", "OrdersB", "Payments"]):
+        topics.create(topic, queues=2)
+        topics.fill(topic, 0, numbers(number * 100, 10))
+        topics.fill(topic, 1, numbers(number * 100 + 50, 10))
+    every = [*range(10), *range(50, 60)]
+    assert values(load(spark, topics.options("OrdersA"))) == every
+    both = values(load(spark, topics.options("OrdersB,OrdersA")))
+    assert both == every + [number + 100 for number in every]
+    assert values(load(spark, topics.options(subscribePattern="Orders.*"))) == both
+    assert load(spark, topics.options(subscribePattern=".*")).count() == 60
+    assigned = topics.options(assign=json.dumps({"OrdersA": ["broker-a:1"], "Payments": ["broker-a:0"]}))
+    assert values(load(spark, assigned)) == [*range(50, 60), *range(200, 210)]
+    by_path = spark.read.format("rocketmq").options(**topics.options()).load("OrdersA")
+    assert values(by_path) == every
+
+
+def test_offsets_limit_a_read_from_both_ends(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=2)
+    topics.fill("Orders", 0, numbers(0, 100))
+    topics.fill("Orders", 1, numbers(100, 100))
+    start = json.dumps({"Orders": {"broker-a:0": 40, "broker-a:1": -2}})
+    end = json.dumps({"Orders": {"broker-a:0": 60, "broker-a:1": -1}})
+    frame = load(spark, topics.options("Orders", startingOffsets=start, endingOffsets=end))
+    assert values(frame) == [*range(40, 60), *range(100, 200)]
+    incomplete = json.dumps({"Orders": {"broker-a:0": 40}})
+    with pytest.raises(PySparkException, match=r"Orders@broker-a:1 are missing"):
+        load(spark, topics.options("Orders", startingOffsets=incomplete)).collect()
+
+
+def test_times_limit_a_read(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 50))
+    stamps = [row.timestamp for row in load(spark, topics.options("Orders")).collect()]
+    first_ms = int(stamps[0].timestamp() * 1000)
+    later_ms = int(stamps[-1].timestamp() * 1000) + 3_600_000
+    assert values(load(spark, topics.options("Orders", startingTimestamp=str(first_ms)))) == list(range(50))
+    assert values(load(spark, topics.options("Orders", endingTimestamp=str(first_ms)))) == []
+    assert values(load(spark, topics.options("Orders", endingTimestamp=str(later_ms)))) == list(range(50))
+    by_queue = json.dumps({"Orders": {"broker-a:0": first_ms}})
+    assert len(values(load(spark, topics.options("Orders", startingOffsetsByTimestamp=by_queue)))) == 50
+    too_late = topics.options("Orders", startingTimestamp=str(later_ms))
+    with pytest.raises(PySparkException, match="startingOffsetsByTimestampStrategy"):
+        load(spark, too_late).collect()
+    assert values(load(spark, too_late | {"startingOffsetsByTimestampStrategy": "latest"})) == []
+
+
+def test_partitions_are_cut_as_asked(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=2)
+    topics.fill("Orders", 0, numbers(0, 300))
+    topics.fill("Orders", 1, numbers(300, 100))
+    assert load(spark, topics.options("Orders")).rdd.getNumPartitions() == 2
+    eight = load(spark, topics.options("Orders", minPartitions="8"))
+    assert eight.rdd.getNumPartitions() == 8
+    assert values(eight) == list(range(400))
+    small = load(spark, topics.options("Orders", maxRecordsPerPartition="90"))
+    assert small.rdd.getNumPartitions() == 6
+    assert values(small) == list(range(400))
+
+
+def test_brokers_filter_by_tags_and_by_sql(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    # "Aa" and "BB" have the same hash, which is all a broker compares.
+    for number, tag in enumerate(["Aa", "BB", "C", "Aa"] * 300):
+        if number % 100 == 0:
+            topics.send("Orders", 0, b"%d" % number, f"TAGS\x01{tag}\x02n\x01{number}\x02")
+    topics.fill("Orders", 0, numbers(5000, 900), b"TAGS\x01C\x02n\x015000\x02")
+    topics.send("Orders", 0, b"9999", "TAGS\x01Aa\x02n\x019999\x02")
+    tagged = load(spark, topics.options("Orders", tags="Aa||X"))
+    assert values(tagged) == [*range(0, 1200, 100), 9999]
+    assert values(load(spark, topics.options("Orders", tags="BB"))) == []
+    big = values(load(spark, topics.options("Orders", sqlFilter="n BETWEEN 800 AND 1100 OR TAGS = 'Aa'")))
+    assert big == [*range(0, 1200, 100), 9999]
+    assert values(load(spark, topics.options("Orders", sqlFilter="n > 9000"))) == [9999]
+
+
+def test_a_schema_reads_some_columns_only(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 5))
+    frame = load(spark, topics.options("Orders"), "offset bigint, value binary")
+    assert frame.columns == ["offset", "value"]
+    assert [(row.offset, bytes(row.value)) for row in frame.collect()] == [(n, b"%d" % n) for n in range(5)]
+    assert "properties" not in load(spark, topics.options("Orders", includeHeaders="false")).columns
+    with pytest.raises(PySparkException, match="expected one of the columns"):
+        load(spark, topics.options("Orders"), "body binary").collect()
+    with pytest.raises(PySparkException, match="expected value binary"):
+        load(spark, topics.options("Orders"), "value string").collect()
+
+
+def test_values_have_the_type_that_was_asked_for(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, [b'{"id": %d, "amount": 2.5}' % n for n in range(4)] + [b"broken"])
+    text = load(spark, topics.options("Orders", valueFormat="string"))
+    assert text.collect()[0].value == '{"id": 0, "amount": 2.5}'
+    options = topics.options("Orders", valueFormat="json", valueSchema="id bigint, amount double")
+    total = (
+        load(spark, options).selectExpr("sum(value.amount) as total", "max(value.id) as last").collect()[0]
+    )
+    assert (total.total, total.last) == (10.0, 3)
+    given = load(spark, topics.options("Orders", valueFormat="json"), "value struct<id: int>, offset bigint")
+    assert [row.value and row.value.id for row in given.collect()] == [0, 1, 2, 3, None]
+    with pytest.raises(PySparkException, match="cannot be read"):
+        load(spark, options | {"valueMode": "failfast"}).collect()
+
+
+def test_one_frame_used_twice_gives_the_same_rows(spark: SparkSession, topics: "Topics") -> None:
+    """Filters are not pushed down: Spark would keep those of the first use for the second."""
+    topics.create("Orders", queues=2)
+    topics.fill("Orders", 0, numbers(0, 10))
+    topics.fill("Orders", 1, numbers(10, 10))
+    frame = load(spark, topics.options("Orders"))
+    both = frame.where("queueId = 1").union(frame.where("queueId = 0"))
+    assert values(both) == list(range(20))
+
+
+def test_nothing_to_read_is_no_error(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=3)
+    assert load(spark, topics.options("Orders")).collect() == []
+    with pytest.raises(PySparkException, match="no route for topic Nowhere"):
+        load(spark, topics.options("Nowhere")).collect()
+
+
+def test_unknown_options_are_named_when_a_frame_is_made(spark: SparkSession, topics: "Topics") -> None:
+    with pytest.raises(PySparkException, match="expected the option failOnDataLoss"):
+        load(spark, topics.options("Orders", failOnDataLos="true"))
+
+
+# Without Spark: the same code that tasks run
+
+
+def span_values(topics: "Topics", span: Span, **more: str) -> list[int]:
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    options = read_options(topics.options(span.queue.topic, **more), streaming=False)
+    cluster = Cluster(options.access)
+    try:
+        batches = read_span(cluster, options, StructType([StructField("value", BinaryType())]), span)
+        return [int(body) for batch in batches for body in batch.column("value").to_pylist()]
+    finally:
+        cluster.close()
+
+
+A0 = Queue("Orders", "broker-a", 0)
+
+
+@pytest.mark.parametrize("pulls", ["1", "3", "8"])
+@pytest.mark.parametrize("messages", ["1", "7", "32", "4096"])
+def test_spans_are_exact_whatever_the_size_of_pulls(topics: "Topics", pulls: str, messages: str) -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, [b"%d" % n + b" " * (n % 50 * 40) for n in range(700)])
+    found = span_values(topics, Span(A0, 13, 688), pullsInFlight=pulls, pullMessages=messages)
+    assert found == list(range(13, 688))
+
+
+@pytest.mark.parametrize("pulls", ["1", "8"])
+def test_messages_that_are_gone_are_a_loss_or_left_out(topics: "Topics", pulls: str) -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 100))
+    with pytest.raises(DataLoss, match=r"messages 100 to 149 of Orders@broker-a:0 are gone"):
+        span_values(topics, Span(A0, 90, 150), pullsInFlight=pulls)
+    found = span_values(topics, Span(A0, 90, 150), pullsInFlight=pulls, failOnDataLoss="false")
+    assert found == list(range(90, 100))
+
+
+def test_a_lost_connection_is_opened_again_without_doubles(
+    topics: "Topics", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyromq.errors import ConnectionLost
+    from pyromq.spark.wire import Link
+
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 900))
+    receive, answers = Link.receive, [0]
+
+    def unreliable(self: Link) -> object:
+        answers[0] += 1
+        if answers[0] % 9 == 0:
+            raise ConnectionLost("pulled by the test")
+        return receive(self)
+
+    monkeypatch.setattr(Link, "receive", unreliable)
+    assert span_values(topics, Span(A0, 0, 900), fetchOffset__numRetries="5") == list(range(900))
+    assert answers[0] > 18
+
+
+def test_a_group_sent_elsewhere_does_not_move_a_span(topics: "Topics") -> None:
+    from pyromq.protocol.requests.offsets import ResetOffset
+
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 100))
+    assert span_values(topics, Span(A0, 0, 10), consumerGroup="lake") == list(range(10))
+    topics._call(ResetOffset(group="lake", topic="Orders", queue_id=0, offset=77, timestamp=0, is_force=True))
+    assert span_values(topics, Span(A0, 0, 100), consumerGroup="lake") == list(range(100))

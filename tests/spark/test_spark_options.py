@@ -1,0 +1,204 @@
+"""Every option: what it means, and what is said when it is wrong."""
+
+from typing import Any
+
+import pytest
+
+from pyromq.errors import ConfigError
+from pyromq.spark.options import (
+    KNOWN,
+    Position,
+    ReadOptions,
+    Selection,
+    WriteOptions,
+    read_options,
+    write_options,
+)
+from pyromq.spark.queues import Queue
+
+BASE = {"namesrv": "127.0.0.1:9876", "subscribe": "Orders"}
+A0 = Queue("Orders", "broker-a", 0)
+
+
+def read(streaming: bool = False, **more: str) -> ReadOptions:
+    given = {name.replace("__", "."): value for name, value in more.items()}
+    return read_options(BASE | given, streaming=streaming)
+
+
+READ: list[tuple[bool, dict[str, str], str, Any]] = [
+    (False, {}, "start", Position("earliest")),
+    (True, {}, "start", Position("latest")),
+    (False, {}, "end", Position("latest")),
+    (False, {"startingOffsets": "EARLIEST"}, "start", Position("earliest")),
+    (False, {"startingOffsets": '{"Orders": {"broker-a:0": -2}}'}, "start", Position("offsets", {A0: -2})),
+    (False, {"endingOffsets": '{"Orders": {"broker-a:0": 7}}'}, "end", Position("offsets", {A0: 7})),
+    (False, {"startingTimestamp": "5", "startingOffsets": "latest"}, "start", Position("timestamp", None, 5)),
+    (
+        False,
+        {"startingOffsetsByTimestamp": '{"Orders": {"broker-a:0": 9}}', "startingOffsets": "latest"},
+        "start",
+        Position("timestamps", {A0: 9}),
+    ),
+    (
+        False,
+        {"endingOffsetsByTimestamp": '{"Orders": {"broker-a:0": 9}}'},
+        "end",
+        Position("timestamps", {A0: 9}),
+    ),
+    (False, {"endingTimestamp": "6"}, "end", Position("timestamp", None, 6)),
+    (False, {"startingOffsetsByTimestampStrategy": "latest"}, "fail_without_match", False),
+    (False, {"startingOffsets": "group", "consumerGroup": "lake"}, "start", Position("group")),
+    (False, {"consumerGroup": "lake"}, "pull_group", "lake"),
+    (False, {}, "pull_group", "TOOLS_CONSUMER"),
+    (False, {"failOnDataLoss": "false"}, "fail_on_data_loss", False),
+    (True, {"maxOffsetsPerTrigger": "100_000"}, "max_per_trigger", 100_000),
+    (True, {"minOffsetsPerTrigger": "7"}, "min_per_trigger", 7),
+    (True, {"maxBytesPerTrigger": "2m"}, "max_bytes_per_trigger", 2 * 1024 * 1024),
+    (True, {}, "max_trigger_delay_ms", 900_000),
+    (True, {"maxTriggerDelay": "30s"}, "max_trigger_delay_ms", 30_000),
+    (True, {"maxTriggerDelay": "2 minutes"}, "max_trigger_delay_ms", 120_000),
+    (True, {"maxTriggerDelay": "500"}, "max_trigger_delay_ms", 500),
+    (True, {"commitOffsets": "true", "consumerGroup": "lake"}, "commit_offsets", True),
+    (False, {"minPartitions": "8"}, "min_partitions", 8),
+    (False, {"maxRecordsPerPartition": "9"}, "max_records_per_partition", 9),
+    (False, {"tags": "a || b"}, "tags", "a || b"),
+    (False, {"sqlFilter": "amount > 3"}, "sql", "amount > 3"),
+    (False, {"includeHeaders": "false"}, "with_properties", False),
+    (False, {"valueFormat": "string"}, "value_format", "string"),
+    (False, {"valueFormat": "json", "valueSchema": "id bigint"}, "value_schema", "id bigint"),
+    (False, {"valueMode": "failfast"}, "value_mode", "failfast"),
+    (False, {"pullMessages": "32"}, "pull_messages", 32),
+    (False, {"pullsInFlight": "2"}, "pulls_in_flight", 2),
+]
+
+
+@pytest.mark.parametrize(("streaming", "given", "attribute", "expected"), READ)
+def test_read_options(streaming: bool, given: dict[str, str], attribute: str, expected: Any) -> None:
+    assert getattr(read(streaming, **given), attribute) == expected
+
+
+ACCESS: list[tuple[dict[str, str], str, Any]] = [
+    ({"namesrv": "a:1;b:2, c:3"}, "namesrv", ("a:1", "b:2", "c:3")),
+    ({"tls": "true", "tlsCaFile": "ca.pem"}, "tls_ca_file", "ca.pem"),
+    ({"pollTimeoutMs": "100"}, "timeout_ms", 100),
+    ({"fetchOffset__numRetries": "0"}, "retries", 0),
+    ({"fetchOffset__retryIntervalMs": "10"}, "retry_interval_ms", 10),
+]
+
+
+@pytest.mark.parametrize(("given", "attribute", "expected"), ACCESS)
+def test_access_options(given: dict[str, str], attribute: str, expected: Any) -> None:
+    assert getattr(read(False, **given).access, attribute) == expected
+
+
+def test_credentials_are_one_thing_and_are_not_shown() -> None:
+    access = read(accessKey="me", secretKey="hidden", securityToken="token").access
+    assert access.credentials is not None
+    assert access.credentials.security_token == "token"
+    assert "hidden" not in repr(access)
+
+
+SELECTIONS: list[tuple[dict[str, str], Selection]] = [
+    ({"subscribe": "B, A,B"}, Selection(topics=("A", "B"))),
+    ({"subscribePattern": "Ord.*"}, Selection(pattern="Ord.*")),
+    ({"assign": '{"Orders": ["broker-a:0"]}'}, Selection(queues=frozenset({A0}))),
+    ({"path": "Orders"}, Selection(topics=("Orders",))),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), SELECTIONS)
+def test_selections(given: dict[str, str], expected: Selection) -> None:
+    assert read_options({"namesrv": "a:1"} | given, streaming=False).selection == expected
+
+
+WRITE: list[tuple[dict[str, str], str, Any]] = [
+    ({}, "topic", None),
+    ({"topic": "Orders"}, "topic", "Orders"),
+    ({"path": "Orders"}, "topic", "Orders"),
+    ({"batchBytes": "64k"}, "batch_bytes", 65_536),
+    ({"sendsInFlight": "9"}, "sends_in_flight", 9),
+    ({"producerGroup": "me"}, "group", "me"),
+    ({"idPrefix": "run-1"}, "id_prefix", "run-1"),
+    ({"includeHeaders": "false"}, "with_properties", False),
+]
+
+
+@pytest.mark.parametrize(("given", "attribute", "expected"), WRITE)
+def test_write_options(given: dict[str, str], attribute: str, expected: Any) -> None:
+    options: WriteOptions = write_options({"namesrv": "a:1"} | given)
+    assert getattr(options, attribute) == expected
+
+
+def test_every_known_option_is_tested_here() -> None:
+    tables = [given for _, given, _, _ in READ] + [given for given, _, _ in ACCESS + WRITE]
+    tables += [given for given, _ in SELECTIONS] + [{"mode": "", "accessKey": "", "secretKey": ""}]
+    tested = {name.replace("__", ".").lower() for given in tables for name in given} | {"securitytoken"}
+    assert tested == set(KNOWN)
+
+
+WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
+    (False, {"subscrib": "x"}, "subscribe"),
+    (False, {"kafka.bootstrap.servers": "x"}, "namesrv"),
+    (False, {"groupIdPrefix": "x"}, "consumerGroup"),
+    (False, {"namesrv": ""}, "namesrv"),
+    (False, {"namesrv": "nowhere"}, "nowhere"),
+    (False, {"subscribePattern": "x"}, "exactly one"),
+    (False, {"subscribe": " , "}, "topics separated"),
+    (False, {"subscribe": "Or ders"}, "illegal characters"),
+    (False, {"startingOffsets": "first"}, "earliest, latest, group or JSON"),
+    (False, {"startingOffsets": "latest"}, "always empty"),
+    (False, {"startingOffsets": "group"}, "consumerGroup"),
+    (False, {"startingOffsets": '{"Orders": {"0": 1}}'}, "broker:number"),
+    (False, {"startingOffsets": '{"Orders": {"broker-a:0": "1"}}'}, "whole number"),
+    (False, {"startingOffsets": '{"Orders": {"broker-a:0": -3}}'}, "startingOffsets"),
+    (False, {"startingOffsets": "{"}, "startingOffsets"),
+    (False, {"endingOffsets": "earliest"}, "latest or JSON"),
+    (False, {"endingOffsets": '{"Orders": {"broker-a:0": -2}}'}, "endingOffsets"),
+    (False, {"startingTimestamp": "yesterday"}, "startingTimestamp"),
+    (False, {"startingOffsetsByTimestampStrategy": "guess"}, "error, latest"),
+    (False, {"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
+    (False, {"commitOffsets": "true", "consumerGroup": "g"}, "commitOffsets"),
+    (True, {"endingOffsets": "latest"}, "endingOffsets"),
+    (True, {"endingTimestamp": "1"}, "endingTimestamp"),
+    (True, {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
+    (True, {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2"}, "minOffsetsPerTrigger"),
+    (True, {"maxTriggerDelay": "soon"}, "maxTriggerDelay"),
+    (True, {"maxBytesPerTrigger": "much"}, "maxBytesPerTrigger"),
+    (True, {"commitOffsets": "true"}, "consumerGroup"),
+    (False, {"consumerGroup": "a b"}, "illegal characters"),
+    (False, {"tags": "a", "sqlFilter": "a = 1"}, "tags or sqlFilter"),
+    (False, {"sqlFilter": "a = = 1"}, "SQL92"),
+    (False, {"failOnDataLoss": "maybe"}, "failOnDataLoss"),
+    (False, {"minPartitions": "-1"}, "minPartitions"),
+    (False, {"accessKey": "a"}, "secretKey"),
+    (False, {"securityToken": "a"}, "accessKey and secretKey"),
+    (False, {"tlsCaFile": "a"}, "tls=true"),
+    (False, {"valueFormat": "xml"}, "valueFormat"),
+    (False, {"valueSchema": "id int"}, "valueFormat=json"),
+    (False, {"assign": "{}", "subscribe": ""}, "assign"),
+    (False, {"topic": "Orders"}, "for writing"),
+    (False, {"subscribe": "", "subscribePattern": "("}, "regular expression"),
+]
+
+
+@pytest.mark.parametrize(("streaming", "given", "named"), WRONG_READS)
+def test_wrong_options_for_reading_are_named(streaming: bool, given: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        read_options(BASE | given, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"mode": "transactional"}, "does not offer yet"),
+        ({"mode": "exactlyOnce"}, "atLeastOnce"),
+        ({"subscribe": "Orders"}, "for reading"),
+        ({"topic": "A", "path": "B"}, "one of them alone"),
+        ({"topic": "A B"}, "illegal characters"),
+        ({"batchBytes": "0"}, "batchBytes"),
+        ({"sendsInFlight": "no"}, "sendsInFlight"),
+    ],
+)
+def test_wrong_options_for_writing_are_named(given: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        write_options({"namesrv": "a:1"} | given)

@@ -1,0 +1,322 @@
+"""The vectorised codecs against the plain ones: the same messages, whatever they look like."""
+
+import json
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError
+from pyromq.protocol.batch import BatchEntry, decode_batch, encode_batch
+from pyromq.protocol.compression import Compression, compress
+from pyromq.protocol.message import open_message, shown_message_id
+from pyromq.protocol.properties import RESERVED_NAMES, decode_properties
+from pyromq.protocol.record import MAGIC_V2, Host, StoredMessage, SysFlag, decode_records, encode_record
+from pyromq.spark.avro import avro_reader, avro_to_ddl
+from pyromq.spark.decode import Block
+from pyromq.spark.encode import Ids, Letters, check_columns, shard
+from pyromq.spark.options import read_options
+from pyromq.spark.progress import make_offset, share_out, spans_between
+from pyromq.spark.queues import Queue, Span, flatten, nest, split_spans
+from pyromq.spark.values import conversion
+
+V4, V6 = Host.of("10.1.2.3", 10911), Host.of("fe80::1", 10911)
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=6)
+TIDY = st.dictionaries(WORDS, WORDS, max_size=5).map(
+    lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs.items()).encode()
+)
+NAMED = st.sampled_from(
+    [
+        b"KEYS\x01k1 k2\x02TAGS\x01t\x02UNIQ_KEY\x01AB\x02WAIT\x01true",
+        b"KEYS\x01k\x02",
+        b"",
+        b"TAGS\x01a\x02TAGS\x01b\x02",
+        b"UNIQ_KEY\x01\x02",
+        b"\x02\x02KEYS\x01k",
+        b"KEYS\x01with\x01inside\x02",
+        b"nothing at all",
+        b"TAGS\x01\xff\xfe\x02",
+        "KEYS\x01größe\x02".encode(),
+    ]
+)
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> StoredMessage:
+    body = draw(st.binary(max_size=40))
+    sys_flag = 0
+    kind = draw(st.sampled_from(["plain", "plain", "packed", "inner"]))
+    if kind == "packed" and body:
+        how = draw(st.sampled_from(list(Compression)))
+        body, sys_flag = compress(body, how), how.sys_flag
+    elif kind == "inner":
+        entries = [BatchEntry(b"inner%d" % n, b"KEYS\x01%d\x02" % n) for n in range(draw(st.integers(1, 3)))]
+        body, sys_flag = encode_batch(entries), SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+    return StoredMessage(
+        topic=draw(st.sampled_from(["T", "Orders", "L" * 127])),
+        body=body,
+        properties=draw(st.one_of(TIDY, NAMED)),
+        queue_id=3,
+        flag=draw(st.integers(-5, 5)),
+        queue_offset=draw(st.integers(0, 2**40)),
+        log_offset=draw(st.integers(0, 2**40)),
+        sys_flag=sys_flag,
+        born_timestamp=draw(st.integers(0, 2**41)),
+        born_host=draw(st.sampled_from([V4, V6])),
+        store_timestamp=draw(st.integers(0, 2**41)),
+        store_host=draw(st.sampled_from([V4, V6])),
+        reconsume_times=draw(st.integers(0, 9)),
+        magic=draw(st.sampled_from([StoredMessage("T", b"").magic, MAGIC_V2])),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(stored(), max_size=8))
+def test_columns_hold_what_the_records_say(messages: list[StoredMessage]) -> None:
+    data = b"".join(encode_record(message) for message in messages)
+    block = Block(data, {"topic": pa.scalar("T")}, 0, 2**62)
+    expected = [opened for message in decode_records(data) for opened in open_message(message)]
+    assert block.count == len(expected)
+
+    def column(name: str) -> list[object]:
+        values: list[object] = block.column(name).to_pylist()
+        return values
+
+    assert column("value") == [m.body for m in expected]
+    assert column("offset") == [m.queue_offset for m in expected]
+    assert column("logOffset") == [m.log_offset for m in expected]
+    assert column("flag") == [m.flag for m in expected]
+    assert column("reconsumeTimes") == [m.reconsume_times for m in expected]
+    assert column("bornHost") == [str(m.born_host) for m in expected]
+    assert column("storeHost") == [str(m.store_host) for m in expected]
+    assert [dict(pairs) for pairs in block.column("properties").to_pylist()] == [
+        m.property_map() for m in expected
+    ]
+    for name, key in (("key", "KEYS"), ("tags", "TAGS")):
+        assert column(name) == [m.get(key) for m in expected]
+    assert column("msgId") == [shown_message_id(m) for m in expected]
+    millis = block.column("timestamp").cast(pa.int64()).to_pylist()
+    assert millis == [m.store_timestamp * 1000 for m in expected]
+    assert column("topic") == ["T"] * len(expected)
+
+
+def test_offsets_outside_the_span_are_left_out_also_inside_of_inner_batches() -> None:
+    inner = StoredMessage(
+        "T",
+        encode_batch([BatchEntry(b"%d" % n) for n in range(10)]),
+        queue_offset=10,
+        sys_flag=SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP,
+        store_host=V6,
+    )
+    block = Block(encode_record(inner), {}, 13, 16)
+    assert block.column("value").to_pylist() == [b"3", b"4", b"5"]
+    assert block.column("storeHost").to_pylist() == ["[fe80::1]:10911"] * 3
+
+
+@pytest.mark.parametrize("cut", [1, 50, 90, 95, -1])
+def test_what_is_cut_off_is_not_read(cut: int) -> None:
+    record = encode_record(StoredMessage("T", b"x" * 20))
+    with pytest.raises(RemoteProtocolError):
+        Block((record + record)[:cut], {}, 0, 9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(min_size=91, max_size=300))
+def test_strange_bytes_are_refused_or_read_but_nothing_else(data: bytes) -> None:
+    damaged = len(data).to_bytes(4, "big") + b"\xda\xa3\x20\xa7" + data[8:]
+    with suppress(RemoteProtocolError):
+        Block(damaged, {}, 0, 2**62).column("properties")
+
+
+# Encoding
+
+
+def table(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(min_size=1, max_size=30), st.none() | WORDS, st.none() | st.dictionaries(WORDS, WORDS)
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_entries_are_read_back_by_the_plain_codec(
+    rows: list[tuple[bytes, str | None, dict[str, str] | None]],
+) -> None:
+    batch = table(
+        value=pa.array([row[0] for row in rows], pa.binary()),
+        key=pa.array([row[1] for row in rows], pa.string()),
+        properties=pa.array(
+            [None if row[2] is None else list(row[2].items()) for row in rows],
+            pa.map_(pa.string(), pa.string()),
+        ),
+    )
+    letters = Letters(batch, Ids("q:1:0"))
+    entries = decode_batch(b"".join(letters.entries().to_pylist()))
+    assert [entry.body for entry in entries] == [row[0] for row in rows]
+    for entry, (_, key, pairs) in zip(entries, rows, strict=True):
+        found = decode_properties(entry.properties)
+        assert found.pop("WAIT") == "true"
+        assert len(found.pop("UNIQ_KEY")) == 32
+        assert found.pop("KEYS", None) == (key or None)
+        kept = {n: v for n, v in (pairs or {}).items() if n and v and n not in RESERVED_NAMES}
+        assert found == kept
+
+
+def test_ids_depend_on_the_place_of_a_row_alone() -> None:
+    first, again, other = Ids("query:7:1"), Ids("query:7:1"), Ids("query:8:1")
+    made = first.next(3).to_pylist() + first.next(70_000).to_pylist()
+    assert made == again.next(70_003).to_pylist()
+    assert len(set(made)) == 70_003
+    assert not set(made) & set(other.next(70_003).to_pylist())
+    assert made[70_002].endswith(f"{70_002:012X}")
+
+
+def test_a_message_read_keeps_its_key_and_tags_when_written_again() -> None:
+    pairs = [("KEYS", "k"), ("TAGS", "t"), ("UNIQ_KEY", "old"), ("own", "1"), ("MIN_OFFSET", "3")]
+    batch = table(
+        value=pa.array([b"x"]),
+        tags=pa.array(["new"]),
+        properties=pa.array([pairs], pa.map_(pa.string(), pa.string())),
+    )
+    found = decode_properties(Letters(batch, Ids("x")).properties[0].as_py())
+    assert (found["KEYS"], found["TAGS"], found["own"]) == ("k", "new", "1")
+    assert found["UNIQ_KEY"] != "old"
+    assert "MIN_OFFSET" not in found
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"value": pa.array([None], pa.binary())}, "no value"),
+        ({"value": pa.array([b""])}, "no value"),
+        ({"value": pa.array([b"x"]), "key": pa.array(["a\x01b"])}, "separates"),
+        ({"value": pa.array([b"x"]), "tags": pa.array(["y" * 40_000])}, "32767"),
+    ],
+)
+def test_rows_that_cannot_be_messages_are_refused(columns: dict[str, pa.Array], named: str) -> None:
+    with pytest.raises(BadMessage, match=named):
+        Letters(table(**columns), Ids("x"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"valu": "binary"}, "valu"),
+        ({"value": "int"}, "binary or string"),
+        ({"key": "string"}, "column value"),
+        ({"value": "binary", "key": "string", "keys": "array<string>"}, "either key or keys"),
+        ({"value": "binary", "brokerName": "string"}, "queueId with it"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_named(columns: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        check_columns(columns, "Orders")
+
+
+def test_sharding_keys_go_where_java_sends_them() -> None:
+    assert shard("abc", 7) == 96354 % 7
+    assert shard("polygenelubricants", 7) == 0  # its hash is the number without an absolute value
+
+
+# Values
+
+
+@pytest.mark.parametrize("mode", ["permissive", "failfast"])
+def test_json_bodies_become_structs(mode: str) -> None:
+    options = read_options(
+        {"namesrv": "a:1", "subscribe": "T", "valueFormat": "json", "valueSchema": "x", "valueMode": mode},
+        streaming=False,
+    )
+    type_ = pa.struct([("id", pa.int64()), ("name", pa.string())])
+    convert = conversion(options, type_)
+    good = pa.array([b'{"id": 1, "name": "a", "more": []}', b'{"id": 2}'])
+    assert convert(good).to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    pretty = pa.array([b'{\n"id": 1}', b'{"id": 2}'])
+    assert [row["id"] for row in convert(pretty).to_pylist()] == [1, 2]
+    bad = pa.array([b'{"id": 1}', b"{", b"", b'{"id": "text"}', b'{"id": 5}'])
+    if mode == "failfast":
+        with pytest.raises(RemoteProtocolError):
+            convert(bad)
+    else:
+        assert [row and row["id"] for row in convert(bad).to_pylist()] == [1, None, None, None, 5]
+
+
+def test_avro_bodies_are_read() -> None:
+    schema = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "fields": [
+                {"name": "id", "type": "long"},
+                {"name": "note", "type": ["null", "string"]},
+                {"name": "paid", "type": "boolean"},
+                {"name": "amount", "type": "double"},
+                {"name": "lines", "type": {"type": "array", "items": "int"}},
+                {"name": "extra", "type": {"type": "map", "values": "string"}},
+                {"name": "state", "type": {"type": "enum", "name": "S", "symbols": ["NEW", "OLD"]}},
+                {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            ],
+        }
+    )
+    assert avro_to_ddl(schema).startswith("struct<`id`: bigint, `note`: string, `paid`: boolean")
+    body = (
+        b"\x03" + b"\x02\x04hi" + b"\x01" + b"\0\0\0\0\0\0\xf8?" + b"\x04\x02\x04\x00" + b"\x02\x02a\x02b\x00"
+    )
+    order = avro_reader(schema)(body + b"\x02" + b"\x00")
+    assert order["id"] == -2
+    assert (order["note"], order["paid"], order["amount"]) == ("hi", True, 1.5)
+    assert (order["lines"], order["extra"], order["state"]) == ([1, 2], {"a": "b"}, "OLD")
+    assert order["at"].year == 1970
+    for broken in (body, body + b"\x02\x00\x00", b""):
+        with pytest.raises(RemoteProtocolError):
+            avro_reader(schema)(broken)
+
+
+# Spans and offsets
+
+QUEUES = [Queue("T", "b", number) for number in range(12)]
+SIZES = st.dictionaries(st.sampled_from(QUEUES), st.integers(1, 1000), min_size=1)
+
+
+@given(SIZES, st.none() | st.integers(1, 40), st.none() | st.integers(1, 300))
+def test_cut_spans_cover_the_same_offsets(
+    sizes: dict[Queue, int], least: int | None, most: int | None
+) -> None:
+    spans = [Span(queue, 5, 5 + size) for queue, size in sizes.items()]
+    pieces = split_spans(spans, least, most)
+    offsets = [(p.queue, offset) for p in pieces for offset in range(p.start, p.end)]
+    assert sorted(offsets) == sorted((s.queue, o) for s in spans for o in range(s.start, s.end))
+    assert most is None or max(piece.size for piece in pieces) <= most
+    assert least is None or len(pieces) >= min(least, sum(sizes.values()))
+
+
+@given(SIZES, st.integers(1, 5000))
+def test_shares_add_up_to_the_limit_and_never_exceed_what_is_there(
+    sizes: dict[Queue, int], most: int
+) -> None:
+    shares = share_out(sizes, most)
+    assert sum(shares.values()) == min(most, sum(sizes.values()))
+    assert all(0 < share <= sizes[queue] for queue, share in shares.items())
+
+
+def test_offsets_are_the_same_text_in_whatever_order_queues_come() -> None:
+    one = dict.fromkeys(QUEUES, 1)
+    other = dict.fromkeys(reversed(QUEUES), 1)
+    assert json.dumps(make_offset(one, other)) == json.dumps(make_offset(other, one))
+    assert flatten(nest(one)) == one
+
+
+def test_a_batch_that_ends_where_it_starts_reads_nothing_even_if_its_start_is_journalled() -> None:
+    end = make_offset({QUEUES[0]: 9}, {QUEUES[0]: 4})
+    assert spans_between(end, end) == []
+    assert spans_between({"v": 1, "first": True}, end) == [Span(QUEUES[0], 4, 9)]
+    with pytest.raises(ValueError, match="another version"):
+        spans_between({"v": 2, "q": {}}, end)
