@@ -13,8 +13,6 @@ from pyromq.testing import RunningCluster, cluster
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
-TESTED_ELSEWHERE = {"demo.py"}
-
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
@@ -75,5 +73,5 @@ async def test_transaction() -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    tested = {f"{name.removeprefix('test_')}.py" for name in globals() if name.startswith("test_")}
-    assert {path.name for path in EXAMPLES.glob("*.py")} <= tested | TESTED_ELSEWHERE
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests] == []
