@@ -1,0 +1,139 @@
+"""One load of our client, in a process of its own, so that its CPU time is the client's alone.
+
+python -m benchmarks.client_load send|batch NAMESRV TOPIC BODY_BYTES IN_FLIGHT WARM_UP_S SECONDS
+python -m benchmarks.client_load consume|consume-plain|consume-stream NAMESRV TOPIC GROUP WARM_UP TOTAL
+python -m benchmarks.client_load fill NAMESRV TOPIC BODY_BYTES TOTAL
+
+prints one line of JSON; ClientLoad.java is the same for Apache's client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+import uvloop
+
+from pyromq import Message, PyroError, aio
+from pyromq.client.values import ReceivedMessage
+
+LINGER_MS: Final = 1.0
+GROUP: Final = "client_load"
+
+
+class Marks:
+    """Time and CPU time between two moments."""
+
+    def __init__(self) -> None:
+        self._times: list[tuple[float, float]] = []
+
+    def set(self) -> None:
+        self._times.append((time.perf_counter(), time.process_time()))
+
+    def report(self, messages: int, failed: int = 0) -> dict[str, float]:
+        (began, cpu_before), (ended, cpu_after) = self._times
+        return {
+            "messages": messages,
+            "seconds": ended - began,
+            "cpu_s": cpu_after - cpu_before,
+            "failed": failed,
+        }
+
+
+async def send(
+    mode: str, namesrv: str, topic: str, body_bytes: str, in_flight: str, warm_up_s: str, seconds: str
+) -> dict[str, float]:
+    message = Message(topic, bytes(int(body_bytes)))
+    counts = {"sent": 0, "failed": 0}
+    marks = Marks()
+    linger_ms = LINGER_MS if mode == "batch" else None
+    async with aio.Producer(GROUP, namesrv, linger_ms=linger_ms, send_timeout_s=10) as producer:
+
+        async def keep_sending() -> None:
+            while True:
+                try:
+                    await producer.send(message)
+                    counts["sent"] += 1
+                except PyroError:
+                    counts["failed"] += 1
+
+        senders = [asyncio.create_task(keep_sending()) for _ in range(int(in_flight))]
+        await asyncio.sleep(float(warm_up_s))
+        before = counts["sent"]
+        marks.set()
+        await asyncio.sleep(float(seconds))
+        marks.set()
+        sent = counts["sent"] - before
+        for sender in senders:
+            sender.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
+    return marks.report(sent, counts["failed"])
+
+
+async def consume(
+    mode: str, namesrv: str, topic: str, group: str, warm_up: str, total: str
+) -> dict[str, float]:
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+    lock = threading.Lock()
+    marks = Marks()
+    first, last = int(warm_up), int(total)
+    count = 0
+
+    def take() -> None:
+        nonlocal count
+        count += 1
+        if count in (first, last):
+            marks.set()
+            if count == last:
+                loop.call_soon_threadsafe(done.set)
+
+    async def handle(message: ReceivedMessage) -> None:
+        take()
+
+    def handle_plainly(message: ReceivedMessage) -> None:
+        with lock:
+            take()
+
+    consumer = aio.PushConsumer(group, namesrv, start_from="first")
+    if mode == "consume-stream":
+        stream = consumer.subscribe(topic)
+        async with consumer:
+            async for _ in stream:
+                take()
+                if count == last:
+                    break
+    else:
+        consumer.subscribe(topic, "*", handle if mode == "consume" else handle_plainly)
+        async with consumer:
+            await done.wait()
+    return marks.report(last - first)
+
+
+async def fill(mode: str, namesrv: str, topic: str, body_bytes: str, total: str) -> dict[str, float]:
+    message = Message(topic, bytes(int(body_bytes)))
+    marks = Marks()
+    marks.set()
+    async with aio.Producer(GROUP, namesrv, send_timeout_s=30) as producer:
+        left = int(total)
+        while left > 0:
+            await producer.send([message] * min(left, 500))
+            left -= 500
+    marks.set()
+    return marks.report(int(total))
+
+
+def main(mode: str, *words: str) -> None:
+    loads = {"send": send, "batch": send, "fill": fill}
+    load: Any = loads.get(mode, consume)
+    work: Coroutine[Any, Any, dict[str, float]] = load(mode, *words)
+    print(json.dumps(uvloop.run(work)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
