@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pyromq.client.producer import Producer
 from pyromq.client.values import Message, ReceivedMessage, SendResult
+from pyromq.clock import SystemClock
 from pyromq.protocol import names
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request
@@ -22,8 +23,27 @@ AT_ONCE = " ".join(["0s"] * 18)
 """Delay levels that do not wait."""
 
 
+class ShiftedClock(SystemClock):
+    """The machine's own clock, until someone lets an hour pass."""
+
+    def __init__(self) -> None:
+        self._shift_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self._shift_s * 1000)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._shift_s
+
+    def advance(self, seconds: float) -> None:
+        self._shift_s += seconds
+
+
 class ConsumerCluster:
+    """`clock` is the servers' alone."""
+
     def __init__(self, store: Path, *, brokers: int = 1, **broker: Any) -> None:
+        self.clock = ShiftedClock()
         self._dialer = Dialer()
         self._producer: Producer | None = None
         self.standalone = Standalone(
@@ -39,7 +59,8 @@ class ConsumerCluster:
                     "index_units": 4000,
                     "message_delay_levels": AT_ONCE,
                 },
-            )
+            ),
+            clock=self.clock,
         )
 
     @property
