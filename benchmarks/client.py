@@ -3,7 +3,7 @@
     python -m benchmarks.client [--quick] [--clients pyromq,apache-5.3.3] [--json FILE]
 
 The broker is a process of its own, and so is every load. Clients take turns, cell by cell, round by round;
-the figure is the median. CPU time is the client's alone, all its threads. Last, brokers are killed under load.
+the figure is the median. CPU time is the client's alone, all threads. Last, brokers are killed under load.
 """
 
 from __future__ import annotations
