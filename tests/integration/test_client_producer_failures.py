@@ -154,6 +154,19 @@ async def test_the_only_broker_is_waited_for(cluster: ClientCluster) -> None:
         assert (await sending).is_ok
 
 
+async def test_a_cluster_that_restarts_is_waited_for(cluster: ClientCluster) -> None:
+    proxies = [(await cluster.add_broker_behind_proxy(name))[1] for name in ("broker-a", "broker-b")]
+    await create(cluster, *(proxy.address for proxy in proxies))
+    async with aio.Producer("orders", cluster.namesrv, retries=1) as producer:
+        await producer.send(Message("Orders", b"1"))
+        for proxy in proxies:
+            await proxy.cut()
+        sending = asyncio.create_task(producer.send(Message("Orders", b"2")))
+        await turn_until(lambda: producer.statistics().sender.retries > 2)
+        await proxies[0].start()
+        assert (await sending).is_ok
+
+
 # Against a broker that answers as it is told to
 
 

@@ -74,7 +74,6 @@ class Sender:
         self.statistics = SenderStatistics()
         self._routes = session.routes
         self._clock = session.clock
-        self._loop = asyncio.get_running_loop()
         self._is_vip = session.settings.vip_channel
         self._unit_mode = True if session.settings.unit_mode else None
         self._faults = BrokerFaults()
@@ -107,6 +106,7 @@ class Sender:
         policy, clock = self.policy, self._clock
         deadline = clock.monotonic() + (policy.timeout_s if timeout_s is None else timeout_s)
         attempts: list[str] = []
+        tried: set[str] = set()
         failed_broker: str | None = None
         tries_left = policy.retries
         while True:
@@ -118,17 +118,16 @@ class Sender:
                 target = self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
             else:
                 target = queue
-            if target.broker_name == failed_broker:
+            if target.broker_name in tried:
                 started = await self._pause(len(attempts), deadline)
             if started >= deadline:
                 break
             broker_name = route.broker_of(target)
-            is_alone = queue is not None or len(route.brokers) == 1
             was_sent = True
             try:
                 address = self._known_address(broker_name) or await self._address(letter.topic, broker_name)
                 limit_s = deadline - started
-                if tries_left and not is_alone:
+                if tries_left and queue is None and len(route.brokers) > 1:
                     # One that is silent must leave time for the others.
                     limit_s = min(limit_s, policy.try_timeout_s or limit_s / 2)
                 self.statistics.attempts += 1
@@ -153,8 +152,9 @@ class Sender:
                     return Sent(answer, target, address, latency_ms)
                 attempts.append(f"{broker_name}: stored, but code {answer.code}")
             failed_broker = target.broker_name
-            # The only broker there is may be starting: as long as nothing was sent, trying costs nothing.
-            if was_sent or not is_alone:
+            tried.add(failed_broker)
+            # Who cannot be connected to may be starting: where nothing was sent, trying again costs nothing.
+            if was_sent:
                 if not tries_left:
                     break
                 tries_left -= 1
