@@ -59,6 +59,7 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/pyromq config namesrv --markdown > docs/reference/namesrv-settings.md
 	for part in namesrv broker store; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
+	$(BIN)/mqadmin help --markdown > docs/reference/mqadmin.md
 	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
 

@@ -6,6 +6,7 @@ COMMANDS = LazyGroup(
     "pyromq",
     "Apache RocketMQ, rebuilt in Python.",
     {
+        "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Look after a running cluster."),
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.cli.config", "config", "List every setting of a server."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
