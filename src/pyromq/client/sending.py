@@ -31,6 +31,8 @@ RETRIED_CODES = frozenset(
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
+_SHORTEST_RETRY_S = 0.01
+"""With less time left nobody can answer; timers are not more exact than that on a busy loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ class Sender:
                 target = queue
             if target.broker_name in tried:
                 started = await self._pause(len(attempts), deadline)
-            if started >= deadline:
+            if started >= deadline - (_SHORTEST_RETRY_S if attempts else 0):
                 break
             broker_name = route.broker_of(target)
             was_sent = True
