@@ -672,6 +672,38 @@ async def test_unsubscribing_gives_the_queues_up(cluster: ConsumerCluster) -> No
         await received.wait_for_all(sent)
 
 
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+async def test_consumption_is_traced(cluster: ConsumerCluster, ordered: bool) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    received, reports = Received(), Received()
+    consumer = PushConsumer(
+        "billing", cluster.namesrv, start_from="first", trace=True, ordered=ordered, suspend_s=0.01
+    )
+
+    @consumer.on("Orders")
+    async def fail_once(message: ReceivedMessage) -> None:
+        await received.take(message)
+        if message.reconsume_times == 0:
+            raise RuntimeError("not yet")
+
+    await cluster.send_to(queue, ["a"], keys=["o-1"])
+    async with consumer:
+        await received.wait(lambda received: len(received.messages) == 2)
+    auditor = PushConsumer("audit", cluster.namesrv, start_from="first")
+    auditor.subscribe("RMQ_SYS_TRACE_TOPIC", "*", reports.take)
+    async with auditor:
+        await reports.wait(lambda reports: "".join(reports.bodies).count("\x02") == 4)
+    records = [record.split("\x01") for body in reports.bodies for record in body.split("\x02")[:-1]]
+    before = {record[4]: record[6] for record in records if record[0] == "SubBefore"}
+    after = {record[1]: (record[4], record[6]) for record in records if record[0] == "SubAfter"}
+    assert sorted(before.values()) == ["0", "1"]
+    assert {before[request_id]: outcome for request_id, outcome in after.items()} == {
+        "0": ("false", "2"),
+        "1": ("true", "0"),
+    }
+    assert all("o-1" in message.keys for message in reports.messages)
+
+
 # Brokers that go away
 
 

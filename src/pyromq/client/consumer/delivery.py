@@ -14,6 +14,7 @@ from functools import partial
 from math import ceil
 from typing import Protocol, cast
 
+from pyromq.client.consumer.consume_tracing import ConsumeTracing
 from pyromq.client.consumer.figures import Counts, Figures
 from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.in_flight import InFlight
@@ -52,6 +53,7 @@ class Work:
     counts: Counts
     started: float = 0.0
     ended: float = 0.0
+    trace_id: str = ""
     is_settled: bool = False
 
 
@@ -159,10 +161,12 @@ class ConcurrentDelivery:
         *,
         concurrency: int,
         batch_size: int = 1,
+        tracing: ConsumeTracing | None = None,
     ) -> None:
         self._handlers = handlers
         self._settling = settling
         self._figures = figures
+        self._tracing = tracing
         self._threads = threads
         self._clock = clock
         self._concurrency = concurrency
@@ -210,6 +214,8 @@ class ConcurrentDelivery:
     def _offer(self, work: Work, stream: MessageStream) -> None:
         # A stream has no batches.
         work.started = self._clock.monotonic()
+        if self._tracing is not None:
+            work.trace_id = self._tracing.begin(work.messages)
         stream.offer(work.messages[0], work.held.closing.is_set, partial(self._settle, work))
 
     # Workers
@@ -254,6 +260,8 @@ class ConcurrentDelivery:
                 continue
             handler = work.handler
             work.started = now
+            if self._tracing is not None:
+                work.trace_id = self._tracing.begin(work.messages)
             if type(handler) is not Handler:
                 self._settle(work, NoHandler(f"nobody handles the topic {work.messages[0].topic}"))
             elif handler.is_async:
@@ -290,6 +298,8 @@ class ConcurrentDelivery:
         chunk = [first]
         while len(chunk) < share and self._waiting and self._waiting[0].handler is handler:
             chunk.append(self._waiting.popleft())
+            if self._tracing is not None:
+                chunk[-1].trace_id = self._tracing.begin(chunk[-1].messages)
         self._running.update(chunk)
         try:
             outcomes = await self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk)
@@ -316,6 +326,8 @@ class ConcurrentDelivery:
 
     def _settle(self, work: Work, problem: BaseException | None) -> None:
         now = work.ended = self._clock.monotonic()
+        if self._tracing is not None:
+            self._tracing.end(work.trace_id, work.messages, problem, now - work.started)
         if work.is_settled or work.held.is_dropped:
             return
         work.is_settled = True

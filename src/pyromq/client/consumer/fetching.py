@@ -34,6 +34,8 @@ class Pulled:
     next_offset: int
     min_offset: int
     max_offset: int
+    next_broker_id: int = MASTER_ID
+    """Which of the brokers of that name wants to be asked next."""
     is_moved: bool = False
     """The offset asked for is not in the queue; `next_offset` is."""
 
@@ -67,19 +69,19 @@ class Fetching:
         self._batch_bytes = batch_bytes
         self._suspend_ms = round(suspend_s * 1000)
         self._timeout_s = timeout_s
-        self._suggested: dict[MessageQueue, int] = {}
 
     def __repr__(self) -> str:
-        return f"<Fetching {self._group} lite={self._is_lite} away_from_masters={self._away()}>"
-
-    def _away(self) -> int:
-        return sum(1 for broker_id in self._suggested.values() if broker_id != MASTER_ID)
+        return f"<Fetching {self._group} lite={self._is_lite}>"
 
     async def pull(
-        self, queue: MessageQueue, subscription: Subscription, offset: int, commit_offset: int = 0
+        self,
+        queue: MessageQueue,
+        subscription: Subscription,
+        offset: int,
+        commit_offset: int = 0,
+        broker_id: int = MASTER_ID,
     ) -> Pulled:
         """Wait for messages behind `offset`; raises Refused and TransportError."""
-        broker_id = self._suggested.get(queue, MASTER_ID)
         address = await self._brokers.address(queue, broker_id)
         flags = SUSPEND_FLAG
         if commit_offset > 0 and broker_id == MASTER_ID:
@@ -109,13 +111,9 @@ class Fetching:
             if is_lite and refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 # Brokers before 5.0 know only the other code.
                 self._lite_unknown.add(address)
-                return await self.pull(queue, subscription, offset, commit_offset)
+                return await self.pull(queue, subscription, offset, commit_offset, broker_id)
             raise
-        self._suggested[queue] = answer.suggest_which_broker_id
         return self._understood(queue, subscription, answer)
-
-    def forget(self, queue: MessageQueue) -> None:
-        self._suggested.pop(queue, None)
 
     def _understood(
         self, queue: MessageQueue, subscription: Subscription, answer: PullMessageAnswer
@@ -128,6 +126,7 @@ class Fetching:
             answer.next_begin_offset,
             answer.min_offset,
             answer.max_offset,
+            answer.suggest_which_broker_id,
             is_moved=answer.code == ResponseCode.PULL_OFFSET_MOVED,
         )
 
@@ -141,7 +140,7 @@ class Fetching:
             for record in records:
                 record.queue_offset += answer.offset_delta
         if subscription.tags:
-            records = [record for record in records if record.get(props.TAGS) in subscription.tags]
+            records = [record for record in records if subscription.wants(record.get(props.TAGS))]
         if queue.topic == self._retry_topic:
             return [ReceivedMessage(record, queue, self._original_topic(record)) for record in records]
         topic = unwrap(queue.topic, self._namespace)
@@ -150,9 +149,3 @@ class Fetching:
     def _original_topic(self, record: StoredMessage) -> str:
         """The topic under which a message was first consumed."""
         return unwrap(record.get(props.RETRY_TOPIC) or record.topic, self._namespace)
-
-    def shown(self, record: StoredMessage, queue: MessageQueue) -> list[ReceivedMessage]:
-        """A message that came another way, as if it had been pulled."""
-        return [
-            ReceivedMessage(opened, queue, self._original_topic(opened)) for opened in open_message(record)
-        ]

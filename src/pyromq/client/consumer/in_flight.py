@@ -87,9 +87,6 @@ class InFlight(Generic[M]):
     def __iter__(self) -> Iterator[M]:
         return iter(self._messages.values())
 
-    def __contains__(self, offset: int) -> bool:
-        return offset in self._messages
-
     def put(self, messages: Iterable[M], next_offset: int) -> None:
         """Hold what a pull brought, and remember where the next one starts."""
         held = self._messages

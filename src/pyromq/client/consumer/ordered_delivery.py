@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from itertools import islice
 
+from pyromq.client.consumer.consume_tracing import ConsumeTracing
 from pyromq.client.consumer.delivery import HeldQueue, NoHandler, Settling, Work, log_failure
 from pyromq.client.consumer.figures import Figures
 from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
@@ -51,10 +52,12 @@ class OrderedDelivery:
         batch_size: int = 1,
         max_times: int | None = None,
         suspend_s: float = 1.0,
+        tracing: ConsumeTracing | None = None,
     ) -> None:
         self._handlers = handlers
         self._settling = settling
         self._figures = figures
+        self._tracing = tracing
         self._threads = threads
         self._clock = clock
         self._lock = lock
@@ -99,6 +102,7 @@ class OrderedDelivery:
                 if held.closing.is_set():
                     return
                 started = self._clock.monotonic()
+                trace_id = self._tracing.begin(messages) if self._tracing is not None else ""
                 self._running += 1
                 try:
                     handled, problem = await self._handle(held, handler, messages)
@@ -109,6 +113,8 @@ class OrderedDelivery:
             now = self._clock.monotonic()
             work = Work(held, handled, None, self._figures.of(messages[0].topic).total, started)
             self._settling.done(work, now)
+            if self._tracing is not None:
+                self._tracing.end(trace_id, messages, problem, now - started)
             if problem is not None:
                 work.counts.failed += 1
                 await self._failed(held, problem)
@@ -131,7 +137,8 @@ class OrderedDelivery:
         except Exception as problem:
             return [], problem
         if self._batch_size == 1:
-            messages = list(islice(held, _MOST_FOR_A_THREAD))
+            # Reports are about single messages.
+            messages = list(islice(held, _MOST_FOR_A_THREAD if self._tracing is None else 1))
             return await self._loop.run_in_executor(self._threads, self._one_by_one, held, handler, messages)
         return await self._loop.run_in_executor(self._threads, self._all_at_once, handler, messages)
 

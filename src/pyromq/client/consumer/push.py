@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from pyromq.client.consumer.background import Background
 from pyromq.client.consumer.brokers import Brokers
+from pyromq.client.consumer.consume_tracing import ConsumeTracing
 from pyromq.client.consumer.delivery import ConcurrentDelivery, Delivery, Settling
 from pyromq.client.consumer.fetching import Fetching
 from pyromq.client.consumer.figures import SAMPLE_S, Counts, Figures
@@ -80,6 +81,7 @@ class _Parts:
     rebalancing: Rebalancing
     member: Member
     threads: ThreadPoolExecutor
+    tracing: ConsumeTracing | None
 
 
 class PushConsumer:
@@ -217,6 +219,7 @@ class PushConsumer:
         )
         settling = Settling(retries.give_back if is_shared else None)
         locks = QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None
+        tracing = ConsumeTracing(session, group, settings.trace_topic) if settings.trace else None
         delivery: Delivery
         if settings.ordered:
 
@@ -236,6 +239,7 @@ class PushConsumer:
                 batch_size=settings.batch_size or 1,
                 max_times=settings.max_retries,
                 suspend_s=settings.suspend_s,
+                tracing=tracing,
             )
         else:
             delivery = ConcurrentDelivery(
@@ -246,6 +250,7 @@ class PushConsumer:
                 clock,
                 concurrency=settings.concurrency,
                 batch_size=settings.batch_size or 1,
+                tracing=tracing,
             )
         fetching = Fetching(
             session,
@@ -317,7 +322,7 @@ class PushConsumer:
             concurrency=settings.concurrency,
             settings=self._settings_for_operators(),
         )
-        return _Parts(session, group, delivery, share, rebalancing, member, threads)
+        return _Parts(session, group, delivery, share, rebalancing, member, threads, tracing)
 
     async def _lock(self, queue: MessageQueue) -> bool:
         return self._parts is not None and await self._parts.share.lock(queue)
@@ -407,6 +412,8 @@ class PushConsumer:
                 async with asyncio.timeout(grace_s):
                     await stream.finish(is_failed=is_failed, reader=reader)
         await parts.delivery.stop(grace_s)
+        if parts.tracing is not None:
+            await parts.tracing.close()
         await self._leave(parts)
         self._closed.set()
         _log.info("consumer closed group=%s", parts.group)

@@ -8,6 +8,7 @@ from pyromq.client.consumer.fetching import Fetching, Pulled
 from pyromq.client.consumer.figures import Figures
 from pyromq.client.consumer.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.subscriptions import Subscription
+from pyromq.client.routes import MASTER_ID
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused
@@ -75,6 +76,7 @@ class QueueReader:
         self._resumed.set()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._broker_id = MASTER_ID
 
     def __repr__(self) -> str:
         state = "paused " if self.is_paused else ""
@@ -150,8 +152,13 @@ class QueueReader:
     async def _pull(self, held: InFlight[ReceivedMessage]) -> Pulled:
         started = self._clock.monotonic()
         pulled = await self._fetching.pull(
-            self.queue, self.subscription, held.next_offset, held.committable if self._commits else 0
+            self.queue,
+            self.subscription,
+            held.next_offset,
+            held.committable if self._commits else 0,
+            self._broker_id,
         )
+        self._broker_id = pulled.next_broker_id
         self.min_offset, self.max_offset = pulled.min_offset, pulled.max_offset
         total = self._figures.of(self.subscription.topic).total
         total.pulls += 1
@@ -160,6 +167,7 @@ class QueueReader:
         return pulled
 
     async def _pause_after(self, problem: PyroError) -> None:
+        self._broker_id = MASTER_ID
         code = problem.code if isinstance(problem, Refused) else None
         if code == ResponseCode.FLOW_CONTROL:
             await asyncio.sleep(_BROKER_IS_BUSY_S)

@@ -59,11 +59,6 @@ class Rebalancing:
         state = "balanced" if self._is_balanced else "not balanced"
         return f"<Rebalancing {self._group} {state} rounds={self._finished_rounds}>"
 
-    @property
-    def is_balanced(self) -> bool:
-        """Whether we hold everything that we should hold, as of the last round."""
-        return self._is_balanced
-
     def soon(self) -> None:
         """Something has changed."""
         self._wanted.set()

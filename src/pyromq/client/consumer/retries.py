@@ -23,9 +23,6 @@ _log = logging.getLogger(__name__)
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """java: under this name clients send what they give back."""
 
-MAX_RETRIES = 16
-"""Unless the consumer or its group says otherwise."""
-
 _SEND_BACK_TIMEOUT_S = 5.0
 _SEND_TIMEOUT_S = 3.0
 _SEND_TRIES = 3

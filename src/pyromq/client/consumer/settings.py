@@ -10,7 +10,7 @@ from pyromq.client.consumer.in_flight import Thresholds
 from pyromq.client.consumer.offsets import StartFrom
 from pyromq.client.settings import ClientOptions
 from pyromq.errors import ConfigError
-from pyromq.protocol.names import group_problem
+from pyromq.protocol.names import TRACE_TOPIC, group_problem
 
 _MIB = 1024 * 1024
 
@@ -94,6 +94,12 @@ class PushSettings:
     topic_bytes: int | None = None
     """Divided by the number of queues it replaces `queue_bytes`."""
 
+    trace: bool = False
+    """Whether to report every message to the trace topic."""
+
+    trace_topic: str = TRACE_TOPIC
+    """The topic that reports go to."""
+
     commit_interval_s: float = 5.0
     """How often offsets are stored, apart from those that travel with pulls."""
 
@@ -153,6 +159,8 @@ class PushOptions(ClientOptions, total=False):
     queue_span: int
     topic_messages: int | None
     topic_bytes: int | None
+    trace: bool
+    trace_topic: str
     commit_interval_s: float
     rebalance_interval_s: float
     offset_directory: Path | None
