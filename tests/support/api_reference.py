@@ -1,0 +1,256 @@
+"""The reference of the public face, made from its source: what is documented there is documented here.
+
+python -m tests.support.api_reference    (writes docs/reference/api.md)
+"""
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import ModuleType, NoneType
+
+import pyromq
+from pyromq import aio, testing
+from pyromq.client.consumer.settings import PullSettings, PushSettings
+from pyromq.client.producer_settings import ProducerSettings
+from pyromq.client.settings import ClientSettings
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
+
+_INTRODUCTION = """\
+# Python API
+
+Generated from the source by `python -m tests.support.api_reference`; do not edit.
+
+`pyromq` is for programs without an event loop, `pyromq.aio` has the same names for asyncio; messages,
+results and errors are the same for both. How to use them: [producing](../howto/producer.md),
+[consuming](../howto/consumer.md), [testing](../howto/testing.md). Whatever is not on this page may change
+without notice.
+"""
+
+_OPTIONS = {
+    "Of producers": ProducerSettings,
+    "Of push consumers": PushSettings,
+    "Of pull consumers": PullSettings,
+    "Of every client": ClientSettings,
+}
+_OPTIONS_INTRODUCTION = """\
+Keyword arguments of producers and consumers: those of its kind, and those of every client.
+"""
+_CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer")
+
+_FOR_BROKERS = ("check_transaction",)
+_MADE_BY_US = ("ReceivedMessage", "RunningCluster")
+
+# Names that mean something only where they stand.
+_SHOWN_AS = {"aio.": "", "push.": "", "pull.": "", "aio_transactions.": "", "_NO_PROPERTIES": "{}"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def page() -> str:
+    errors = [name for name in pyromq.__all__ if _is_error(getattr(pyromq, name))]
+    values = [name for name in pyromq.__all__ if name not in (*errors, *_CLIENTS)]
+    parts = [
+        _INTRODUCTION,
+        *_section("pyromq: blocking clients", pyromq, _CLIENTS),
+        *_section("pyromq.aio: the same for asyncio", aio, _CLIENTS),
+        "## Options\n",
+        _OPTIONS_INTRODUCTION,
+        *(text for title, type_ in _OPTIONS.items() for text in (f"### {title}\n", _attributes(type_))),
+        *_section("Messages, results and other values", pyromq, values),
+        *_section("Errors", pyromq, errors),
+        *_section("pyromq.testing: clusters for tests", testing, testing.__all__),
+    ]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _section(title: str, module: ModuleType, names: tuple[str, ...] | list[str]) -> Iterator[str]:
+    yield f"## {title}\n"
+    for name in names:
+        value = getattr(module, name)
+        if isinstance(value, type):
+            yield from _class(f"{module.__name__}.{name}", value)
+        else:
+            function = _tree(inspect.unwrap(value))
+            assert isinstance(function, Function)
+            yield f"### `{module.__name__}.{name}`\n"
+            yield _function(function)
+
+
+# Classes
+
+
+def _class(title: str, type_: type) -> Iterator[str]:
+    bases = [base.__name__ for base in type_.__bases__ if base.__module__.startswith("pyromq")]
+    above = f" ({', '.join(bases)})" if _is_error(type_) and bases else ""
+    yield f"### `{title}`{above}\n"
+    yield _documentation(_class_tree(type_))
+    if type_.__bases__[0].__name__ in _CLIENTS:
+        yield f"It has everything that a `{type_.__bases__[0].__name__}` has, and:\n"
+    members = _members(type_)
+    constructor = members.pop("__init__", None)
+    if constructor is not None and not _is_error(type_) and type_.__name__ not in _MADE_BY_US:
+        yield _function(constructor, type_.__name__)
+    yield _attributes(type_, [each for each in members.values() if _is_property(each)])
+    for name, function in members.items():
+        if not name.startswith("_") and name not in _FOR_BROKERS and not _is_property(function):
+            yield _function(function)
+
+
+def _members(type_: type) -> dict[str, Function]:
+    """Its own methods in the order of the source, then those that it inherits from a class of ours."""
+    found: dict[str, Function] = {}
+    for owner in type_.__mro__:
+        if not owner.__module__.startswith("pyromq") or (owner is not type_ and owner.__name__ in _CLIENTS):
+            break
+        for node in _class_tree(owner).body:
+            if isinstance(node, Function) and "overload" not in map(ast.unparse, node.decorator_list):
+                found.setdefault(node.name, node)
+    return found
+
+
+def _attributes(type_: type, properties: Sequence[Function] = ()) -> str:
+    """Each field with its default and the words that follow it in the source; then the properties."""
+    rows = [(name, kind, "", "") for name, kind in _slots(type_)]
+    body = _class_tree(type_).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign):
+            name, kind = ast.unparse(node.target), ast.unparse(node.annotation)
+        elif isinstance(node, ast.Assign):
+            name, kind = ast.unparse(node.targets[0]), ""
+        else:
+            continue
+        if not name.startswith("_"):
+            rows.append((name, kind, _default(type_, name, node.value), " ".join(_words(after).split())))
+    for each in properties:
+        kind = ast.unparse(each.returns) if each.returns is not None else ""
+        rows.append((each.name, kind, "", " ".join((ast.get_docstring(each) or "").split())))
+    if not rows:
+        return ""
+    lines = ["| name | type | default | |", "|---|---|---|---|"]
+    for *cells, words in rows:
+        shown = " | ".join(f"`{cell}`".replace("|", "\\|") if cell else "" for cell in cells)
+        lines.append(f"| {shown} | {words} |")
+    return "\n".join([*lines, ""])
+
+
+def _slots(type_: type) -> Iterator[tuple[str, str]]:
+    """Attributes of a class that lists them; each is what its constructor is given under the same name."""
+    kinds = (
+        inspect.signature(type_).parameters if "__slots__" in map(_target, _class_tree(type_).body) else {}
+    )
+    for name in kinds:
+        if name in getattr(type_, "__slots__", ()):
+            yield name, str(kinds[name].annotation).rpartition(".")[2].removesuffix(" | None").strip("'<>")
+
+
+def _target(node: ast.stmt) -> str:
+    return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+
+
+def _default(type_: type, name: str, written: ast.expr | None) -> str:
+    """What the default is, rather than how it is written, where that can be told in a word."""
+    if written is None:
+        return ""
+    value: object = written
+    if issubclass(type_, Enum):
+        value = type_[name].value
+    elif dataclasses.is_dataclass(type_):
+        value = next(field.default for field in dataclasses.fields(type_) if field.name == name)
+    if type(value) in (int, float, str, bool, NoneType):
+        return repr(value)
+    return ast.unparse(written)
+
+
+def _words(node: ast.stmt | None) -> str:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return str(node.value.value)
+    return ""
+
+
+# Functions
+
+
+def _function(function: Function, name: str | None = None) -> str:
+    arguments = _arguments(function)
+    returned = ast.unparse(function.returns).strip("'") if function.returns is not None else ""
+    before = "async " if isinstance(function, ast.AsyncFunctionDef) and not _makes_context(function) else ""
+    after = "" if name is not None else f" -> {returned}"
+    head = f"{before}{name or function.name}"
+    shown = f"{head}({', '.join(arguments)}){after}"
+    if len(shown) > 110:
+        lines = "".join(f"    {argument},\n" for argument in arguments)
+        shown = f"{head}(\n{lines}){after}"
+    for name_there, name_here in _SHOWN_AS.items():
+        shown = shown.replace(name_there, name_here)
+    return f"```python\n{shown}\n```\n\n{_documentation(function)}"
+
+
+def _is_property(function: Function) -> bool:
+    return any(ast.unparse(each) == "property" for each in function.decorator_list)
+
+
+def _makes_context(function: Function) -> bool:
+    return any("contextmanager" in ast.unparse(each) for each in function.decorator_list)
+
+
+def _arguments(function: Function) -> list[str]:
+    given = function.args
+    positional = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(positional) - len(given.defaults)) + list(given.defaults)
+    shown = [
+        _argument(argument, default)
+        for argument, default in zip(positional, defaults, strict=True)
+        if argument.arg not in ("self", "cls")
+    ]
+    if given.vararg is not None:
+        shown.append(f"*{_argument(given.vararg, None)}")
+    elif given.kwonlyargs:
+        shown.append("*")
+    shown += [
+        _argument(each, default) for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    ]
+    if given.kwarg is not None:
+        shown.append(f"**{given.kwarg.arg}")
+    return shown
+
+
+def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+    kind = f": {ast.unparse(argument.annotation)}" if argument.annotation is not None else ""
+    if default is None:
+        return f"{argument.arg}{kind}"
+    return f"{argument.arg}{kind}{' = ' if kind else '='}{ast.unparse(default)}"
+
+
+# Source
+
+
+def _class_tree(type_: type) -> ast.ClassDef:
+    tree = _tree(type_)
+    assert isinstance(tree, ast.ClassDef)
+    return tree
+
+
+@cache
+def _tree(value: object) -> ast.stmt:
+    return ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]  # type: ignore[arg-type]
+
+
+def _documentation(node: ast.stmt) -> str:
+    assert isinstance(node, ast.ClassDef | Function)
+    text = ast.get_docstring(node)
+    return f"{text}\n" if text else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
