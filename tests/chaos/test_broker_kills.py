@@ -16,7 +16,7 @@ from pyromq.protocol.frame import HeaderForm
 ROUNDS = 10
 QUEUES = 3
 PRODUCERS = 4
-MOST_ACKNOWLEDGED = 3000
+MOST_ACKNOWLEDGED = 1500
 GROUP = "auditor"
 
 
