@@ -92,6 +92,17 @@ async def test_a_lost_connection_is_opened_again() -> None:
         service.release(1)
 
 
+async def test_an_address_that_is_expected_back_does_not_rest(deaf_address: str) -> None:
+    async with dialing(clock=ManualClock()) as dialer:
+        for attempts in (1, 2):
+            with pytest.raises(ConnectFailed):
+                await dialer.connection(deaf_address)
+            assert dialer.statistics().failed_attempts == attempts
+            with pytest.raises(ConnectFailed, match="next attempt in"):
+                await dialer.connection(deaf_address)
+            dialer.expect(deaf_address)
+
+
 async def test_a_failing_address_rests_longer_each_time(deaf_address: str) -> None:
     clock = ManualClock()
     async with dialing(clock=clock) as dialer:

@@ -88,7 +88,7 @@ class Session:
         self._failed_heartbeats = 0
         name_servers = NameServers(settings.namesrv, self._call_name_server)
         self.name_servers = name_servers
-        self.routes = Routes(name_servers, settings.call_timeout_s, self._greet_all_soon)
+        self.routes = Routes(name_servers, settings.call_timeout_s, self._brokers_changed)
         callbacks = Callbacks(
             self._producers, self._consumers, self.routes, self.replies, settings.namespace, self.clock
         )
@@ -345,6 +345,12 @@ class Session:
         if await self._greet(address):
             for member in list(self._consumers.values()):
                 member.members_changed()
+
+    def _brokers_changed(self) -> None:
+        for addresses in self.routes.brokers.values():
+            for address in addresses.values():
+                self._dialer.expect(address)
+        self._greet_all_soon()
 
     def _greet_all_soon(self) -> None:
         """Brokers came or went."""

@@ -126,6 +126,12 @@ class Dialer:
         await connection.wait_writable()
         connection.send_oneway(request)
 
+    def expect(self, address: str) -> None:
+        """Someone is said to be there again: the next call need not wait for the rest after a failure."""
+        destination = self._destinations.get(address)
+        if destination is not None:
+            destination.failures = 0
+
     async def connection(self, address: str) -> Connection:
         """The connection to an address, opened if there is none; raises ConnectFailed."""
         if self._is_closed:
