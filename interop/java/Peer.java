@@ -419,7 +419,7 @@ public final class Peer {
                 received.notifyAll();
             }
             for (MessageExt message : messages) {
-                if (answering != null) {
+                if (answering != null && message.getProperty("REPLY_TO_CLIENT") != null) {
                     try {
                         byte[] asked = message.getBody(), before = options.get("reply").getBytes(StandardCharsets.UTF_8);
                         byte[] body = Arrays.copyOf(before, before.length + asked.length);
