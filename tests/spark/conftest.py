@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator["SparkSession"]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyromq.spark import session
 
@@ -47,6 +47,7 @@ def spark() -> Iterator["SparkSession"]:
         spark__sql__shuffle__partitions="2",
         spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         spark__sql__streaming__stopTimeout="30s",
+        spark__sql__warehouse__dir=str(tmp_path_factory.mktemp("warehouse")),
     )
     spark.sparkContext.setLogLevel("ERROR")
     yield spark

@@ -192,8 +192,9 @@ def test_wrong_options_for_reading_are_named(streaming: bool, given: dict[str, s
     [
         ({"mode": "transactional"}, "does not offer yet"),
         ({"mode": "exactlyOnce"}, "atLeastOnce"),
-        ({"subscribe": "Orders"}, "for reading"),
-        ({"topic": "A", "path": "B"}, "one of them alone"),
+        ({"tags": "a"}, "for reading"),
+        ({"topic": "A", "path": "B"}, "one topic"),
+        ({"subscribe": "A,B"}, "illegal characters"),
         ({"topic": "A B"}, "illegal characters"),
         ({"batchBytes": "0"}, "batchBytes"),
         ({"sendsInFlight": "no"}, "sendsInFlight"),

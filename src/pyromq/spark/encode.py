@@ -27,6 +27,7 @@ from pyromq.protocol.properties import (
     UNIQ_KEY,
     WAIT,
 )
+from pyromq.spark.schema import ALL_COLUMNS
 
 COLUMNS: Final = {
     "value": ("binary", "string"),
@@ -43,12 +44,17 @@ COLUMNS: Final = {
 }
 """What can be written, and as which types."""
 
+PAST: Final = frozenset(ALL_COLUMNS) - frozenset(COLUMNS)
+"""Columns of messages that have been read; of a message that is written they say nothing."""
+
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _SHIFTS = np.arange(44, -4, -4)
 
 
 def check_columns(columns: dict[str, str], topic: str | None) -> None:
     for name, type_ in columns.items():
+        if name in PAST:
+            continue
         if name not in COLUMNS:
             raise ConfigError("schema", name, f"one of the columns {', '.join(COLUMNS)}")
         if type_ not in COLUMNS[name]:

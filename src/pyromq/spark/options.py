@@ -64,9 +64,6 @@ SHARED = (
 )
 KNOWN = {name.lower(): name for name in (*SHARED, *READ_ONLY, *WRITE_ONLY)}
 
-_SPARKS_OWN = frozenset({"provider", "checkpointlocation", "serialization.format", "owner"})
-"""What Spark itself puts among the options."""
-
 _KAFKAS = {
     "kafka.bootstrap.servers": "namesrv",
     "kafka.group.id": "consumerGroup",
@@ -156,7 +153,7 @@ def check_names(options: Mapping[str, str]) -> None:
     """Refuse what nobody knows, naming it and what was probably meant."""
     for name, value in options.items():
         key = name.lower()
-        if key in KNOWN or key in _SPARKS_OWN:
+        if key in KNOWN:
             continue
         instead = _KAFKAS.get(key)
         if instead is None:
@@ -239,7 +236,9 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     reader = _Reader(options)
-    reader.refuse(READ_ONLY, "is an option for reading")
+    subscribed = reader.text("subscribe")
+    if subscribed is None:
+        reader.refuse(READ_ONLY, "is an option for reading")
     mode = reader.choice("mode", ("atLeastOnce", "transactional"), "atLeastOnce")
     if mode == "transactional":
         raise ConfigError(
@@ -247,11 +246,11 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
             mode,
             "atLeastOnce: transactional writes need transactions of the broker, which it does not offer yet",
         )
-    topic = reader.text("topic")
-    path = reader.text("path")
-    if topic is not None and path is not None and topic != path:
-        raise ConfigError("topic", topic, f"the same topic as save({path!r}), or one of them alone")
-    topic = topic or path
+    # A view or a table that reads one topic also writes to it.
+    named = {name: reader.text(name) for name in ("topic", "path", "subscribe") if reader.text(name)}
+    if len(set(named.values())) > 1:
+        raise ConfigError(next(iter(named)), next(iter(named.values())), f"one topic, not {named}")
+    topic = next(iter(named.values()), None)
     if topic is not None and (problem := topic_problem(topic)):
         raise ConfigError("topic", topic, f"a topic name ({problem})")
     return WriteOptions(

@@ -15,24 +15,31 @@ from pyromq.errors import ConfigError, PyroError
 from pyromq.spark.encode import check_columns
 from pyromq.spark.options import WriteOptions, check_names, read_options, write_options
 from pyromq.spark.schema import check_schema, default_ddl
+from pyromq.spark.tables import is_creating, own_options, table_schema, with_remembered
 
 
 class RocketMQSource(DataSource):
+    """Readers and writers are imported when they are needed: looking for sources should stay quick."""
+
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        check_names(dict(options))
+        self._given = own_options(dict(options))
+        check_names(self._given)
 
     @classmethod
     def name(cls) -> str:
         return "rocketmq"
 
-    def schema(self) -> str:
-        return default_ddl(read_options(dict(self.options), streaming=None))
+    def schema(self) -> StructType | str:
+        options = read_options(self._given, streaming=None)
+        if is_creating(self.options):
+            return table_schema(self._given, options)
+        return default_ddl(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pyromq.spark.batch_reader import BatchReader
 
-        options = read_options(dict(self.options), streaming=False)
+        options = read_options(with_remembered(self._given, schema), streaming=False)
         check_schema(schema, options)
         return BatchReader(options, schema)
 
@@ -40,7 +47,7 @@ class RocketMQSource(DataSource):
         from pyromq.spark.stream_reader import RefusedStreamReader, StreamReader
 
         try:
-            options = read_options(dict(self.options), streaming=True)
+            options = read_options(with_remembered(self._given, schema), streaming=True)
             check_schema(schema, options)
         except PyroError as problem:
             return RefusedStreamReader(problem)
@@ -59,7 +66,7 @@ class RocketMQSource(DataSource):
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
         if overwrite:
             raise ConfigError("mode", "overwrite", 'mode("append"): a topic cannot be overwritten')
-        options = write_options(dict(self.options))
+        options = write_options(with_remembered(self._given, schema))
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
         check_columns(columns, options.topic)
         return options

@@ -1,0 +1,78 @@
+"""Tables of a catalogue: Spark forgets the options of `CREATE TABLE`, so a column remembers them."""
+
+from collections.abc import Mapping
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyromq.errors import ConfigError
+from pyromq.spark.options import ReadOptions
+from pyromq.spark.schema import DEFAULT_COLUMNS
+
+REMEMBERED = "rocketmq"
+"""The metadata of a column that holds the options."""
+
+_MAKES_TABLE = "provider"
+_COPY_PREFIX = "option."
+_SPARKS_OWN = frozenset({_MAKES_TABLE, "owner", "checkpointlocation", "serialization.format"})
+
+_TYPES: Mapping[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+
+
+def is_creating(options: Mapping[str, str]) -> bool:
+    """Whether these are the options of a table that is being created."""
+    return _MAKES_TABLE in options
+
+
+def own_options(options: Mapping[str, str]) -> dict[str, str]:
+    """What is meant for us: Spark adds some of its own, and a second copy of ours."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in _SPARKS_OWN
+        and not (is_creating(options) and name.lower().startswith(_COPY_PREFIX))
+    }
+
+
+def table_schema(options: Mapping[str, str], parsed: ReadOptions) -> StructType:
+    """The columns of a table, which remember its options."""
+    if parsed.value_format not in ("binary", "string"):
+        raise ConfigError(
+            "valueFormat", parsed.value_format, "binary or string in a table; temporary views take any"
+        )
+    columns = DEFAULT_COLUMNS | {"value": parsed.value_format}
+    return StructType(
+        [
+            StructField(
+                name,
+                _TYPES[type_],
+                metadata={REMEMBERED: dict(options)} if name == "value" else None,
+            )
+            for name, type_ in columns.items()
+            if name != "properties" or parsed.with_properties
+        ]
+    )
+
+
+def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The options given, over those that the table remembers."""
+    remembered: dict[str, str] = {}
+    for field in schema.fields:
+        remembered |= (field.metadata or {}).get(REMEMBERED, {})
+    return remembered | dict(options)

@@ -1,0 +1,188 @@
+"""Writes: every row becomes a message, where and when it was meant to; and the same from SQL."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Topics
+
+
+def read(spark: SparkSession, topics: "Topics", topic: str) -> DataFrame:
+    frame = spark.read.format("rocketmq").options(**topics.options(topic)).load()
+    return frame.withColumn("text", frame.value.cast("string"))
+
+
+def write(frame: DataFrame, topics: "Topics", **more: str) -> None:
+    frame.write.format("rocketmq").options(**topics.options(), **more).mode("append").save()
+
+
+def test_rows_become_messages_with_all_their_columns(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Out", queues=4)
+    rows = spark.range(3000).selectExpr(
+        "cast(id as string) as value",
+        "concat('k', id) as key",
+        "if(id % 2 = 0, 'even', null) as tags",
+        "map('n', cast(id as string), 'empty', '', 'nothing', null) as properties",
+    )
+    write(rows, topics, topic="Out", batchBytes="8k")
+    found = read(spark, topics, "Out").collect()
+    assert sorted(int(row.text) for row in found) == list(range(3000))
+    for row in found:
+        assert (row.key, row.tags) == (f"k{row.text}", "even" if int(row.text) % 2 == 0 else None)
+        assert row.properties["n"] == row.text
+        assert "empty" not in row.properties
+    assert len({row.msgId for row in found}) == 3000
+    assert len({row.queueId for row in found}) > 1
+
+
+def test_rows_choose_their_topic_queue_and_shard(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("A", queues=3)
+    topics.create("B", queues=3)
+    rows = spark.range(90).selectExpr(
+        "cast(id as string) as value", "if(id < 60, 'A', 'B') as topic", "cast(id % 3 as int) as queueId"
+    )
+    write(rows, topics)
+    assert read(spark, topics, "A").groupBy("queueId").count().orderBy("queueId").collect() == [
+        (0, 20),
+        (1, 20),
+        (2, 20),
+    ]
+    assert read(spark, topics, "B").count() == 30
+    topics.create("C", queues=5)
+    sharded = spark.range(200).selectExpr(
+        "cast(id as string) as value", "concat('user', id % 10) as shardingKey"
+    )
+    write(sharded, topics, topic="C")
+    found = spark.read.format("rocketmq").options(**topics.options("C"))
+    by_key = found.schema("queueId int, shardingKey string").load().distinct().collect()
+    assert len(by_key) == 10
+    with pytest.raises(PySparkException, match="queue 9 of topic C: no such queue"):
+        write(spark.sql("select 'x' as value, 9 as queueId"), topics, topic="C")
+
+
+def test_a_topic_that_does_not_exist_is_created_by_its_first_message(
+    spark: SparkSession, topics: "Topics"
+) -> None:
+    write(spark.range(10).selectExpr("cast(id as string) as value"), topics, topic="Fresh")
+    assert read(spark, topics, "Fresh").count() == 10
+
+
+def test_delayed_rows_wait(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Later", queues=1)
+    rows = spark.sql("select 'now' as value, cast(null as int) as delayLevel union all select 'later', 18")
+    write(rows, topics, topic="Later")
+    assert [row.text for row in read(spark, topics, "Later").collect()] == ["now"]
+    waiting = read(spark, topics, "SCHEDULE_TOPIC_XXXX").collect()
+    assert [row.text for row in waiting] == ["later"]
+    timed = spark.sql("select 'x' as value, timestamp_millis(4102444800000) as deliverTimestamp")
+    with pytest.raises(PySparkException, match=r"(?i)timer|time"):
+        write(timed, topics, topic="Later")
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "named"),
+    [
+        ("select 1 as id", {"topic": "Out"}, "id"),
+        ("select 'x' as value", {}, "topic"),
+        ("select 'x' as value", {"topic": "Out", "mode": "transactional"}, "does not offer yet"),
+        ("select 'x' as value", {"topic": "Out", "subscribe": "In"}, "subscribe"),
+        ("select '' as value", {"topic": "Out"}, "no value"),
+    ],
+)
+def test_what_cannot_be_written_is_named(
+    spark: SparkSession, topics: "Topics", query: str, options: dict[str, str], named: str
+) -> None:
+    topics.create("Out")
+    with pytest.raises(PySparkException, match=named):
+        write(spark.sql(query), topics, **options)
+
+
+def test_overwriting_a_topic_is_refused(spark: SparkSession, topics: "Topics") -> None:
+    frame = spark.sql("select 'x' as value")
+    writer = frame.write.format("rocketmq").options(**topics.options(), topic="Out")
+    with pytest.raises(PySparkException, match="cannot be overwritten"):
+        writer.mode("overwrite").save()
+
+
+def test_a_stream_copies_a_topic_and_a_repeated_batch_repeats_its_ids(
+    spark: SparkSession, topics: "Topics", tmp_path: Path
+) -> None:
+    topics.create("In", queues=2)
+    topics.create("Copy", queues=2)
+    for queue_id in (0, 1):
+        topics.fill("In", queue_id, [b"%d" % n for n in range(queue_id * 300, queue_id * 300 + 300)])
+
+    def run() -> None:
+        source = spark.readStream.format("rocketmq").options(
+            **topics.options("In", startingOffsets="earliest", maxOffsetsPerTrigger="200")
+        )
+        copy = source.load().select("value", "key", "properties").writeStream.format("rocketmq")
+        copy = copy.options(**topics.options(), topic="Copy", checkpointLocation=str(tmp_path / "cp"))
+        query = copy.trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+
+    run()
+    first = read(spark, topics, "Copy").select("text", "msgId").collect()
+    assert sorted(int(row.text) for row in first) == list(range(600))
+    # As if the driver had died before the last batch was committed.
+    commits = sorted((tmp_path / "cp" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    run()
+    again = read(spark, topics, "Copy").select("text", "msgId").collect()
+    assert len(again) == 800
+    assert {tuple(row) for row in again} == {tuple(row) for row in first}
+
+
+def test_writes_survive_a_restart_of_the_broker(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Out", queues=2)
+    options = {"fetchOffset.numRetries": "60", "fetchOffset.retryIntervalMs": "100"}
+    rows = spark.range(100).selectExpr("cast(id as string) as value")
+    write(rows, topics, topic="Out")
+    topics.running.restart()
+    rows.write.format("rocketmq").options(**topics.options() | options, topic="Out").mode("append").save()
+    assert read(spark, topics, "Out").count() == 200
+
+
+# SQL
+
+
+def test_temporary_views_are_read_and_written(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=2)
+    listed = ", ".join(f"`{key}` '{value}'" for key, value in topics.options("Orders").items())
+    schema = "value binary, key string"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders ({schema}) USING rocketmq OPTIONS ({listed})")
+    topics.fill("Orders", 0, [b"1", b"2", b"3"])
+    spark.sql("INSERT INTO orders VALUES (cast('4' AS binary), 'k4')")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders ({schema}) USING rocketmq OPTIONS ({listed})")
+    total = spark.sql("SELECT sum(cast(cast(value AS string) AS int)) AS total, max(key) AS k FROM orders")
+    assert total.collect() == [(10, "k4")]
+
+
+def test_tables_keep_their_options(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=2)
+    listed = ", ".join(f"`{key}` '{value}'" for key, value in topics.options("Orders").items())
+    name = f"orders_{time.time_ns()}"
+    spark.sql(f"CREATE TABLE {name} USING rocketmq OPTIONS ({listed}, valueFormat 'string')")
+    try:
+        topics.fill("Orders", 0, [b"1", b"2", b"3"])
+        spark.sql(f"INSERT INTO {name} (value, tags) VALUES ('4', 'sql')")
+        found = spark.sql(f"SELECT sum(cast(value AS int)) AS total, max(tags) AS tag FROM {name}").collect()
+        assert found == [(10, "sql")]
+        late = spark.sql(f"SELECT * FROM {name} WITH (tags 'sql')").collect()
+        assert [row.value for row in late] == ["4"]
+    finally:
+        spark.sql(f"DROP TABLE {name}")
+
+
+def test_tables_say_that_they_take_no_documents(spark: SparkSession, topics: "Topics") -> None:
+    listed = ", ".join(f"`{key}` '{value}'" for key, value in topics.options("Orders").items())
+    with pytest.raises(PySparkException, match="temporary views take any"):
+        spark.sql(
+            f"CREATE TABLE x USING rocketmq OPTIONS ({listed}, valueFormat 'json', valueSchema 'a int')"
+        )
