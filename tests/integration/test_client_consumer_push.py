@@ -6,13 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.conftest import ErrorLogs
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received, consumer_cluster
 
 from pyromq.client.consumer.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.retries import Retries
 from pyromq.client.consumer.subscriptions import Sql
-from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.client.producer import Producer
+from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.consumers import CMResult
 from pyromq.protocol.codes import ResponseCode
@@ -656,6 +658,44 @@ async def test_a_topic_that_appears_later_is_consumed_then(cluster: ConsumerClus
         await cluster.create_topic("Later")
         sent = await cluster.send("Later", 3)
         await received.wait_for_all(sent)
+
+
+async def test_names_within_a_namespace_are_the_applications_own(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("shop%Orders", queues=1)
+    received, dead = Received(), Received()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", namespace="shop", max_retries=1)
+
+    @consumer.on("Orders")
+    async def fail(message: ReceivedMessage) -> None:
+        await received.take(message)
+        raise RuntimeError("never")
+
+    undertaker = PushConsumer("undertaker", cluster.namesrv, start_from="first")
+    undertaker.subscribe("%DLQ%shop%billing", "*", dead.take)
+    async with undertaker, consumer, Producer("tills", cluster.namesrv, namespace="shop") as producer:
+        await producer.send(Message("Orders", b"a"))
+        await dead.wait_for_all(["a"])
+    assert [message.topic for message in received.messages] == ["Orders", "Orders"]
+    assert {message.queue.topic for message in received.messages} == {"shop%Orders", "%RETRY%shop%billing"}
+
+
+async def test_a_listener_that_fails_does_not_stop_the_consumer(
+    cluster: ConsumerCluster, error_logs: ErrorLogs
+) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    received = Received()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", broadcast=False)
+    consumer.subscribe("Orders", "*", received.take)
+
+    @consumer.on_rebalance
+    def fail(assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
+        if any(queue.topic == "Orders" for queue in assigned):
+            raise ZeroDivisionError
+
+    sent = await cluster.send("Orders", 2)
+    async with consumer:
+        await received.wait_for_all(sent)
+    error_logs.expect("a listener to rebalances failed")
 
 
 async def test_unsubscribing_gives_the_queues_up(cluster: ConsumerCluster) -> None:

@@ -104,7 +104,12 @@ class Rebalancing:
             queues = set(route.subscribe_queues)
             if self.rule is not None:
                 members = await self._members(route)
-                queues = set(my_share(self.rule, self._client_id, queues, members))
+                try:
+                    queues = set(my_share(self.rule, self._client_id, queues, members))
+                except Exception:
+                    # A rule may be the application's own; what we hold is better than nothing.
+                    _log.exception("the rule %s failed topic=%s", self.rule.name, topic)
+                    return False
                 if self._client_id not in members:
                     _log.info("not known as a member yet group=%s topic=%s", self._group, topic)
                     await self._apply(topic, queues)

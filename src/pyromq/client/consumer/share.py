@@ -92,9 +92,17 @@ class Share:
                 self._spread_thresholds()
                 revoked = {reader.queue for reader in leaving}
                 _log.info("queues changed topic=%s assigned=%d revoked=%d", topic, len(opened), len(revoked))
-                if self._listener is not None:
-                    self._listener(opened, revoked)
+                self._tell(opened, revoked)
             return wanted == {queue for queue in self._readers if queue.topic == topic}
+
+    def _tell(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
+        if self._listener is None:
+            return
+        try:
+            self._listener(assigned, revoked)
+        except Exception:
+            # It belongs to the application; the queues have changed, whatever it thinks of that.
+            _log.exception("a listener to rebalances failed")
 
     async def _open(self, queues: set[MessageQueue]) -> set[MessageQueue]:
         if self._locks is not None and queues:
