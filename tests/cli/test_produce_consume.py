@@ -1,5 +1,6 @@
 """`pyromq produce` and `pyromq consume` as a person meets them: pipes, formats, groups, and how they end."""
 
+import asyncio
 import base64
 import json
 import os
@@ -22,7 +23,10 @@ from pyromq.cli.rate_line import RateLine, amount
 from pyromq.cli.starting_points import Kind, Start, parse_start
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import ManualClock
+from pyromq.protocol import names
 from pyromq.protocol.record import Host, StoredMessage
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic
+from pyromq.remoting.dialer import Dialer
 from pyromq.testing import RunningCluster, cluster
 
 NOW_MS = 1_700_000_000_000
@@ -245,6 +249,29 @@ def test_a_group_can_read_a_queue_by_name(shell: Shell, topic: str) -> None:
     assert shell.consume(topic, *by_name) == ["mine"]
     assert shell.consume(topic, *by_name) == []
     assert shell.consume(topic, "--group", "by-name") == ["other"]
+
+
+def test_a_topic_that_may_only_be_written_to_is_told(
+    shell: Shell, running: RunningCluster, topic: str
+) -> None:
+    request = CreateOrUpdateTopic(
+        topic=topic,
+        default_topic=names.AUTO_CREATE_TOPIC,
+        read_queue_nums=1,
+        write_queue_nums=1,
+        perm=names.WRITE,
+        topic_filter_type="SINGLE_TAG",
+    )
+
+    async def create() -> None:
+        dialer = Dialer()
+        await dialer.call(running.broker_address, request, 30)
+        await dialer.close()
+
+    asyncio.run(create())
+    for group in ((), ("--group", "curious")):
+        (line,) = shell.run("consume", topic, *group, code=1).stderr.splitlines()
+        assert line.startswith(f"Error: no queue of the topic {topic} may be read")
 
 
 def test_broadcasting_keeps_its_offsets_at_home(

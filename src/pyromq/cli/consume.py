@@ -107,7 +107,7 @@ def consume(
                 chosen,
                 queue_names=queues,
                 is_following=follow,
-                remark=lambda text: click.echo(text, err=True),
+                remark=_tell,
             )
         else:
             from pyromq.cli.group_reading import GroupReading
@@ -121,9 +121,14 @@ def consume(
                 queue_names=queues,
                 is_following=follow,
                 is_broadcast=broadcast,
+                remark=_tell,
             )
         # Messages on the terminal are their own progress.
         _write_all(source, out, render, count, RateLine("read", is_live=not out.isatty(), is_quiet=quiet))
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
 
 
 def _chosen_start(text: str | None, *, is_member: bool, is_following: bool) -> Start:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from pyromq.cli.queue_names import named_queues
+from pyromq.cli.queue_names import check_readable, named_queues
+from pyromq.cli.queue_scan import Remark
 from pyromq.cli.reaching import Cluster
 from pyromq.cli.starting_points import Kind, Start
 from pyromq.client.consumer.brokers import Brokers
@@ -35,7 +36,9 @@ class GroupReading:
         queue_names: Sequence[str] = (),
         is_following: bool,
         is_broadcast: bool,
+        remark: Remark,
     ) -> None:
+        self._remark = remark
         self._settings = cluster.settings()
         self._topic = topic
         self._expression = expression
@@ -62,6 +65,7 @@ class GroupReading:
         # Its own look at the cluster, before the group hears of anything.
         session = self._session = await Session.obtain(self._settings)
         queues = (await session.routes.get(session.wrap(self._topic))).subscribe_queues
+        check_readable(self._topic, queues)
         self._positions = StartPositions(Brokers(session), "first")
         chosen = named_queues(self._queue_names, queues)
         if not chosen:
@@ -71,6 +75,8 @@ class GroupReading:
             await self._consumer.assign(chosen, self._expression)
         self._moved_at = session.clock.monotonic()
         await self._note_queues()
+        if not self._consumer.assigned:
+            self._remark("the other members of the group read all queues")
         if self._start.kind is not Kind.STORED:
             for queue in self._consumer.assigned:
                 await self._consumer.seek(queue, await self._start.offset(queue, self._positions))

@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from pyromq.client.values import MessageQueue
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, StateError
+
+
+def check_readable(topic: str, queues: Sequence[MessageQueue]) -> None:
+    if not queues:
+        raise StateError(f"no queue of the topic {topic} may be read: `mqadmin updateTopicPerm` changes that")
 
 
 def named_queues(names: Iterable[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:

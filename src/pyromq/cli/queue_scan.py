@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pyromq.cli.queue_names import named_queues
+from pyromq.cli.queue_names import check_readable, named_queues
 from pyromq.cli.starting_points import Start
 from pyromq.client.consumer.brokers import Brokers
 from pyromq.client.consumer.fetching import Fetching
@@ -77,6 +77,7 @@ class QueueScan:
             batch_size=_PULL_MESSAGES,
         )
         queues: Sequence[MessageQueue] = (await session.routes.get(topic)).subscribe_queues
+        check_readable(self._topic, queues)
         if self._queue_names:
             queues = named_queues(self._queue_names, queues)
         begins = await asyncio.gather(*(self._start.offset(queue, self._positions) for queue in queues))
