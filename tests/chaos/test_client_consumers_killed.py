@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.consumer_cluster import ConsumerCluster, Received, consumer_cluster
 from tests.support.killable_consumer import start_killable_consumer
+from tests.support.tcp_proxy import TcpProxy
 
 from pyromq.client.consumer.in_flight import LOCK_EXPIRES_S
 from pyromq.client.consumer.push import PushConsumer
@@ -113,6 +114,30 @@ async def test_consuming_goes_on_without_a_name_server(cluster: ConsumerCluster)
         await cluster.standalone.name_server.stop()
         sent += await cluster.send("Orders", 10, first=10)
         await received.wait_for_all(sent)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+async def test_consuming_goes_on_when_a_cut_network_heals(tmp_path: Path, ordered: bool) -> None:
+    far_side = "127.0.0.2"
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        consumer_cluster(tmp_path, broker_ip1=far_side) as cluster,
+        TcpProxy(cluster.standalone.broker.address, far_side, cluster.standalone.broker.address[1]) as proxy,
+    ):
+        queues = await cluster.create_topic("Orders", queues=2)
+        received, is_over = Received(), asyncio.Event()
+        async with member(cluster, received, ordered=ordered):
+            sending = asyncio.create_task(keep_sending(cluster, queues, is_over))
+            for _ in range(3):
+                count = len(received.messages)
+                await received.wait(lambda received, count=count: len(received.messages) > count + 5)  # type: ignore[misc]
+                await proxy.cut()
+                await proxy.start()
+            is_over.set()
+            acknowledged = await sending
+            await received.wait_for_all([body for bodies in acknowledged.values() for body in bodies])
+    if ordered:
+        assert_in_order(received.messages)
 
 
 def assert_in_order(messages: list[ReceivedMessage]) -> None:
