@@ -18,6 +18,7 @@ from pyromq.protocol.codes import Language, ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.groups import (
     CreateOrUpdateGroup,
+    GetAllGroupConfigs,
     GetGroupsOfTopic,
     GetSubscriptionOfGroup,
     GetTopicsOfGroup,
@@ -34,7 +35,7 @@ from pyromq.protocol.requests.membership import (
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
 from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
-from pyromq.protocol.requests.topics import GetTopicConfig
+from pyromq.protocol.requests.topics import GetAllTopicConfigs, GetTopicConfig
 
 
 @pytest.fixture(params=HeaderForm, ids=lambda form: form.name)
@@ -153,6 +154,18 @@ async def test_a_heartbeat_makes_the_groups_retry_topic(bench: Bench) -> None:
     await bench.client.heartbeat(consumer())
     topic = (await bench.client.call(GetTopicConfig(topic=f"%RETRY%{GROUP}"))).body
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (3, 3, 6)
+
+
+async def test_many_new_groups_in_one_heartbeat_are_written_once(bench: Bench) -> None:
+    async def versions() -> tuple[int, int]:
+        topics = (await bench.client.call(GetAllTopicConfigs())).body.data_version
+        groups = (await bench.client.call(GetAllGroupConfigs())).body.data_version
+        return topics.counter, groups.counter
+
+    topics_before, groups_before = await versions()
+    await bench.client.heartbeat(*(consumer(f"group{number}") for number in range(50)))
+    assert await versions() == (topics_before + 1, groups_before + 1)
+    assert (await bench.client.call(GetTopicConfig(topic="%RETRY%group49"))).body.read_queue_nums == 1
 
 
 # Asking who is there

@@ -16,6 +16,7 @@ from pyromq.protocol import names
 from pyromq.protocol.bodies import clients as client_bodies
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
 from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData
+from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.membership import (
     CheckClientConfig,
@@ -77,26 +78,39 @@ class Membership:
         )
         # java: whoever sends no fingerprint is always told to send all it has again
         is_changed = beat.heartbeat_fingerprint == 0
-        for data in beat.consumer_data_set:
+        consumers = list(filter(self._is_welcome, beat.consumer_data_set))
+        self._make_room(consumers)
+        for data in consumers:
             is_changed |= self._take_consumer(client, data, beat)
         for producer in beat.producer_data_set:
             self._take_producer(client, producer.group_name)
         return SendHeartbeatAnswer(supports_heartbeat_v2=True, is_subscription_changed=is_changed)
 
+    def _is_welcome(self, data: ConsumerData) -> bool:
+        is_pulling = data.consume_type is ConsumeType.CONSUME_ACTIVELY
+        return not (is_pulling and self._live.now.reject_pull_consumers)
+
+    def _make_room(self, consumers: list[ConsumerData]) -> None:
+        """Make the groups of a heartbeat and their retry topics, all at once: each time costs a file."""
+        self._groups.make_missing(data.group_name for data in consumers)
+        self._topics.make_missing(
+            TopicConfig(
+                topic_name=names.retry_topic(data.group_name),
+                read_queue_nums=config.retry_queue_nums,
+                write_queue_nums=config.retry_queue_nums,
+                perm=names.READ_WRITE,
+                topic_sys_flag=_UNIT_SUBSCRIPTION_FLAG if data.unit_mode else 0,
+                order=any(self._topics.is_ordered(each.topic) for each in data.subscription_data_set),
+            )
+            for data in consumers
+            if (config := self._groups.get(data.group_name)) is not None
+        )
+
     def _take_consumer(self, client: Client, data: ConsumerData, beat: HeartbeatData) -> bool:
         """Says whether the client should send its subscriptions with the next heartbeat."""
-        if self._live.now.reject_pull_consumers and data.consume_type is ConsumeType.CONSUME_ACTIVELY:
-            return False
-        config = self._groups.find(data.group_name)
+        config = self._groups.get(data.group_name)
         if config is None:
             return False
-        subscribed = [each.topic for each in data.subscription_data_set]
-        self._topics.create_if_absent(
-            names.retry_topic(data.group_name),
-            config.retry_queue_nums,
-            sys_flag=_UNIT_SUBSCRIPTION_FLAG if data.unit_mode else 0,
-            order=any(map(self._topics.is_ordered, subscribed)),
-        )
         before = self._consumers.group(data.group_name)
         before_fingerprint = None if before is None else before.fingerprint
         fingerprint = beat.heartbeat_fingerprint
@@ -107,7 +121,7 @@ class Membership:
                 data.group_name,
                 client.client_id,
                 client.address,
-                ",".join(subscribed),
+                ",".join(each.topic for each in data.subscription_data_set),
             )
             if config.notify_consumer_ids_changed_enable:
                 self._tell_soon(data.group_name)

@@ -3,7 +3,7 @@
 Every change advances the data version and is on disk when the call returns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pyromq.clock import Clock
 from pyromq.protocol import names
@@ -35,11 +35,21 @@ class GroupTable:
         """The group, made on the spot if groups may make themselves."""
         if (existing := self._groups.get(group)) is not None:
             return existing
-        if not (self._auto_create() or names.is_system_group(group)) or names.group_problem(group):
-            return None
-        created = SubscriptionGroupConfig(group_name=group)
-        self.update(created)
-        return created
+        self.make_missing((group,))
+        return self._groups.get(group)
+
+    def make_missing(self, groups: Iterable[str]) -> None:
+        """Make those that do not exist and may make themselves; the file is written once for all."""
+        missing = [
+            SubscriptionGroupConfig(group_name=group)
+            for group in dict.fromkeys(groups)
+            if group not in self._groups and self._may_make_itself(group)
+        ]
+        if missing:
+            self.update(*missing)
+
+    def _may_make_itself(self, group: str) -> bool:
+        return (self._auto_create() or names.is_system_group(group)) and not names.group_problem(group)
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
         return self._groups

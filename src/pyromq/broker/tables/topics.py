@@ -139,6 +139,12 @@ class TopicTable:
         self.update(created)
         return created
 
+    def make_missing(self, configs: Iterable[TopicConfig]) -> None:
+        """Make those topics that do not exist; the file is written once for all."""
+        missing = [config for config in configs if config.topic_name not in self._topics]
+        if missing:
+            self.update(*missing)
+
     def update(self, *configs: TopicConfig) -> None:
         """Create or replace."""
         for config in configs:
