@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,13 +25,14 @@ from tests.support.wire_client import WireClient
 from pyromq.broker.broker import Broker
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import HeartbeatData
-from pyromq.protocol.catalogue import BROKER, CATALOGUE, Declaration, encode_request
+from pyromq.protocol.catalogue import BROKER, CATALOGUE, Declaration, Request, encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
-from pyromq.protocol.requests.inspection import GetBrokerConsumeStats, GetConsumeStats
+from pyromq.protocol.requests.inspection import GetBrokerConsumeStats, GetBrokerStatistics, GetConsumeStats
 from pyromq.protocol.requests.membership import SendHeartbeat
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
+from pyromq.protocol.requests.settings import UpdateBrokerConfig
 
 MIB = 1024 * 1024
 PULLS, CONFIG_UPDATE, TOPIC_DELETION = (11, 361), 25, 215
@@ -159,6 +161,25 @@ async def test_text_that_is_no_text_is_hung_up_on(tmp_path: Path, text: str) -> 
         client.write(struct.pack(">II", 4 + len(header), len(header)) + header)
         assert await client.wait_closed() == []
         await client.close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        GetBrokerStatistics(stats_name="QUEUE_PUT_NUMS", stats_key="Orders@" + "9" * 5000),
+        GetBrokerStatistics(stats_name="QUEUE_GET_NUMS", stats_key="Orders@" + "9" * 5000 + "@shop"),
+        UpdateBrokerConfig(body="deleteWhen=²\n"),
+        UpdateBrokerConfig(body=f"deleteWhen={'9' * 5000}\n"),
+        UpdateBrokerConfig(body=f"namesrvAddr=host:{'9' * 5000}\n"),
+        pull(subscription="a = " + "9" * 5000, expression_type="SQL92"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+async def test_digits_that_are_no_number_are_refused(tmp_path: Path, request_: Request[Any]) -> None:
+    """Python reads no number of thousands of digits, and takes some things for digits that are none."""
+    async with attacked_broker(tmp_path) as broker, BrokerClient(broker.address) as client:
+        refusal = await client.refusal(request_)
+        assert "ValueError" not in (refusal.remark or "")
 
 
 async def test_pulls_of_a_client_that_has_gone_are_forgotten(tmp_path: Path) -> None:

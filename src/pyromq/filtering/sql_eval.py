@@ -12,6 +12,8 @@ from operator import eq, ge, gt, le, lt
 
 from pyromq.errors import BadExpression
 
+_MOST_DIGITS = 19
+
 
 class Long(int):
     """An integer literal that needs 64 bits: what it is compared with is read as 64 bits wide, too."""
@@ -44,9 +46,10 @@ def constant(value: Value) -> Node:
 
 
 def integer(text: str) -> Node:
-    number = int(text.rstrip("lL"))
-    if number > 2**63 - 1:
-        raise BadExpression(f"{text} does not fit 64 bits")
+    digits = text.rstrip("lL")
+    # The length is looked at first: Python refuses to read numbers of thousands of digits.
+    if len(digits) > _MOST_DIGITS or (number := int(digits)) > 2**63 - 1:
+        raise BadExpression(f"{text[:_MOST_DIGITS]} does not fit 64 bits")
     return constant(number if number < 2**31 else Long(number))
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from pyromq.errors import ConnectFailed
 
+_PORT_DIGITS = 5
+
 
 def format_address(host: str, port: int) -> str:
     """The text of an address; IPv4 in IPv6's clothes is written as IPv4."""
@@ -30,7 +32,8 @@ def parse_address(address: str) -> tuple[str, int]:
         valid = _is_ipv6(host)
     else:
         valid = bool(host) and ":" not in host
-    if not (separator and valid and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
+    if not (separator and valid and is_number and 0 < int(port) < 65536):
         raise ConnectFailed(f"{address!r} is no address; expected host:port or [IPv6]:port")
     return host, int(port)
 

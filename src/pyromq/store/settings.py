@@ -16,6 +16,7 @@ _NOT_NEGATIVE = at_least(0)
 _PERCENT = between(1, 100)
 _KIB = 1024
 _MIB = 1024 * _KIB
+_HOURS = frozenset(text for hour in range(24) for text in (f"{hour}", f"{hour:02}"))
 DEFAULT_DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -76,7 +77,7 @@ class StoreSettings(Settings):
 
     def verify_together(self) -> None:
         for hour in self.delete_when.split(";"):
-            if not (hour.strip().isdigit() and int(hour) < 24):
+            if hour.strip() not in _HOURS:
                 raise ConfigError("deleteWhen", self.delete_when, "hours from 00 to 23 separated by ;")
         parse_delays(self.message_delay_levels)
 

@@ -24,6 +24,7 @@ class _Span:
 _SPANS: Final = (_Span(10_000, 7), _Span(600_000, 7), _Span(3_600_000, 25))
 """Minute, hour, day. java: a day is 24 samples of an hour, and so on; each span needs one more."""
 
+_MOST_QUEUE_DIGITS: Final = 9
 _RATES_KEPT_S: Final = 600
 _RATE_SPANS_S: Final = (10, 60, 600)
 
@@ -84,6 +85,11 @@ def _item(all_series: Iterable[Series], which: int, measure: int) -> BrokerStats
             calls += last[_CALLS] - first[_CALLS]
             tps += difference * 1000 / max(1, last[0] - first[0])
     return BrokerStatsItem(sum=total, tps=tps, avgpt=total / calls if calls > 0 else 0.0)
+
+
+def _queue_number(text: str) -> int:
+    """A queue id; what cannot be one is a queue that does not exist."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_QUEUE_DIGITS else -1
 
 
 class _Totals(NamedTuple):
@@ -280,7 +286,7 @@ class Statistics:
 
     def _of_queue(self, key: str) -> list[Series]:
         topic, _, queue_id = key.rpartition("@")
-        series = self._puts.get((topic, int(queue_id))) if queue_id.isdecimal() else None
+        series = self._puts.get((topic, _queue_number(queue_id)))
         return [] if series is None else [series]
 
     def _of_group(self, key: str) -> list[Series]:
@@ -290,7 +296,7 @@ class Statistics:
     def _of_group_queue(self, key: str) -> list[Series]:
         topic, _, rest = key.partition("@")
         queue_id, _, group = rest.partition("@")
-        series = self._gets.get((group, topic, int(queue_id))) if queue_id.isdecimal() else None
+        series = self._gets.get((group, topic, _queue_number(queue_id)))
         return [] if series is None else [series]
 
     def _all_puts(self, _: str) -> list[Series]:
