@@ -39,16 +39,19 @@ from pyromq.protocol.record import (
 )
 
 Longs = NDArray[np.int64]
+Data = bytes | memoryview
 
 _SIZE = Struct(">i")
+_TIMESTAMP = pa.timestamp("us", "UTC")
 _ODD = SysFlag.COMPRESSED | SysFlag.HOSTS_MASK | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH
+_SHORT_RUN, _STEPS = 64, 4096
 _QUEUE_OFFSET, _SYS_FLAG, _BODY_LENGTH, _BODY = 20, 36, 84, 88
 
 
 class Block:
     """The records of some offsets, as columns on demand."""
 
-    def __init__(self, data: bytes, constants: Mapping[str, Any], start: int, end: int) -> None:
+    def __init__(self, data: Data, constants: Mapping[str, Any], start: int, end: int) -> None:
         """`constants`: columns that are the same for all. Records outside `start` to `end` are left out."""
         self._hosts: dict[int, tuple[Host, Host]] = {}
         self._at: Longs
@@ -74,11 +77,11 @@ class Block:
     def __repr__(self) -> str:
         return f"<Block records={self.count} bytes={len(self._data)}>"
 
-    def _set(self, data: bytes, starts: Longs) -> None:
+    def _set(self, data: Data, starts: Longs) -> None:
         self._data = data
         self._at = starts
         size = max(len(data), 8)
-        padded = data if len(data) >= 8 else data.ljust(8, b"\0")
+        padded = data if len(data) >= 8 else bytes(data).ljust(8, b"\0")
         # One view for each width: element i is the number at byte i, aligned or not.
         self._bytes = np.frombuffer(padded, np.uint8)
         self._shorts = np.ndarray((size - 1,), ">i2", padded, strides=(1,))
@@ -95,7 +98,7 @@ class Block:
 
     def _open_odd(self, odd: NDArray[np.bool_]) -> None:
         """Write records that need opening anew; their neighbours are copied as they are."""
-        parts: list[bytes] = []
+        parts: list[Data] = []
         count = copied_to = 0
         ends = np.append(self._at[1:], len(self._data))
         for index in np.flatnonzero(odd):
@@ -159,12 +162,11 @@ class Block:
         return self._slices(self._body_at, self._body_end)
 
     def numbers(self, position: int, width: int) -> pa.Array:
-        return pa.array(self._int32(position) if width == 4 else self._int64(position))
+        return over(self._int32(position)) if width == 4 else over(self._int64(position))
 
     def times(self, position: int) -> pa.Array:
         """Milliseconds since the epoch, as Spark wants them."""
-        micros = self._int64(position) * 1000
-        return pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        return over(self._int64(position) * 1000, _TIMESTAMP)
 
     def host_texts(self, position: int, which: int) -> pa.Array:
         ips = self._bytes[self._at[:, None] + (position + np.arange(4))]
@@ -195,7 +197,7 @@ class Block:
         if index in self._hosts:
             return self._hosts[index][1]
         at = int(self._at[index]) + 64
-        return Host(self._data[at : at + 4], int(self._ints[at + 4]))
+        return Host(bytes(self._data[at : at + 4]), int(self._ints[at + 4]))
 
     def _log_offset(self, index: int) -> int:
         return int(self._longs[self._at[index] + 28])
@@ -203,7 +205,7 @@ class Block:
 
 _COLUMNS: dict[str, Callable[[Block], pa.Array]] = {
     "value": Block.bodies,
-    "offset": lambda block: pa.array(block.offsets),
+    "offset": lambda block: over(block.offsets),
     "timestamp": lambda block: block.times(56),
     "bornTimestamp": lambda block: block.times(40),
     "reconsumeTimes": lambda block: block.numbers(72, 4),
@@ -304,57 +306,77 @@ class Pairs:
             return pa.nulls(self._count, pa.string())
         found = np.flatnonzero(self._codes == code)
         if len(found) == self._count:
-            return self._values.take(pa.array(found))
+            return self._values.take(over(found))
         places = np.full(self._count, -1)
         places[self._rows[found]] = found
         return self._values.take(pa.array(places, mask=places < 0))
 
     def as_map(self) -> pa.MapArray:
-        return pa.MapArray.from_arrays(pa.array(self._edges), self._names, self._values)
+        return pa.MapArray.from_arrays(over(self._edges), self._names, self._values)
 
 
-def record_starts(data: bytes) -> Longs:
+def record_starts(data: Data) -> Longs:
     """Where each record begins."""
     total = len(data)
     if not total:
         return np.empty(0, np.int64)
     if total < MIN_RECORD_SIZE:
         raise RemoteProtocolError(f"{total} bytes are too few for a record")
-    first: int = _SIZE.unpack_from(data)[0]
     ints = np.ndarray((total - 3,), ">i4", data, strides=(1,))
-    starts: Longs | None = None
-    if first >= MIN_RECORD_SIZE and total % first == 0:
-        starts = np.arange(0, total, first)
-        if (ints[starts] != first).any():
-            starts = None
-    if starts is None:
-        starts = _walk(data, total)
-    magics = ints[starts + 4]
+    starts = _walk(data, ints, total)
+    magics = ints[starts + 4].astype(np.int32)
     if not ((magics == MAGIC_V1) | (magics == MAGIC_V2)).all():
         raise RemoteProtocolError("an answer holds something that is not a record")
     return starts
 
 
-def _walk(data: bytes, total: int) -> Longs:
-    starts = []
-    position, size_at, last = 0, _SIZE.unpack_from, total - MIN_RECORD_SIZE
+def _walk(data: Data, ints: NDArray[Any], total: int) -> Longs:
+    """From record to record; many of the same size in one stride."""
+    runs: list[Longs] = []
+    position, last = 0, total - MIN_RECORD_SIZE
     while position <= last:
-        starts.append(position)
+        size: int = _SIZE.unpack_from(data, position)[0]
+        if size < MIN_RECORD_SIZE:
+            raise RemoteProtocolError(f"a record of {size} bytes")
+        stride = np.arange(position, last + 1, size)
+        differs = np.flatnonzero(ints[stride] != size)
+        run = stride[: differs[0]] if len(differs) else stride
+        runs.append(run)
+        position = int(run[-1]) + size
+        if len(run) < _SHORT_RUN:
+            steps, position = _step(data, position, last)
+            runs.append(steps)
+    if position != total:
+        raise RemoteProtocolError("the last record of an answer is cut off")
+    return np.concatenate(runs)
+
+
+def _step(data: Data, position: int, last: int) -> tuple[Longs, int]:
+    """One record at a time, for a while: sizes vary here, and looking for runs would be in vain."""
+    starts: list[int] = []
+    size_at = _SIZE.unpack_from
+    while position <= last and len(starts) < _STEPS:
         size: int = size_at(data, position)[0]
         if size < MIN_RECORD_SIZE:
             raise RemoteProtocolError(f"a record of {size} bytes")
+        starts.append(position)
         position += size
-    if position != total:
-        raise RemoteProtocolError("the last record of an answer is cut off")
-    return np.array(starts, np.int64)
+    return np.array(starts, np.int64), position
 
 
-def take_every(data: bytes, edges: NDArray[np.int32], first: int, step: int, type_: pa.DataType) -> pa.Array:
+def take_every(data: Data, edges: NDArray[np.int32], first: int, step: int, type_: pa.DataType) -> pa.Array:
     """Every `step`-th of the elements between neighbouring edges, copied out of `data`."""
     if not len(edges):
         return pa.array([], type_)
     whole = pa.Array.from_buffers(type_, len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return whole.take(pa.array(np.arange(first, len(edges) - 1, step)))
+    return whole.take(over(np.arange(first, len(edges) - 1, step)))
+
+
+def over(numbers: NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:
+    """An array over the memory of numbers. `pa.array` would look for pandas each time, and in vain."""
+    if type_ is None:
+        type_ = pa.int32() if numbers.dtype == np.int32 else pa.int64()
+    return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def split_keys(joined: pa.StringArray) -> pa.ListArray:

@@ -27,6 +27,7 @@ from pyromq.protocol.properties import (
     UNIQ_KEY,
     WAIT,
 )
+from pyromq.spark.decode import over
 from pyromq.spark.schema import ALL_COLUMNS
 
 COLUMNS: Final = {
@@ -46,6 +47,12 @@ COLUMNS: Final = {
 
 PAST: Final = frozenset(ALL_COLUMNS) - frozenset(COLUMNS)
 """Columns of messages that have been read; of a message that is written they say nothing."""
+
+# Arrow looks for pandas whenever it makes a scalar; these are made once.
+_NOTHING, _NO_BYTES = pa.scalar(""), pa.scalar(b"")
+_AFTER_NAME, _AFTER_VALUE = pa.scalar("\x01"), pa.scalar("\x02")
+_BEFORE_ID, _AFTER_ID = pa.scalar(f"{UNIQ_KEY}\x01"), pa.scalar(f"\x02{WAIT}\x01true")
+_ZERO = pa.scalar(0, pa.int32())
 
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _SHIFTS = np.arange(44, -4, -4)
@@ -116,7 +123,7 @@ class Letters:
 
     def _bodies(self) -> pa.BinaryArray:
         bodies = self._batch.column("value").cast(pa.binary())
-        lengths = pc.fill_null(pc.binary_length(bodies), 0)
+        lengths = pc.fill_null(pc.binary_length(bodies), _ZERO)
         if self.count and pc.min(lengths).as_py() == 0:
             raise BadMessage("a row has no value: messages need a body")
         return bodies
@@ -140,8 +147,8 @@ class Letters:
         if given is not None and with_properties:
             taken = {name for name, values in own if values is not None}
             parts.append(_mapped(given, RESERVED_NAMES - ({KEYS, TAGS} - taken)))
-        parts += [pa.scalar(f"{UNIQ_KEY}\x01"), ids, pa.scalar(f"\x02{WAIT}\x01true")]
-        return pc.binary_join_element_wise(*parts, pa.scalar("")).cast(pa.binary())
+        parts += [_BEFORE_ID, ids, _AFTER_ID]
+        return pc.binary_join_element_wise(*parts, _NOTHING).cast(pa.binary())
 
     def entries(self) -> pa.BinaryArray:
         """Each message as an entry of a batch."""
@@ -156,7 +163,7 @@ class Letters:
             self.bodies,
             _fixed(lengths.tobytes(), 2, self.count),
             self.properties,
-            pa.scalar(b""),
+            _NO_BYTES,
         )
 
     def delayed(self) -> NDArray[np.bool_]:
@@ -180,11 +187,11 @@ def shard(key: str, queues: int) -> int:
 def _pairs(name: str, values: pa.StringArray) -> pa.Array:
     """One property of each message; nothing where the value is null or empty."""
     _refuse_separators(values, name)
-    is_given = pc.greater(pc.fill_null(pc.binary_length(values), 0), 0)
+    is_given = pc.greater(pc.fill_null(pc.binary_length(values), _ZERO), _ZERO)
     written = pc.binary_join_element_wise(
-        pa.scalar(f"{name}\x01"), pc.fill_null(values, ""), pa.scalar("\x02"), pa.scalar("")
+        pa.scalar(f"{name}\x01"), pc.fill_null(values, _NOTHING), _AFTER_VALUE, _NOTHING
     )
-    return pc.if_else(is_given, written, pa.scalar(""))
+    return pc.if_else(is_given, written, _NOTHING)
 
 
 def _mapped(maps: pa.MapArray, without: frozenset[str]) -> pa.Array:
@@ -197,16 +204,16 @@ def _mapped(maps: pa.MapArray, without: frozenset[str]) -> pa.Array:
     _refuse_separators(values, "a value")
     is_kept = pc.and_(
         pc.invert(pc.is_in(names, value_set=pa.array(sorted(without)))),
-        pc.greater(pc.fill_null(pc.binary_length(values), 0), 0),
+        pc.greater(pc.fill_null(pc.binary_length(values), _ZERO), _ZERO),
     )
-    is_kept = pc.and_(is_kept, pc.greater(pc.binary_length(names), 0))
+    is_kept = pc.and_(is_kept, pc.greater(pc.binary_length(names), _ZERO))
     pairs = pc.binary_join_element_wise(
-        names, pa.scalar("\x01"), pc.fill_null(values, ""), pa.scalar("\x02"), pa.scalar("")
+        names, _AFTER_NAME, pc.fill_null(values, _NOTHING), _AFTER_VALUE, _NOTHING
     )
     kept = np.concatenate(([0], np.cumsum(np.asarray(is_kept))))
-    lists = pa.ListArray.from_arrays(pa.array(kept[edges - edges[0]].astype(np.int32)), pairs.filter(is_kept))
+    lists = pa.ListArray.from_arrays(over(kept[edges - edges[0]].astype(np.int32)), pairs.filter(is_kept))
     joined = pc.binary_join(lists, "")
-    return pc.if_else(pc.is_valid(maps), joined, pa.scalar(""))
+    return pc.if_else(pc.is_valid(maps), joined, _NOTHING)
 
 
 def _refuse_separators(texts: pa.StringArray, what: str) -> None:

@@ -20,7 +20,7 @@ from pyromq.spark.wire import Link
 
 _log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 4 * 1024 * 1024
+CHUNK_BYTES = 2 * 1024 * 1024
 CHUNK_MESSAGES = 16_384
 _FULL_ANSWERS_BEFORE_ASKING_FOR_MORE = 16
 

@@ -39,7 +39,7 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     # Spark turns an empty plan into one partition that means nothing.
     if isinstance(partition, SpanPartition):
-        _settle_in()
+        settle_in()
         cluster = Cluster(options.access, links_of_this_worker(options.access))
         yield from read_span(cluster, options, schema, partition.span)
 
@@ -73,7 +73,9 @@ class _Rows:
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
         end = min(chunk.end, self._span.end)
-        block = Block(b"".join(chunk.bodies), self._constants, chunk.start, end)
+        # A large answer is a chunk by itself and is not copied.
+        data = chunk.bodies[0] if len(chunk.bodies) == 1 else b"".join(chunk.bodies)
+        block = Block(data, self._constants, chunk.start, end)
         if block.count < end - chunk.start and not self._options.is_filtered:
             report_loss(
                 self._span,
@@ -106,7 +108,7 @@ def links_of_this_worker(access: Access) -> Links:
     return _links[key]
 
 
-def _settle_in() -> None:
+def settle_in() -> None:
     """Spark collects garbage after every task; what a worker has imported need not be looked at again."""
     global _tasks
     if _tasks < _FROZEN_TASKS:

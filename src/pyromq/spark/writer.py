@@ -23,7 +23,7 @@ from pyromq.spark.cluster import Cluster
 from pyromq.spark.encode import Ids, Letters, shard
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
-from pyromq.spark.reading import links_of_this_worker
+from pyromq.spark.reading import links_of_this_worker, settle_in
 from pyromq.spark.sending import Parcel, Sender
 
 
@@ -63,6 +63,7 @@ def _partition() -> int:
 
 def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: str) -> Written:
     """Send the rows of one task; on return they are all stored."""
+    settle_in()
     cluster = Cluster(options.access, links_of_this_worker(options.access))
     sender = Sender(cluster, options, first=hash(task))
     ids = Ids(task)
