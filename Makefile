@@ -53,10 +53,12 @@ bench: setup ## every benchmark, beside Apache's servers where they can be had
 	$(BIN)/python -m benchmarks.namesrv
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.broker
+	$(BIN)/python -m benchmarks.client
 
 docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests
-	$(BIN)/pyromq config namesrv --markdown > docs/reference/namesrv-settings.md
+	$(BIN)/python -m tests.support.api_reference
+	$(BIN)/python -m tests.support.compatibility_page
 	for part in namesrv broker store; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
 	$(BIN)/mqadmin help --markdown > docs/reference/mqadmin.md
