@@ -1,0 +1,1 @@
+"""Ready pipelines: small PySpark programs over format("rocketmq")."""
