@@ -1,6 +1,7 @@
 """Batch reads: exactly the messages asked for, and clear words about what cannot be had."""
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyromq.protocol.compression import Compression, compress
+from pyromq.protocol.requests.upkeep import DeleteExpiredCommitLog
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import DataLoss
 from pyromq.spark.options import read_options
@@ -251,3 +253,22 @@ def test_a_group_sent_elsewhere_does_not_move_a_span(topics: "Topics") -> None:
     assert span_values(topics, Span(A0, 0, 10), consumerGroup="lake") == list(range(10))
     topics._call(ResetOffset(group="lake", topic="Orders", queue_id=0, offset=77, timestamp=0, is_force=True))
     assert span_values(topics, Span(A0, 0, 100), consumerGroup="lake") == list(range(100))
+
+
+def test_data_deleted_under_a_read_is_a_loss_or_left_out(topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, [b"%d" % n + b" " * 4000 for n in range(3000)])
+    topics.running.restart()  # so that nothing is left to be flushed, which would make the files young again
+    segments = sorted((topics.running.store / "commitlog").iterdir())
+    assert len(segments) >= 3
+    for segment in segments:
+        os.utime(segment, (1, 1))
+    topics._call(DeleteExpiredCommitLog())
+    cluster = Cluster(topics.access)
+    least = cluster.earliest([A0])[A0]
+    cluster.close()
+    assert 0 < least < 3000
+    with pytest.raises(DataLoss, match=rf"messages 0 to {least - 1} of Orders@broker-a:0 are gone"):
+        span_values(topics, Span(A0, 0, 3000))
+    found = span_values(topics, Span(A0, 0, 3000), failOnDataLoss="false")
+    assert found == list(range(least, 3000))
