@@ -16,7 +16,7 @@ async def main(namesrv: str = "127.0.0.1:9876", name: str = "screen-1", count: s
     left = int(count)
     async with consumer:
         async for message in consumer.subscribe("Orders"):
-            print(f"{name}: {message.body.decode()}", flush=True)
+            print(f"{name}: {message.body.decode()}\n", end="", flush=True)
             left -= 1
             if left == 0:
                 break

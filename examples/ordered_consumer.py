@@ -21,7 +21,7 @@ def main(namesrv: str = "127.0.0.1:9876") -> None:
 
     @consumer.on("Orders")
     def ship(message: ReceivedMessage) -> None:
-        print(f"queue {message.queue.queue_id}: {message.body.decode()}", flush=True)
+        print(f"queue {message.queue.queue_id}: {message.body.decode()}\n", end="", flush=True)
 
     consumer.run()
 

@@ -13,7 +13,9 @@ def main(namesrv: str = "127.0.0.1:9876") -> None:
 
     @consumer.on("Orders", "Created || Paid")
     def bill(message: ReceivedMessage) -> None:
-        print(f"{message.tags} {message.body.decode()} (attempt {message.reconsume_times + 1})", flush=True)
+        # Eight threads print: a line is written in one piece.
+        line = f"{message.tags} {message.body.decode()} (attempt {message.reconsume_times + 1})\n"
+        print(line, end="", flush=True)
 
     # Ctrl-C and SIGTERM end it cleanly: what is being handled is finished and committed.
     consumer.run()

@@ -74,7 +74,7 @@ class BrokerSettings(ServerSettings):
     connect_timeout_ms: Millis = setting(3000, "How long opening a connection to another server may take.", key="connectTimeoutMillis", check=_POSITIVE)
 
     # Limits
-    max_in_flight_per_connection: int = setting(4096, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_per_connection: int = setting(32_768, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
     max_in_flight_total: int = setting(131_072, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
 
     # Name servers

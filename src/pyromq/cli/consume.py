@@ -150,8 +150,9 @@ def _write_all(source: Source, out: IO[bytes], render: Render, count: int | None
         while left != 0 and (messages := thread.run(source.next(left))):
             data = b"".join(map(render, messages))
             out.write(data)
-            out.flush()
+            # Counted first: whoever sees the messages may interrupt us at once.
             rate.add(len(messages), len(data))
+            out.flush()
             left = None if left is None else left - len(messages)
         is_failed = False
     finally:
