@@ -133,8 +133,9 @@ async def consumer_cluster(store: Path, **options: Any) -> AsyncIterator[Consume
 class Received:
     """Messages by the order in which they came; called as a handler, plain or `async`."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self.messages: list[ReceivedMessage] = []
+        self._timeout_s = timeout_s
         self._changed = asyncio.Condition()
         self._loop = asyncio.get_running_loop()
 
@@ -148,10 +149,10 @@ class Received:
             self._changed.notify_all()
 
     def take_on_thread(self, message: ReceivedMessage) -> None:
-        asyncio.run_coroutine_threadsafe(self.take(message), self._loop).result(TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(self.take(message), self._loop).result(self._timeout_s)
 
     async def wait(self, is_reached: Callable[["Received"], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT_S), self._changed:
+        async with asyncio.timeout(self._timeout_s), self._changed:
             await self._changed.wait_for(lambda: is_reached(self))
 
     async def wait_for_all(self, bodies: Sequence[str]) -> None:
