@@ -73,5 +73,5 @@ async def test_transaction() -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests] == []
