@@ -42,9 +42,9 @@ class ConfigRequests:
             self._settings.update(changes)
         except ConfigError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
-        _log.info("settings changed peer=%s keys=%s", caller.address, ",".join(sorted(changes)))
+        _log.info("settings changed peer=%s keys=%.500s", caller.address, ",".join(sorted(changes)))
         for remark in self._settings.now.remarks_on(changes):
-            _log.warning("%s", remark)
+            _log.warning("%.500s", remark)
         try:
             await self._saving.save()
         except StoreError as problem:
