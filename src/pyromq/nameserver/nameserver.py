@@ -26,7 +26,8 @@ from pyromq.nameserver.route_table import RouteTable, TableSizes
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.nameserver.tables import RouteRules
 from pyromq.nameserver.topic_requests import TopicRequests
-from pyromq.protocol.catalogue import NAMESERVER
+from pyromq.protocol.catalogue import NAMESERVER, declaration_of
+from pyromq.protocol.direct import DirectHeaders
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus
@@ -96,6 +97,8 @@ class NameServer:
             clock=self._clock,
             observer=self._metering,
             form=form,
+            # Nearly everything a name server hears is a question for a route.
+            direct=DirectHeaders([declaration_of(GetRoute)]),
         )
         self._server.on_connection_lost(self._connection_lost)
         self._http = HttpStatus(
