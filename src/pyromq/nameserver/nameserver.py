@@ -28,6 +28,7 @@ from pyromq.nameserver.tables import RouteRules
 from pyromq.nameserver.topic_requests import TopicRequests
 from pyromq.protocol.catalogue import NAMESERVER, declaration_of
 from pyromq.protocol.direct import DirectHeaders
+from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus
