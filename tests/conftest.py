@@ -2,11 +2,16 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.loop import EVERY_LOOP, FASTEST_LOOP
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background, as CI may do. Programs that tests interrupt would inherit the deafness.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("pyromq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
