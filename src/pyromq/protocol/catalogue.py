@@ -16,7 +16,7 @@ from msgspec.structs import fields as struct_fields
 
 from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
-from pyromq.protocol.bodies.body import Int32, Int64
+from pyromq.protocol.bodies.body import Int32, Int64, KeywordOnly
 from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 
@@ -56,18 +56,8 @@ class Peer(Flag):
 NAMESERVER, BROKER, CLIENT, CONTROLLER = Peer.NAMESERVER, Peer.BROKER, Peer.CLIENT, Peer.CONTROLLER
 
 
-class _KeywordOnly(msgspec.StructMeta):
-    """Makes every declaration keyword-only: an inherited optional field may precede a required one."""
-
-    def __new__(
-        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any
-    ) -> "_KeywordOnly":
-        config.setdefault("kw_only", True)
-        return super().__new__(mcls, name, bases, namespace, **config)
-
-
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
-class Answer(msgspec.Struct, metaclass=_KeywordOnly, rename="camel"):
+class Answer(msgspec.Struct, metaclass=KeywordOnly, rename="camel"):
     """What a request is answered with; on its own, an answer that says no more than its code."""
 
     code: int = ResponseCode.SUCCESS
@@ -88,7 +78,7 @@ R = TypeVar("R", bound="Request[Any]")
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
-class Request(msgspec.Struct, Generic[A], metaclass=_KeywordOnly, rename="camel"):
+class Request(msgspec.Struct, Generic[A], metaclass=KeywordOnly, rename="camel"):
     """The parent of every declaration; the type argument is the answer."""
 
 

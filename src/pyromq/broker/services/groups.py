@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Callable
 
+from pyromq.broker.paging import page_of
 from pyromq.broker.tables.clients import ConsumerTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.errors import Refused
-from pyromq.protocol import json_body, names
+from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import (
     GroupForbidden,
     GroupList,
@@ -38,7 +39,6 @@ from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
 
-_PAGE_SIZE = 2000
 _MAX_QUEUES = 65_536
 
 
@@ -87,10 +87,9 @@ class Groups:
         if request.max_group_num is not None and request.group_seq is not None:
             groups = table.subscription_group_table
             total = len(groups)
-            known_version = json_body.encode(table.data_version).decode()
-            # java: a reader whose table changed under it begins anew
-            start = request.group_seq if request.data_version in (None, known_version) else 0
-            page = sorted(groups)[max(start, 0) :][: max(0, min(request.max_group_num, _PAGE_SIZE))]
+            page = page_of(
+                groups, request.group_seq, request.max_group_num, request.data_version, table.data_version
+            )
             table = SubscriptionGroupWrapper(
                 data_version=table.data_version,
                 forbidden_table={

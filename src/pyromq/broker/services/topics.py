@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Callable
 
+from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.broker.topic_attributes import apply_change, parse_change
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
-from pyromq.protocol import json_body, names
+from pyromq.protocol import names
 from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType, TopicList
@@ -31,7 +32,6 @@ from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
-_PAGE_SIZE = 2000
 _MAX_QUEUES = 65_536
 _PERMISSIONS = range(8)
 
@@ -151,10 +151,13 @@ class Topics:
         total = None
         if request.max_topic_num is not None and request.topic_seq is not None:
             total = len(topics)
-            known_version = json_body.encode(self._topics.data_version).decode()
-            # java: a reader whose table changed under it begins anew
-            start = request.topic_seq if request.data_version in (None, known_version) else 0
-            page = sorted(topics)[max(start, 0) :][: max(0, min(request.max_topic_num, _PAGE_SIZE))]
+            page = page_of(
+                topics,
+                request.topic_seq,
+                request.max_topic_num,
+                request.data_version,
+                self._topics.data_version,
+            )
             topics = {topic: topics[topic] for topic in page}
         return GetAllTopicConfigsAnswer(
             total_topic_num=total,

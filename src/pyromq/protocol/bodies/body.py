@@ -13,18 +13,19 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class _KeywordOnly(msgspec.StructMeta):
-    """Makes every body keyword-only: the order of its fields belongs to the wire, not to the caller."""
+class KeywordOnly(msgspec.StructMeta):
+    """Makes what is declared keyword-only: the order of fields belongs to the wire, not to the caller, and an
+    inherited optional field may precede a required one."""
 
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any
-    ) -> "_KeywordOnly":
+    ) -> "KeywordOnly":
         config.setdefault("kw_only", True)
         return super().__new__(mcls, name, bases, namespace, **config)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
-class Body(msgspec.Struct, metaclass=_KeywordOnly, rename="camel", gc=False):
+class Body(msgspec.Struct, metaclass=KeywordOnly, rename="camel", gc=False):
     """The parent of every JSON object that travels as a body, in a body, or in one of the broker's files."""
 
     wire_aliases: ClassVar[Mapping[str, str]] = {}
