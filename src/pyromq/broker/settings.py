@@ -98,7 +98,6 @@ class BrokerSettings(ServerSettings):
     trace_on: bool = setting(True, "Producers and consumers are told that traces are wanted.", mutable=True)
     region_id: str = setting("DefaultRegion", "The region that producers and consumers are told for their traces.", mutable=True)
     validate_system_topics: bool = setting(True, "Nobody may change a system topic.", key="validateSystemTopicWhenUpdateTopic", mutable=True)
-    delete_retry_topics: bool = setting(True, "Deleting a topic deletes the topics of its retries.", key="clearRetryTopicWhenDeleteTopic", mutable=True)
     mixed_message_types: bool = setting(False, "A topic may hold every type of message, whatever type it was made for.", key="enableMixedMessageType", mutable=True)
 
     # Sending
@@ -115,10 +114,7 @@ class BrokerSettings(ServerSettings):
     lite_pull: bool = setting(True, "Lite pulls are served.", key="litePullMessageEnable", mutable=True)
     reject_pull_consumers: bool = setting(False, "Consumers that pull by themselves are refused.", key="rejectPullConsumerEnable", mutable=True)
     slave_read: bool = setting(False, "Consumers far behind are sent to a replica.", key="slaveReadEnable", mutable=True)
-    disable_slow_groups: bool = setting(False, "Groups that fall too far behind may not consume any more.", key="disableConsumeIfConsumerReadSlowly", mutable=True)
-    slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "How far behind is too far.", key="consumerFallbehindThreshold", mutable=True, check=_POSITIVE)
     sql_filters: bool = setting(False, "Consumers may filter by SQL92 expressions.", key="enablePropertyFilter", mutable=True)
-    filter_retries: bool = setting(False, "Filters by expression also apply to retried messages.", key="filterSupportRetry", mutable=True)
     dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the filter of a group that is gone is kept.", key="filterDataCleanTimeSpan", mutable=True, check=_POSITIVE)
 
     # Clients and offsets
