@@ -12,10 +12,14 @@ help: ## list the targets
 
 setup: $(VENV)/.installed ## build .venv from nothing with venv and pip
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+NATIVE := native/setup.py $(wildcard native/src/pyromq_native/*.p*)
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "PyroMQ needs Python 3.11 or newer; set PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ./native 2> $(VENV)/native.log \
+	  || echo "pyromq-native was not built (a C compiler is needed; see $(VENV)/native.log): the interpreted code does its work, slower"
 	@touch $@
 
 demo: setup ## the main job end to end: a cluster, a stream of orders, a crash, and not a cent lost

@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def index_key_hashes(keys: Sequence[bytes]) -> list[int] | None: ...

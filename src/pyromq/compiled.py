@@ -1,0 +1,33 @@
+"""Where the compiled twins of hot code are found, if they are.
+
+`pyromq-native` is optional: whoever asks here gets its module or None, and has an interpreted way to do the
+same. `PYROMQ_NATIVE=0` in the environment turns it off.
+"""
+
+import os
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+REVISION: Final = 1
+"""The revision of `pyromq_native` that fits this source."""
+
+
+def _probe() -> tuple[bool, str]:
+    if os.environ.get("PYROMQ_NATIVE", "1") == "0":
+        return False, "turned off by PYROMQ_NATIVE=0"
+    try:
+        found = import_module("pyromq_native").REVISION
+    except ImportError as error:
+        return False, f"not installed ({error})"
+    if found != REVISION:
+        return False, f"revision {found} is installed, {REVISION} is needed: install pyromq-native again"
+    return True, f"revision {REVISION}"
+
+
+IS_COMPILED, WHY = _probe()
+
+
+def twin(name: str) -> ModuleType | None:
+    """The module `pyromq_native.<name>`, or None where the interpreted way must do."""
+    return import_module(f"pyromq_native.{name}") if IS_COMPILED else None
