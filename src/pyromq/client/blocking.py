@@ -8,7 +8,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, wait
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, Unpack, overload
 
@@ -21,6 +22,9 @@ from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendRes
 from pyromq.errors import StateError
 
 T = TypeVar("T")
+
+MOST_WAIT_FOR_AN_END_S = 5.0
+"""How long an interrupted call waits for its work, which may be cleaning up, to end."""
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -85,13 +89,42 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await it there, wait here. Whatever interrupts the waiting ends the work as well."""
-        future = self.start(work)
+        """Await it there, wait here. Whatever interrupts the waiting ends the work as well, first."""
+        try:
+            self.check()
+        except StateError:
+            work.close()
+            raise
+        future: Future[T] = Future()
+        task: asyncio.Task[T] | None = None
+
+        def begin() -> None:
+            nonlocal task
+            task = self._loop.create_task(work)
+            task.add_done_callback(partial(_hand_over, future))
+
+        def end() -> None:
+            assert task is not None, "what is called later runs later"
+            task.cancel()
+
+        self._loop.call_soon_threadsafe(begin)
         try:
             return future.result()
         except BaseException:
-            future.cancel()
+            if not future.done():
+                self._loop.call_soon_threadsafe(end)
+                # A task that still waits when the process ends would be complained about.
+                wait((future,), MOST_WAIT_FOR_AN_END_S)
             raise
+
+
+def _hand_over(future: "Future[T]", task: "asyncio.Task[T]") -> None:
+    if task.cancelled():
+        future.set_exception(CancelledError())
+    elif (problem := task.exception()) is not None:
+        future.set_exception(problem)
+    else:
+        future.set_result(task.result())
 
 
 os.register_at_fork(after_in_child=LoopThread._forked)

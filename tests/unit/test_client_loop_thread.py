@@ -1,0 +1,114 @@
+"""The loop on a thread of its own: what is awaited there and waited for here has one end for both."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pyromq.client import blocking
+from pyromq.client.blocking import LoopThread
+
+
+class Interrupted(BaseException):
+    """Stands for what a signal raises."""
+
+
+@pytest.fixture
+def thread() -> LoopThread:
+    return LoopThread.shared()
+
+
+class Interruption:
+    """Interrupts whatever the main thread does."""
+
+    def __init__(self) -> None:
+        self._has_happened = False
+
+    def raise_once(self, number: int, frame: FrameType | None) -> None:
+        if not self._has_happened:
+            self._has_happened = True
+            raise Interrupted
+
+    async def happen(self) -> None:
+        # A signal that comes just before a thread begins to wait does not wake it.
+        while not self._has_happened:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def interruption() -> Iterator[Interruption]:
+    made = Interruption()
+    former = signal.signal(signal.SIGUSR1, made.raise_once)
+    yield made
+    signal.signal(signal.SIGUSR1, former)
+
+
+def test_results_and_errors_come_over(thread: LoopThread) -> None:
+    async def add(left: int, right: Any) -> int:
+        await asyncio.sleep(0)
+        return int(left + right)
+
+    assert thread.run(add(1, 2)) == 3
+    with pytest.raises(TypeError, match="unsupported operand"):
+        thread.run(add(1, None))
+
+
+def test_work_that_cancels_itself_is_seen_to_be_cancelled(thread: LoopThread) -> None:
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(CancelledError):
+        thread.run(give_up())
+
+
+def test_an_interrupted_call_raises_when_its_work_has_ended(
+    thread: LoopThread, interruption: Interruption
+) -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: steps.append("done"))
+        try:
+            await interruption.happen()
+            await asyncio.Event().wait()
+        finally:
+            steps.append("cleaning up")
+            for _ in range(100):
+                await asyncio.sleep(0)
+            steps.append("clean")
+
+    with pytest.raises(Interrupted):
+        thread.run(work())
+    assert steps == ["cleaning up", "clean", "done"]
+
+
+def test_an_interrupted_call_does_not_wait_for_ever(
+    thread: LoopThread, interruption: Interruption, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocking, "MOST_WAIT_FOR_AN_END_S", 0.01)
+    release, ended = asyncio.Event(), threading.Event()
+
+    async def work() -> None:
+        try:
+            await interruption.happen()
+            await asyncio.Event().wait()
+        finally:
+            await release.wait()
+            ended.set()
+
+    async def let_go() -> None:
+        release.set()
+
+    with pytest.raises(Interrupted):
+        thread.run(work())
+    assert not ended.is_set()
+    thread.run(let_go())
+    assert ended.wait(60)
