@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.support.server_programs import Program, Running, get
+from tests.support.server_programs import BROKER, NAME_SERVER, Running, get
 
 from pyromq.apps.broker import IMPORTANT_KEYS
 from pyromq.broker.settings import BrokerSettings
@@ -14,14 +14,6 @@ from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.remoting.dialer import Dialer
 from pyromq.store.settings import StoreSettings
 
-BROKER = Program(
-    "pyromq.apps.broker",
-    r"The broker\[(?P<name>[^,]+), (?P<address>[^\]]+)\] boot success\. serializeType=(?P<form>\w+)"
-    r"( and name server is (?P<namesrv>.+))?",
-)
-NAME_SERVER = Program(
-    "pyromq.apps.namesrv", r"The Name Server boot success\. serializeType=\w+, address (?P<address>.+)"
-)
 HERE = ("--port", "0", "-o", "bindAddress=127.0.0.1", "-o", "brokerIP1=127.0.0.1")
 QUIET = ("--log-dir", "", "-o", "logLevel=ERROR")
 
@@ -30,13 +22,6 @@ def connect(broker: Running) -> None:
     host, _, port = broker.boot["address"].rpartition(":")
     for each in (int(port), int(port) - 2):
         socket.create_connection((host, each), timeout=10).close()
-
-
-def test_help_names_every_option(tmp_path: Path) -> None:
-    done = BROKER.run(tmp_path, "-h")
-    assert done.returncode == 0
-    for option in ("-c,", "-p,", "-m,", "-n,", "-h,", "-o,", "--port", "--store", "--log-dir"):
-        assert option in done.stdout
 
 
 def test_print_shows_the_settings_of_both_parts_sorted_and_starts_nothing(tmp_path: Path) -> None:
@@ -89,7 +74,6 @@ def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["-o", "listenPort=many"], "listenPort=many: expected a whole number between 0 and 65535"),
         (["-o", "flushDiskType=NEVER"], "flushDiskType=NEVER: expected one of ASYNC_FLUSH, SYNC_FLUSH"),
         (["-o", "brokerRole=SLAVE"], "brokerRole=SLAVE: expected ASYNC_MASTER or SYNC_MASTER"),
         (
@@ -97,7 +81,6 @@ def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Pa
             "brokerIP1=nowhere.invalid: expected an address or a known name",
         ),
         (["-n", "nowhere"], "namesrvAddr=nowhere: expected host:port;host:port"),
-        (["-c", "absent.conf"], "configFile=absent.conf: expected a readable properties file"),
         (["--log-dir", "taken"], "logDir=taken: expected a directory in which broker.log can be written"),
         (
             [*HERE, *QUIET, "-o", "metricsExporterType=PROM", "-o", "metricsLabel=x"],
@@ -113,12 +96,6 @@ def test_a_bad_setting_is_one_line_and_a_failure(
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"mqbroker: {complaint}")
-
-
-def test_an_override_must_be_an_assignment(tmp_path: Path) -> None:
-    done = BROKER.run(tmp_path, "-o", "listenPort")
-    assert done.returncode == 2
-    assert "'listenPort' is not KEY=VALUE" in done.stderr
 
 
 def test_unknown_keys_are_warned_of_and_keys_without_effect_are_listed_once(tmp_path: Path) -> None:
@@ -213,17 +190,6 @@ def test_exporters_that_there_are_none_of_are_told_about(tmp_path: Path) -> None
     assert "no metrics are served metricsExporterType=OTLP_GRPC" in broker.stderr()
 
 
-@pytest.mark.parametrize("distance", [0, 2], ids=["main port", "fast port"])
-def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path, distance: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = BROKER.run(tmp_path, "-o", "bindAddress=127.0.0.1", "--port", str(port + distance), *QUIET)
-    assert done.returncode == 1
-    assert done.stderr == (
-        f"mqbroker: could not listen on 127.0.0.1:{port}: Address already in use; choose another port\n"
-    )
-
-
 def test_a_metrics_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -257,12 +223,3 @@ def test_a_log_file_of_the_wrong_size_is_one_line_and_a_failure(tmp_path: Path) 
     (line,) = done.stderr.splitlines()
     assert line.startswith("mqbroker: ")
     assert "has 2048 bytes, expected 1073741824" in line
-
-
-def test_unreadable_tls_files_are_one_line_and_a_failure(tmp_path: Path) -> None:
-    certificate = [f"tls.server.certPath={tmp_path}/absent.pem", f"tls.server.keyPath={tmp_path}/absent.key"]
-    done = BROKER.run(tmp_path, *HERE, *QUIET, "-o", certificate[0], "-o", certificate[1])
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("mqbroker: ")
-    assert "absent" in line

@@ -23,6 +23,7 @@ class Running:
     errors: Path
 
     def stop(self, received: signal.Signals = signal.SIGTERM) -> int:
+        """Its exit status."""
         self.process.send_signal(received)
         return self.process.wait(timeout=60)
 
@@ -85,6 +86,18 @@ class Program:
                     yield Running(process, found, errors)
                 finally:
                     process.kill()
+
+
+BROKER = Program(
+    "pyromq.apps.broker",
+    r"The broker\[(?P<name>[^,]+), (?P<address>[^\]]+)\] boot success\. serializeType=(?P<form>\w+)"
+    r"( and name server is (?P<namesrv>.+))?",
+)
+NAME_SERVER = Program(
+    "pyromq.apps.namesrv",
+    r"The Name Server boot success\. serializeType=(?P<form>\w+), "
+    r"address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",
+)
 
 
 def get(address: str, path: str) -> tuple[int, str]:
