@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import LocalProtocolError, StateError, StoreError
-from pyromq.protocol.batch import BatchEntry
+from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.names import RETRY_PREFIX
 from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
 from pyromq.protocol.record import pack_record_into
@@ -388,6 +388,42 @@ class MessageStore:
         self._appended_messages += len(entries)
         return AppendResult(
             AppendStatus.PUT_OK, first, offset - first, queue_offset, now_ms, store_host, tuple(offsets)
+        )
+
+    def append_encoded_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        batch: bytes,
+        *,
+        born_timestamp: int,
+        born_host: bytes,
+        store_host: bytes,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        appended_properties: bytes = b"",
+    ) -> AppendResult:
+        """Store the messages of a batch as it came over the wire, all or none; they lie in one file.
+
+        `batch` is the whole body of a batch request, laid out as `pyromq.protocol.batch` says; flags, bodies
+        and properties are taken from it. `appended_properties` goes behind the properties of each message
+        that is stored, with a separator between the two where there is none. Everything else, and the
+        result, is as with `append_batch`.
+
+        Raises RemoteProtocolError if `batch` is not a batch; then nothing has been written.
+        """
+        entries = decode_batch(batch)
+        if appended_properties:
+            entries = [_with_more_properties(entry, appended_properties) for entry in entries]
+        return self.append_batch(
+            topic,
+            queue_id,
+            entries,
+            born_timestamp=born_timestamp,
+            born_host=born_host,
+            store_host=store_host,
+            sys_flag=sys_flag,
+            reconsume_times=reconsume_times,
         )
 
     def _refuse_batch(self, entries: Sequence[BatchEntry], sys_flag: int) -> AppendResult | None:
@@ -780,3 +816,9 @@ def _ending_visibly(entry: BatchEntry) -> BatchEntry:
     if entry.properties and entry.properties[-1] == 0:
         return BatchEntry(entry.body, entry.properties + b"\x02", entry.flag)
     return entry
+
+
+def _with_more_properties(entry: BatchEntry, more: bytes) -> BatchEntry:
+    # java: 4.x brokers put a separator between the two where there is none
+    separator = b"\x02" if entry.properties and not entry.properties.endswith(b"\x02") else b""
+    return BatchEntry(entry.body, entry.properties + separator + more, entry.flag)
