@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test spark interop bench docs clean
+.PHONY: help setup demo fmt check test interop bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -17,7 +17,7 @@ NATIVE := native/setup.py $(wildcard native/src/pyromq_native/*.p*)
 $(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "PyroMQ needs Python 3.11 or newer; set PYTHON=python3.x")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,connect]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ./native 2> $(VENV)/native.log \
 	  || echo "pyromq-native was not built (a C compiler is needed; see $(VENV)/native.log): the interpreted code does its work, slower"
 	@touch $@
@@ -37,18 +37,7 @@ check: setup ## lint, formatting, types and the floors
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(PYTEST) -m 'not interop' --ignore=tests/spark $(TESTS)
-
-$(VENV)/.spark: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,spark]'
-	@touch $@
-
-SPARK_FILES = src/pyromq/spark src/pyspark_rocketmq tests/spark $(wildcard examples/spark_*.py benchmarks/spark*.py)
-
-spark: $(VENV)/.spark ## types and tests of the Spark connector (needs Java 17)
-	sed '/^exclude = /d' pyproject.toml > $(VENV)/spark-mypy.toml
-	$(BIN)/mypy --config-file $(VENV)/spark-mypy.toml $(SPARK_FILES)
-	$(PYTEST) tests/spark
+	$(PYTEST) -m 'not interop' $(TESTS)
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central)
 	$(BIN)/python -m tests.support.apache
