@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pyromq"
 
 FLOORS = [
-    {"errors", "clock"},
+    {"errors", "clock", "compiled"},
     {"config", "metrics"},
     {"protocol"},
     {"filtering", "security"},
