@@ -24,6 +24,7 @@ from pyromq.broker.services.inspection import Inspection
 from pyromq.broker.services.membership import Membership
 from pyromq.broker.services.offsets import Offsets
 from pyromq.broker.services.ordering import Ordering
+from pyromq.broker.services.protection import Protection
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.services.queries import Queries
 from pyromq.broker.services.registration import Registration
@@ -270,7 +271,10 @@ class _Parts:
             server_side_reset=settings.server_side_reset,
         )
         self.filters = filters = FilterTable(
-            store.table("consumerFilter.json"), clock, lambda: live.now.dead_filter_ms
+            store.table("consumerFilter.json"),
+            clock,
+            lambda: live.now.dead_filter_ms,
+            lambda: live.now.filter_retries,
         )
         delay_offsets = DelayOffsetTable(
             store.table("delayOffset.json"), clock, deliveries_per_version=settings.deliveries_per_version
@@ -329,6 +333,7 @@ class _Parts:
             on_reset=arrivals.release,
         )
         self._upkeep = Upkeep(store, statistics, locks, clock)
+        self._protection = Protection(live, store, groups, offsets, consumers)
 
         def topic_deleted(topic: str) -> None:
             statistics.forget_topic(topic)
@@ -429,7 +434,13 @@ class _Parts:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for part in (self._membership, self._delays, self._offsets_service, self._upkeep):
+            for part in (
+                self._membership,
+                self._delays,
+                self._offsets_service,
+                self._upkeep,
+                self._protection,
+            ):
                 tasks.create_task(part.run(), name=type(part).__name__)
 
     def close(self) -> None:

@@ -100,6 +100,8 @@ class BrokerSettings(ServerSettings):
     validate_system_topics: bool = setting(True, "Nobody may change a system topic.", key="validateSystemTopicWhenUpdateTopic", mutable=True)
     mixed_message_types: bool = setting(False, "A topic may hold every type of message, whatever type it was made for.", key="enableMixedMessageType", mutable=True)
 
+    clear_retry_topics: bool = setting(True, "Deleting a topic deletes the retry topics of groups that popped from it.", key="clearRetryTopicWhenDeleteTopic", mutable=True)
+
     # Sending
     reject_transaction_messages: bool = setting(False, "Messages of transactions are refused.", key="rejectTransactionMessage", mutable=True)
     start_accept_send_ms: Millis = setting(0, "Sends are refused before this time, in milliseconds since 1970.", key="startAcceptSendRequestTimeStamp", mutable=True)
@@ -115,7 +117,10 @@ class BrokerSettings(ServerSettings):
     reject_pull_consumers: bool = setting(False, "Consumers that pull by themselves are refused.", key="rejectPullConsumerEnable", mutable=True)
     slave_read: bool = setting(False, "Consumers far behind are sent to a replica.", key="slaveReadEnable", mutable=True)
     sql_filters: bool = setting(False, "Consumers may filter by SQL92 expressions.", key="enablePropertyFilter", mutable=True)
+    filter_retries: bool = setting(False, "Retries of a group that filters them by an expression pass by the one for their own topic.", key="filterSupportRetry", mutable=True)
     dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the filter of a group that is gone is kept.", key="filterDataCleanTimeSpan", mutable=True, check=_POSITIVE)
+    stop_slow_groups: bool = setting(False, "Groups that read too far behind the end of the log may not consume until somebody lets them again.", key="disableConsumeIfConsumerReadSlowly", mutable=True)
+    slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "How far behind that is.", key="consumerFallbehindThreshold", mutable=True, check=_NOT_NEGATIVE)
 
     # Clients and offsets
     client_expiry_ms: Millis = setting(120_000, "A client silent for this long is dropped.", key="channelExpiredTimeout", mutable=True, check=_POSITIVE)
@@ -153,6 +158,10 @@ class BrokerSettings(ServerSettings):
 
     # What would change the meaning of everything, and is not there yet
     acl_enable: bool = setting(False, "Clients must sign their requests; refused as long as there is no access control here.")
+    authentication: bool = setting(False, "Clients must say who they are; refused as long as there is no access control here.", key="authenticationEnabled")
+    authorization: bool = setting(False, "Clients may do what policies allow; refused as long as there is no access control here.", key="authorizationEnabled")
+    first_user: str | None = setting(None, "The first user of access control.", key="initAuthenticationUser", secret=True, has_effect=False)
+    inner_credentials: str | None = setting(None, "By what brokers know each other under access control.", key="innerClientAuthenticationCredentials", secret=True, has_effect=False)
     dledger_log: bool = setting(False, "The log is kept by a quorum of brokers; refused, there is no such log here.", key="enableDLegerCommitLog")
     controller_mode: bool = setting(False, "A controller elects the master; refused as long as there is no replication here.", key="enableControllerMode")
     # fmt: on
@@ -184,6 +193,8 @@ class BrokerSettings(ServerSettings):
             )
         for key, is_on, reason in (
             ("aclEnable", self.acl_enable, "access control is not there yet"),
+            ("authenticationEnabled", self.authentication, "access control is not there yet"),
+            ("authorizationEnabled", self.authorization, "access control is not there yet"),
             ("enableDLegerCommitLog", self.dledger_log, "replication is not there yet"),
             ("enableControllerMode", self.controller_mode, "replication is not there yet"),
         ):

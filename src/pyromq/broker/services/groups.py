@@ -50,7 +50,7 @@ class Groups:
         consumers: ConsumerTable,
         on_deleted: Callable[[str], None],
     ) -> None:
-        """`on_deleted` hears of groups that are gone: statistics and filters forget them."""
+        """`on_deleted` hears of groups that are gone: statistics forget them."""
         self._groups = groups
         self._offsets = offsets
         self._consumers = consumers

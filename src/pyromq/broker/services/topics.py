@@ -15,6 +15,7 @@ from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType, TopicList
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.pop_receipt import RETRY_TOPIC_V1, RETRY_TOPIC_V2, marked_topic
 from pyromq.protocol.requests.routes import TopicListAnswer
 from pyromq.protocol.requests.topics import (
     CreateOrUpdateTopic,
@@ -45,7 +46,7 @@ class Topics:
         offsets: OffsetTable,
         on_deleted: Callable[[str], None],
     ) -> None:
-        """`on_deleted` hears of topics that are gone: filters, statistics and waiting pulls forget them."""
+        """`on_deleted` hears of topics that are gone: statistics and waiting pulls forget them."""
         self._live = live
         self._store = store
         self._topics = topics
@@ -132,11 +133,23 @@ class Topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, "the topic is blank")
         if self._live.now.validate_system_topics and self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} belongs to the system")
-        self._topics.delete(topic)
-        self._offsets.remove_topic(topic)
-        queues = self._store.delete_topic(topic)
-        self._on_deleted(topic)
-        _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, topic, queues)
+        for each in (topic, *self._retry_topics(topic)):
+            self._topics.delete(each)
+            self._offsets.remove_topic(each)
+            queues = self._store.delete_topic(each)
+            self._on_deleted(each)
+            _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
+
+    def _retry_topics(self, topic: str) -> list[str]:
+        """Those in which groups that popped from a topic have its messages again."""
+        if not self._live.now.clear_retry_topics:
+            return []
+        candidates = (
+            marked_topic(topic, group, mark)
+            for group in self._offsets.groups_of(topic)
+            for mark in (RETRY_TOPIC_V1, RETRY_TOPIC_V2)
+        )
+        return [each for each in candidates if each in self._topics]
 
     @handles(CleanUnusedTopics)
     def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:

@@ -4,11 +4,14 @@ A group's filter outlives its members for a while, so that a group that comes ba
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyromq.clock import Clock
 from pyromq.errors import BadExpression
+from pyromq.filtering.sql_eval import Node, Properties
 from pyromq.filtering.sql_parser import SqlFilter, compile_sql
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.config_tables import (
     ConsumerFilterData,
     ConsumerFilterTable,
@@ -41,10 +44,18 @@ class GroupFilter:
 
 
 class FilterTable:
-    def __init__(self, file: JsonTable, clock: Clock, keep_dead_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        file: JsonTable,
+        clock: Clock,
+        keep_dead_ms: Callable[[], int],
+        retries_by_origin: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`retries_by_origin` says whether retries pass by the filter of the topic that they come from."""
         self._file = file
         self._clock = clock
         self._keep_dead_ms = keep_dead_ms
+        self._retries_by_origin = retries_by_origin
         self._filters: dict[tuple[str, str], GroupFilter] = {}
         self._is_dirty = False
         loaded = file.load(ConsumerFilterTable) or ConsumerFilterTable()
@@ -60,7 +71,18 @@ class FilterTable:
         return len(self._filters)
 
     def get(self, topic: str, group: str) -> GroupFilter | None:
-        return self._filters.get((topic, group))
+        known = self._filters.get((topic, group))
+        if known is None or not names.is_retry_topic(topic) or not self._retries_by_origin():
+            return known
+        return replace(known, filter=SqlFilter(known.expression, Node(self._origin_test(group))))
+
+    def _origin_test(self, group: str) -> Callable[[Properties], bool]:
+        def passes(properties: Properties) -> bool:
+            origin = self._filters.get((properties.get(props.RETRY_TOPIC, ""), group))
+            # java: what comes from where nothing is filtered passes
+            return origin is None or origin.filter.matches(properties)
+
+        return passes
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> list[str]:
         """Take over what a group subscribes to; the topics whose expressions cannot be compiled."""

@@ -86,6 +86,11 @@ class OffsetTable:
         pulled = self._pulled.get((topic, group), {}).get(queue_id)
         return self.query(group, topic, queue_id) if pulled is None else pulled
 
+    def all_pulled(self) -> Iterator[tuple[str, str, Queues]]:
+        """Every (topic, group) that was pulled from since the start, with where it stands in each queue."""
+        for (topic, group), queues in self._pulled.items():
+            yield topic, group, queues
+
     # Resets on the server
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:

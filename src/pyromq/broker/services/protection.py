@@ -1,0 +1,68 @@
+"""Protection: groups that read from the depths of the log may be stopped, so that others keep the memory.
+
+A group that was stopped consumes again when an operator says so, and not before.
+"""
+
+import asyncio
+import logging
+
+from msgspec.structs import replace
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import ConsumerTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.config.live import LiveSettings
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 180.0
+
+
+class Protection:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+
+    def stop_slow_groups(self) -> None:
+        """Stop the groups that are too far behind, if that is wanted."""
+        settings = self._live.now
+        if not settings.stop_slow_groups:
+            return
+        for name, behind_bytes in self._behind_bytes().items():
+            group = self._groups.get(name)
+            if behind_bytes > settings.slow_group_bytes and group is not None and group.consume_enable:
+                self._groups.update(replace(group, consume_enable=False))
+                _log.warning(
+                    "group stopped because it reads too slowly group=%s behind=%d", name, behind_bytes
+                )
+
+    def _behind_bytes(self) -> dict[str, int]:
+        """How far behind the end of the log each group reads; nobody is behind at the end of its queues."""
+        log_end = self._store.statistics().log_end_offset
+        behind: dict[str, int] = {}
+        for topic, group, queues in self._offsets.all_pulled():
+            if self._consumers.group(group) is None:
+                continue  # whoever is away reads nothing
+            for queue_id, offset in queues.items():
+                queue = self._store.find_queue(topic, queue_id)
+                if queue is not None and offset < queue.end_offset:
+                    log_offset, _, _ = queue.unit(max(offset, queue.first_unit))
+                    behind[group] = max(behind.get(group, 0), log_end - log_offset)
+        return behind
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            self.stop_slow_groups()
