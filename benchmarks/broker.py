@@ -27,15 +27,8 @@ from typing import Final
 
 from benchmarks import wire
 from benchmarks.native import Responder, run_loadgen
-from tests.support.apache import (
-    APACHE_4,
-    APACHE_5,
-    ApacheBroker,
-    PeerUnavailable,
-    Release,
-    fetch,
-    free_ports,
-)
+from tests.support.apache import ApacheBroker, free_ports
+from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable, Release, fetch
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 

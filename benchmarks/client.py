@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 import uvloop
-from tests.support.apache import APACHE_4, APACHE_5, PeerUnavailable, Release, cache_directory, fetch
+from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable, Release, cache_directory, fetch
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 

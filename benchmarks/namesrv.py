@@ -24,7 +24,8 @@ from typing import Final
 
 from benchmarks import wire
 from benchmarks.native import Responder, run_loadgen
-from tests.support.apache import APACHE_4, APACHE_5, ApacheNameServer, PeerUnavailable, free_ports
+from tests.support.apache import ApacheNameServer, free_ports
+from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable
 from tests.support.own_nameserver import OwnNameServer
 
 REPEATING_BROKERS: Final = 10

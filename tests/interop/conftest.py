@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.support.apache import ApacheClient, ClientOf, Release
+from tests.support.apache import ApacheClient, ClientOf
+from tests.support.apache_releases import Release
 
 
 @pytest.fixture(scope="session")

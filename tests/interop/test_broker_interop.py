@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.support.apache import RELEASES, ApacheClient, ClientOf, wait_until
+from tests.support.apache import ApacheClient, ClientOf, wait_until
+from tests.support.apache_releases import RELEASES
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 

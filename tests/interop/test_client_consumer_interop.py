@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import APACHE_5, RELEASES, ApacheBroker, ApacheNameServer, Release, wait_until
+from tests.support.apache import ApacheBroker, ApacheNameServer, wait_until
+from tests.support.apache_releases import APACHE_5, RELEASES, Release
 from tests.support.consumer_cluster import Received
 
 from pyromq import (

@@ -5,15 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.support.apache import (
-    APACHE_5,
-    RELEASES,
-    ApacheBroker,
-    ApacheClient,
-    ApacheNameServer,
-    ClientOf,
-    Release,
-)
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf
+from tests.support.apache_releases import APACHE_5, RELEASES, Release
 
 from pyromq import Compression, Message, ReceivedMessage, TransactionState, aio
 from pyromq.protocol.frame import HeaderForm

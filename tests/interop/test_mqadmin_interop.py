@@ -9,15 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.support.apache import (
-    APACHE_4,
-    APACHE_5,
-    ApacheBroker,
-    ApacheClient,
-    ApacheNameServer,
-    ClientOf,
-    wait_until,
-)
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache_releases import APACHE_4, APACHE_5
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 

@@ -12,15 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.support.apache import (
-    RELEASES,
-    ApacheBroker,
-    ApacheClient,
-    ApacheNameServer,
-    ClientOf,
-    Release,
-    wait_until,
-)
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache_releases import RELEASES, Release
 from tests.support.own_nameserver import OwnNameServer
 
 # A JVM takes its time to start, and longer on a busy machine.

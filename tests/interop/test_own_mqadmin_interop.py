@@ -10,15 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 from click.testing import CliRunner
-from tests.support.apache import (
-    APACHE_4,
-    RELEASES,
-    ApacheBroker,
-    ApacheClient,
-    ApacheNameServer,
-    ClientOf,
-    wait_until,
-)
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache_releases import APACHE_4, RELEASES
 
 from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol import json_body

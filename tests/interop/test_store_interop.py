@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import (
-    RELEASES,
-    ApacheBroker,
-    ApacheClient,
-    ApacheNameServer,
-    ClientOf,
-    Release,
-)
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf
+from tests.support.apache_releases import RELEASES, Release
 from tests.support.java_rows import Row, java_row, rows_of
 from tests.support.small_stores import dispatch_all
 from tests.support.varied_messages import varied_messages

@@ -1,13 +1,9 @@
-"""Apache RocketMQ as a peer: fetched once with Maven, run on loopback, gone when its `with` block ends.
-
-Nothing fetched lies in the tree: jars and the compiled driver go to the user's cache directory.
-"""
+"""Apache RocketMQ as a peer: servers and clients on loopback, each gone when its `with` block ends."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -15,42 +11,20 @@ import random
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-REPOSITORY: Final = Path(__file__).resolve().parents[2]
+from tests.support.apache_releases import PeerUnavailable, Release, driver_class_path, fetch, tool
+
 LOOPBACK: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 90.0
 ANSWER_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 30.0
 
-
-class PeerUnavailable(Exception):
-    """Apache RocketMQ could not be fetched or started; the message says what was missing."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """One line of Apache releases: what its servers and its clients are fetched as."""
-
-    servers: str
-    clients: str
-
-    def __str__(self) -> str:
-        return self.clients
-
-
-# Maven Central has the client of 4.9.8 but not its name server and broker; those of 4.9.7 differ from them
-# only in which settings may be changed at run time.
-APACHE_4: Final = Release(servers="4.9.7", clients="4.9.8")
-APACHE_5: Final = Release(servers="5.3.3", clients="5.3.3")
-RELEASES: Final = (APACHE_4, APACHE_5)
 
 # What Java 17 must be told so that both releases can free their mapped files.
 _JVM: Final = (
@@ -69,92 +43,6 @@ _SMALL: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
 )
-
-
-# ---------------------------------------------------------------------------------------------- fetching
-
-
-def cache_directory() -> Path:
-    """Where everything fetched or compiled is kept, outside the tree."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyromq" / "apache"
-
-
-def fetch(version: str, part: str) -> Path:
-    """The directory with the jars of `part` ("servers" or "clients"), fetched if not there yet."""
-    directory = cache_directory() / f"{version}-{part}"
-    if directory.is_dir():
-        return directory
-    maven = _tool("mvn")
-    arriving = directory.with_name(directory.name + ".arriving")
-    shutil.rmtree(arriving, ignore_errors=True)
-    _say(f"fetching Apache RocketMQ {version} ({part}) with Maven ...")
-    done = subprocess.run(
-        [
-            maven,
-            "--batch-mode",
-            "--no-transfer-progress",
-            "--quiet",
-            f"--file={REPOSITORY / 'interop' / 'pom.xml'}",
-            f"--activate-profiles={part}",
-            f"-Drocketmq.version={version}",
-            "-DincludeScope=runtime",
-            f"-DoutputDirectory={arriving}",
-            "dependency:copy-dependencies",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0 or not arriving.is_dir():
-        shutil.rmtree(arriving, ignore_errors=True)
-        reasons = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        raise PeerUnavailable(
-            f"could not fetch Apache RocketMQ {version} ({part}) with Maven: "
-            + (reasons[0] if reasons else f"mvn exited with {done.returncode}")
-        )
-    arriving.rename(directory)
-    size_bytes = sum(jar.stat().st_size for jar in directory.iterdir())
-    _say(f"fetched {len(list(directory.iterdir()))} jars, {size_bytes / 1e6:.0f} MB, into {directory}")
-    return directory
-
-
-def fetch_all(releases: Iterable[Release] = RELEASES) -> None:
-    """Fetch and compile everything the tests need, so that they measure no download."""
-    for release in releases:
-        fetch(release.servers, "servers")
-        _compile_driver(release)
-
-
-def _compile_driver(release: Release) -> str:
-    """The class path of Apache's client, its tools and our driver."""
-    jars = fetch(release.clients, "clients")
-    source = REPOSITORY / "interop" / "java" / "Peer.java"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
-    classes = cache_directory() / f"driver-{release.clients}-{digest}"
-    if not classes.is_dir():
-        with tempfile.TemporaryDirectory(prefix="driver-", dir=cache_directory()) as scratch:
-            done = subprocess.run(
-                [_tool("javac"), "-nowarn", "-cp", f"{jars}/*", "-d", scratch, str(source)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0:
-                raise PeerUnavailable(f"could not compile {source.name}: {done.stderr.strip()}")
-            shutil.copytree(scratch, classes, dirs_exist_ok=True)
-    return f"{jars}/*{os.pathsep}{classes}"
-
-
-def _tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        raise PeerUnavailable(f"{name} is not installed: Apache RocketMQ needs a Java 17 JDK and Maven")
-    return path
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
 
 
 # ---------------------------------------------------------------------------------------------- processes
@@ -184,7 +72,7 @@ class JavaProcess:
             **(properties or {}),
         }
         self._command = [
-            _tool("java"),
+            tool("java"),
             *_JVM,
             *jvm,
             *(f"-D{name}={value}" for name, value in known.items()),
@@ -446,7 +334,7 @@ class ApacheClient(JavaProcess):
     def __init__(self, release: Release, header_form: str = "JSON") -> None:
         self.release = release
         super().__init__(
-            _compile_driver(release),
+            driver_class_path(release),
             "Peer",
             [],
             "ready",
@@ -648,10 +536,3 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0
                 raise AssertionError(f"{what} did not happen within {timeout_s} s")
     finally:
         timer.cancel()
-
-
-if __name__ == "__main__":
-    try:
-        fetch_all()
-    except PeerUnavailable as failure:
-        raise SystemExit(f"interop: {failure}") from failure

@@ -18,14 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.apache import (
-    RELEASES,
-    ApacheBroker,
-    ApacheClient,
-    ApacheNameServer,
-    Release,
-    wait_until,
-)
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, wait_until
+from tests.support.apache_releases import RELEASES, Release
 from tests.support.recording_proxy import RecordingProxy, SeenFrame
 
 HERE: Final = Path(__file__).parent

@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.apache import RELEASES, ApacheBroker, ApacheClient, ApacheNameServer, Release, wait_until
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, wait_until
+from tests.support.apache_releases import RELEASES, Release
 from tests.support.varied_messages import varied_messages
 
 HERE: Final = Path(__file__).parent
