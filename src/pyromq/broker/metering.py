@@ -10,6 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyromq.broker.consumer_lag import Lag, lags
+from pyromq.broker.express import Road
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.request_names import java_name
 from pyromq.broker.settings import BrokerSettings
@@ -21,13 +22,15 @@ from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConfigError
-from pyromq.metrics import Distribution, Labels, Metrics
+from pyromq.metrics import Distribution, Histogram, Labels, Metrics
 from pyromq.protocol import names
 from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.catalogue import Declaration, declaration_of
 from pyromq.protocol.codes import Language, ResponseCode, version_name
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, CreateOrUpdateGroups
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessageV2
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic, CreateOrUpdateTopics
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.server import ServerStatistics
 from pyromq.remoting.traffic import Express
@@ -47,6 +50,20 @@ _LAG = ("consumer_group", "topic", "is_retry", "is_system")
 _STORAGE = ("storage_type", "storage_medium")
 _THIS_STORAGE = ("local", "disk")
 _REMOTING = "remoting"
+_PROCESSORS = (
+    "send",
+    "async_put",
+    "pull",
+    "ack",
+    "query_message",
+    "client_manager",
+    "heartbeat",
+    "lite_pull",
+    "transaction",
+    "consumer_manager",
+    "admin",
+    "reply",
+)
 _UNKNOWN = "unknown"
 
 # java: how a consumer consumes, in the words of Apache's metrics
@@ -93,6 +110,24 @@ class Metering:
             ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
             _RPC_MS,
         )
+        status = ("invocation_status",)
+        topic_creations = metrics.histogram(
+            "rocketmq_topic_create_execution_time_milliseconds",
+            "Time it took to make or change topics.",
+            (*status, "is_system"),
+            _CREATION_MS,
+        )
+        group_creations = metrics.histogram(
+            "rocketmq_consumer_group_create_execution_time_milliseconds",
+            "Time it took to make or change consumer groups.",
+            status,
+            _CREATION_MS,
+        )
+        # Nobody makes topics of the system.
+        self._creations: dict[int, tuple[Histogram, Labels]] = {
+            **dict.fromkeys(_TOPIC_CREATIONS, (topic_creations, ("false",))),
+            **dict.fromkeys(_GROUP_CREATIONS, (group_creations, ())),
+        }
         sizes = metrics.histogram("rocketmq_message_size", "Sizes of stored messages.", _IN, _MESSAGE_BYTES)
         self._sizes = MessageSizes(store, sizes, self._labels_in)
         self._offer_tables(metrics)
@@ -304,11 +339,12 @@ class Metering:
             "Age of the oldest message.",
             lambda: self._age_ms(store.earliest_time()),
         )
+        nothing_waits: dict[Labels, float] = {(processor,): 0 for processor in _PROCESSORS}
         # Requests wait in no queue here; an append may wait for its flush.
         metrics.labelled_gauge(
             "rocketmq_processor_watermark",
             "Requests that wait.",
-            lambda: {("async_put",): store.statistics().waiting_appends},
+            lambda: nothing_waits | {("async_put",): store.statistics().waiting_appends},
             ("processor",),
         )
 
