@@ -40,8 +40,8 @@ test: setup ## all checks, then every test that needs nothing but PyPI
 	$(PYTEST) -m 'not interop' $(TESTS)
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central)
-	$(BIN)/python -m tests.support.apache
-	$(PYTEST) -m interop $(TESTS)
+	$(BIN)/python -m tests.support.apache_releases
+	$(BIN)/python -m tests.support.interop_runs $(TESTS)
 
 bench: setup ## every benchmark, beside Apache's servers where they can be had
 	$(BIN)/python -m benchmarks.namesrv

@@ -54,7 +54,7 @@ SETTINGS = {
     "cleanResourceInterval": "200",
 }
 
-FORMS = pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name)
+FORMS = pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
 
 
 @dataclass(frozen=True)

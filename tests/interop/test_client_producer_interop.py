@@ -47,7 +47,7 @@ def ids(apache: Apache, topic: str) -> set[str]:
     return {row["properties"]["UNIQ_KEY"] for row in apache.client.read(apache.names, topic)}
 
 
-@pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name)
+@pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
 async def test_a_message_arrives_as_it_was_sent(apache: Apache, form: HeaderForm) -> None:
     topic = f"Single{form.name}"
     async with aio.Producer("orders", apache.names, form=form) as producer:

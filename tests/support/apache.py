@@ -21,8 +21,11 @@ from typing import IO, Any, Final
 from tests.support.apache_releases import PeerUnavailable, Release, driver_class_path, fetch, tool
 
 LOOPBACK: Final = "127.0.0.1"
-START_TIMEOUT_S: Final = 90.0
-ANSWER_TIMEOUT_S: Final = 90.0
+# Generous: whoever waits in vain is wrong, whoever shares a busy machine is only slow.
+START_TIMEOUT_S: Final = 180.0
+ANSWER_TIMEOUT_S: Final = 180.0
+EVENT_TIMEOUT_S: Final = 120.0
+EVENT_TIMEOUT_MS: Final = int(EVENT_TIMEOUT_S * 1000)
 STOP_TIMEOUT_S: Final = 30.0
 
 
@@ -43,6 +46,13 @@ _SMALL: Final = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
 )
+
+# By default members of groups look round only every 20 s, and ask for locks as seldom.
+_IMPATIENT: Final = {
+    "rocketmq.client.rebalance.waitInterval": "1000",
+    "rocketmq.client.rebalance.minInterval": "500",
+    "rocketmq.client.rebalance.lockInterval": "1000",
+}
 
 
 # ---------------------------------------------------------------------------------------------- processes
@@ -338,7 +348,7 @@ class ApacheClient(JavaProcess):
             "Peer",
             [],
             "ready",
-            {"rocketmq.serialize.type": header_form, "rocketmq.client.logLevel": "WARN"},
+            {"rocketmq.serialize.type": header_form, "rocketmq.client.logLevel": "WARN", **_IMPATIENT},
         )
         self._answer = ""
         self._answered = threading.Condition()
@@ -432,13 +442,18 @@ class ApacheClient(JavaProcess):
         count: int,
         group: str = "peer_consumer",
         expression: str = "*",
-        timeout_ms: int = 60_000,
+        timeout_ms: int = EVENT_TIMEOUT_MS,
     ) -> list[dict[str, Any]]:
         """`count` messages as a member of a consumer group."""
         return _rows(self.run("consume", name_server, group, topic, expression, str(count), str(timeout_ms)))
 
     def poll(
-        self, name_server: str, topic: str, count: int, group: str = "peer_polling", timeout_ms: int = 60_000
+        self,
+        name_server: str,
+        topic: str,
+        count: int,
+        group: str = "peer_polling",
+        timeout_ms: int = EVENT_TIMEOUT_MS,
     ) -> list[dict[str, Any]]:
         """`count` messages at least, by a member of a group that asks for them itself."""
         return _rows(self.run("poll", name_server, group, topic, str(count), str(timeout_ms)))
@@ -479,7 +494,7 @@ class Member:
     def __repr__(self) -> str:
         return f"<Member {self.name}>"
 
-    def received(self, count: int = 0, timeout_ms: int = 60_000) -> list[dict[str, Any]]:
+    def received(self, count: int = 0, timeout_ms: int = EVENT_TIMEOUT_MS) -> list[dict[str, Any]]:
         """All messages so far, as soon as it is `count` of them at least."""
         return _rows(self._client.run("received", self.name, str(count), str(timeout_ms)))
 
@@ -525,7 +540,7 @@ def _rows(text: str) -> list[dict[str, Any]]:
     return rows
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = EVENT_TIMEOUT_S) -> None:
     """Ask again and again; each question to a peer takes its own time, so nothing is slept away."""
     deadline = threading.Event()
     timer = threading.Timer(timeout_s, deadline.set)

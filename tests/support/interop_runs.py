@@ -1,0 +1,184 @@
+"""The interop tests in several processes side by side: most of their time is waiting for timers of the peers.
+
+    python -m tests.support.interop_runs [PYTEST ARGUMENTS]
+
+Tests that share servers stay together. Each process has a group of its own, so that whatever it started ends
+with it: at its end, at a signal, and when the time for everything is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO, Final
+
+TESTS: Final = "tests/interop"
+PYTEST: Final = (sys.executable, "-m", "pytest", "-m", "interop")
+NOTHING_COLLECTED: Final = 5
+_RELEASE: Final = re.compile(r"(\d+\.\d+\.\d+)(?:-(JSON|ROCKETMQ))?")
+_COUNT: Final = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
+
+
+@dataclass(frozen=True)
+class Share:
+    """Tests that run one after the other in one process."""
+
+    name: str
+    tests: tuple[str, ...]
+
+
+@dataclass
+class Run:
+    """A share under way."""
+
+    share: Share
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    started_s: float
+
+    def text(self) -> str:
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace")
+
+    def end(self) -> None:
+        """Whatever it started and left behind ends as well."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def collect(arguments: Sequence[str]) -> list[str]:
+    """The ids of all tests that the arguments stand for."""
+    done = subprocess.run(
+        [*PYTEST, "--collect-only", "-q", "-p", "no:cacheprovider", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, NOTHING_COLLECTED):
+        raise SystemExit(done.stdout + done.stderr)
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def shares(tests: Sequence[str]) -> list[Share]:
+    """One for each file, release and header form; those with most tests first, as they take longest."""
+    together: dict[str, list[str]] = {}
+    for test in tests:
+        file, _, name = test.partition("::")
+        release = _RELEASE.search(name)
+        words = [Path(file).stem, *(word for word in (release.groups() if release else ()) if word)]
+        together.setdefault(" ".join(words), []).append(test)
+    found = [Share(name, tuple(tests)) for name, tests in together.items()]
+    return sorted(found, key=lambda share: -len(share.tests))
+
+
+def start(share: Share, scratch: Path) -> Run:
+    listing = scratch / (share.name.replace(" ", "-") + ".txt")
+    listing.write_text("\n".join(share.tests) + "\n")
+    output = listing.with_suffix(".log").open("w+b")
+    process = subprocess.Popen(
+        [*PYTEST, "-p", "no:cacheprovider", "--durations=5", "--tb=short", "--maxfail=5", f"@{listing}"],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    return Run(share, process, output, time.monotonic())
+
+
+def run_all(waiting: list[Share], at_once: int, minutes: float) -> bool:
+    """Run every share; whether all was well."""
+    deadline_s = time.monotonic() + 60 * minutes
+    running: list[Run] = []
+    counts: Counter[str] = Counter()
+    is_well = True
+    with tempfile.TemporaryDirectory(prefix="pyromq-interop-") as scratch:
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    running.append(start(waiting.pop(0), Path(scratch)))
+                done = _wait_for_one(running, deadline_s)
+                if done is None:
+                    is_well = False
+                    _tell_unfinished(running, waiting, minutes)
+                    break
+                running.remove(done)
+                counts += _told(done)
+                is_well &= done.process.returncode == 0
+                done.end()
+        finally:
+            for run in running:
+                run.end()
+    _say(", ".join(f"{count} {what}" for what, count in counts.items()) or "no tests")
+    return is_well
+
+
+def _wait_for_one(running: Sequence[Run], deadline_s: float) -> Run | None:
+    """The first that ends; None when the time is over."""
+    while time.monotonic() < deadline_s:
+        for run in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.process.wait(0.2)
+                return run
+    return None
+
+
+def _told(run: Run) -> Counter[str]:
+    """Print how it went: one line, or all of its output if it did not go well."""
+    text = run.text()
+    last = text.strip().rpartition("\n")[2].strip("= ")
+    if run.process.returncode != 0:
+        _say(text)
+    verdict = "ok    " if run.process.returncode == 0 else "FAILED"
+    _say(f"{verdict} {run.share.name}: {last} (with start-up {time.monotonic() - run.started_s:.0f} s)")
+    return Counter({what.rstrip("s") if what.startswith("error") else what: int(count)
+                    for count, what in _COUNT.findall(last)})  # fmt: skip
+
+
+def _tell_unfinished(running: Sequence[Run], waiting: Sequence[Share], minutes: float) -> None:
+    for run in running:
+        _say(run.text())
+        _say(f"FAILED {run.share.name}: not done when {minutes:g} minutes were over")
+    for share in waiting:
+        _say(f"FAILED {share.name}: {minutes:g} minutes were over before it could start")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _leave(received: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + received)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), help="processes")
+    parser.add_argument("--minutes", type=float, default=30.0, help="time for everything")
+    options, arguments = parser.parse_known_args()
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _leave)
+    found = shares(collect(arguments or [TESTS]))
+    began_s = time.monotonic()
+    is_well = run_all(found, options.at_once, options.minutes)
+    _say(f"interop: {'all is well' if is_well else 'FAILED'} after {time.monotonic() - began_s:.0f} s")
+    sys.exit(not is_well or not found)
+
+
+if __name__ == "__main__":
+    main()
