@@ -42,6 +42,9 @@ _RPC_MS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 _RPC_SECONDS = tuple(bound / 1000 for bound in _RPC_MS)
 
 _SEND = declaration_of(SendMessageV2)
+_CREATION_MS = (10, 100, 1000, 3000, 5000)
+_TOPIC_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateTopic, CreateOrUpdateTopics)]
+_GROUP_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateGroup, CreateOrUpdateGroups)]
 _PULLS = (declaration_of(PullMessage).code, declaration_of(LitePullMessage).code)
 
 _IN = ("topic", "message_type", "is_system")
@@ -157,6 +160,10 @@ class Metering:
             distribution = self._first(declaration, code, result_code, waited)
         distribution.counts[bisect_left(_RPC_SECONDS, seconds)] += 1
         distribution.total += seconds * 1000
+        if code in self._creations:
+            histogram, more_labels = self._creations[code]
+            status = "success" if result_code == ResponseCode.SUCCESS else "failure"
+            histogram.observe(seconds * 1000, (status, *more_labels))
 
     def timed(self, express: Express) -> Express:
         """The short road with a watch: the answers of one read leave together, so one look is enough."""
