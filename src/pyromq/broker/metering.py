@@ -10,7 +10,6 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyromq.broker.consumer_lag import Lag, lags
-from pyromq.broker.express import Road
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.request_names import java_name
 from pyromq.broker.settings import BrokerSettings
