@@ -42,7 +42,7 @@ Longs = NDArray[np.int64]
 Data = bytes | memoryview
 
 _SIZE = Struct(">i")
-_TIMESTAMP = pa.timestamp("us", "UTC")
+TIMESTAMP = pa.timestamp("us", "UTC")
 _ODD = SysFlag.COMPRESSED | SysFlag.HOSTS_MASK | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH
 _SHORT_RUN, _STEPS = 64, 4096
 _QUEUE_OFFSET, _SYS_FLAG, _BODY_LENGTH, _BODY = 20, 36, 84, 88
@@ -166,7 +166,7 @@ class Block:
 
     def times(self, position: int) -> pa.Array:
         """Milliseconds since the epoch, as Spark wants them."""
-        return over(self._int64(position) * 1000, _TIMESTAMP)
+        return over(self._int64(position) * 1000, TIMESTAMP)
 
     def host_texts(self, position: int, which: int) -> pa.Array:
         ips = self._bytes[self._at[:, None] + (position + np.arange(4))]

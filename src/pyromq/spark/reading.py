@@ -12,9 +12,10 @@ from pyspark.sql.types import StructType
 
 from pyromq.filtering.tags import parse_tags
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.decode import Block
+from pyromq.spark.columns import read_columns
 from pyromq.spark.fetch import Chunk, Fetch, report_loss
 from pyromq.spark.options import Access, ReadOptions
+from pyromq.spark.partitions import SpanPartition
 from pyromq.spark.queues import Span
 from pyromq.spark.values import conversion
 from pyromq.spark.wire import Links
@@ -24,14 +25,6 @@ MAX_ROWS = 16_384
 _FROZEN_TASKS = 3
 _tasks = 0
 _links: dict[tuple[int, Access], Links] = {}
-
-
-class SpanPartition(InputPartition):
-    """One span, read by one task."""
-
-    def __init__(self, span: Span) -> None:
-        super().__init__(str(span))
-        self.span = span
 
 
 def read_partition(
@@ -67,34 +60,34 @@ class _Rows:
             "queueId": pa.scalar(span.queue.queue_id, pa.int32()),
         }
         self._tags = parse_tags(options.tags)
+        self._names = self._schema.names
+        if not self._tags.wants_all and "tags" not in self._names:
+            self._names = [*self._names, "tags"]
         self._convert = None
         if "value" in self._schema.names:
             self._convert = conversion(options, self._schema.field("value").type)
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
         end = min(chunk.end, self._span.end)
-        # A large answer is a chunk by itself and is not copied.
-        data = chunk.bodies[0] if len(chunk.bodies) == 1 else b"".join(chunk.bodies)
-        block = Block(data, self._constants, chunk.start, end)
-        if block.count < end - chunk.start and not self._options.is_filtered:
+        count, columns = read_columns(chunk.bodies, self._names, self._constants, chunk.start, end)
+        if count < end - chunk.start and not self._options.is_filtered:
             report_loss(
                 self._span,
                 chunk.start,
                 end,
-                f"only {block.count} of them are there",
+                f"only {count} of them are there",
                 fails=self._options.fail_on_data_loss,
             )
         batch = pa.RecordBatch.from_arrays(
-            [self._column(block, field) for field in self._schema], schema=self._schema
+            [self._fitted(columns[field.name], field) for field in self._schema], schema=self._schema
         )
         if self._tags.wants_all:
             return batch
         # Brokers compare hashes of tags, which may collide.
         wanted = pa.array(sorted(self._tags.tags), pa.string())
-        return batch.filter(pc.is_in(block.column("tags"), value_set=wanted))
+        return batch.filter(pc.is_in(columns["tags"], value_set=wanted))
 
-    def _column(self, block: Block, field: pa.Field) -> pa.Array:
-        column = block.column(field.name)
+    def _fitted(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if field.name == "value" and self._convert is not None:
             column = self._convert(column)
         return column if column.type == field.type else column.cast(field.type)

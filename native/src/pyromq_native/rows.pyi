@@ -1,0 +1,16 @@
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+B = TypeVar("B")
+Allocate = Callable[[int], B]
+
+class Scan:
+    count: int
+    def int32s(self, allocate: Allocate[B], position: int) -> B: ...
+    def int64s(self, allocate: Allocate[B], position: int, factor: int) -> B: ...
+    def bodies(self, allocate: Allocate[B]) -> tuple[B, B]: ...
+    def properties(
+        self, allocate: Allocate[B], wanted: tuple[bytes, ...], as_map: bool
+    ) -> tuple[list[tuple[B, int, B, B]], tuple[int, B, B, B, B, B] | None] | None: ...
+
+def scan(bodies: Sequence[bytes | bytearray | memoryview], start: int, end: int) -> Scan | None: ...

@@ -1,0 +1,102 @@
+"""The compiled ways between records and Arrow give what the interpreted ones give, byte for byte."""
+
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.stored_messages import NAMED, TIDY, stored
+
+from pyromq.compiled import WHY, twin
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.record import StoredMessage, encode_record
+from pyromq.spark import columns
+from pyromq.spark.schema import ALL_COLUMNS
+
+_rows = twin("rows")
+compiled = pytest.mark.skipif(_rows is None, reason=f"no compiled twins: {WHY}")
+
+CONSTANTS = {"topic": pa.scalar("T"), "brokerName": pa.scalar("b"), "queueId": pa.scalar(3, pa.int32())}
+PLAIN = st.builds(
+    StoredMessage,
+    topic=st.sampled_from(["T", "L" * 127]),
+    body=st.binary(max_size=20),
+    properties=st.one_of(TIDY, NAMED),
+    queue_offset=st.integers(0, 12),
+    log_offset=st.integers(0, 2**40),
+    store_timestamp=st.integers(0, 2**63 - 1),
+    reconsume_times=st.integers(-(2**31), 2**31 - 1),
+)
+NAMES = st.lists(st.sampled_from(sorted(ALL_COLUMNS)), unique=True)
+
+
+def read(bodies: list[bytes], names: list[str], start: int, end: int) -> pa.RecordBatch | str:
+    """The columns, or the name of what is wrong with the bytes."""
+    try:
+        found = columns.read_columns([memoryview(body) for body in bodies], names, CONSTANTS, start, end)
+    except RemoteProtocolError:
+        return "refused"
+    for array in found.arrays.values():
+        array.validate(full=True)
+        assert len(array) == found.rows
+    return pa.RecordBatch.from_pydict({name: found.arrays[name] for name in names})
+
+
+def assert_same(bodies: list[bytes], names: list[str], start: int, end: int) -> None:
+    compiled_way = read(bodies, names, start, end)
+    with patch.object(columns, "_native", None):
+        interpreted = read(bodies, names, start, end)
+    assert compiled_way == interpreted
+    assert getattr(compiled_way, "schema", None) == getattr(interpreted, "schema", None)
+
+
+@compiled
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.one_of(PLAIN, PLAIN, PLAIN, stored()), max_size=5), min_size=1, max_size=3),
+    NAMES,
+    st.integers(0, 8),
+    st.integers(0, 16),
+)
+def test_the_same_columns_from_any_records(
+    answers: list[list[StoredMessage]], names: list[str], start: int, end: int
+) -> None:
+    bodies = [b"".join(encode_record(message) for message in messages) for messages in answers]
+    assert_same(bodies, names, start, end)
+
+
+@compiled
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(PLAIN, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
+    st.integers(0, 400),
+)
+def test_damaged_records_are_refused_or_read_alike(
+    messages: list[StoredMessage], damages: list[tuple[int, int]], cut: int
+) -> None:
+    data = bytearray(b"".join(encode_record(message) for message in messages))
+    for at, byte in damages:
+        data[at % len(data)] = byte
+    whole = bytes(data[: max(len(data) - cut, 0)] if cut < 200 else data)
+    assert_same([whole], ["value", "key", "properties", "offset", "msgId"], 0, 2**62)
+
+
+@compiled
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
+def test_properties_of_any_bytes_are_read_alike(texts: list[bytes]) -> None:
+    data = b"".join(encode_record(StoredMessage("T", b"x", properties=text)) for text in texts)
+    assert_same([data], ["key", "properties", "tags"], 0, 2**62)
+
+
+@compiled
+def test_plain_records_are_not_declined() -> None:
+    assert _rows is not None
+    record = encode_record(StoredMessage("T", b"x", properties="KEYS\x01größe".encode()))
+    scan = _rows.scan([record, record], 0, 1)
+    assert scan.count == 2
+    assert scan.properties(bytearray, (b"KEYS",), True) is not None
+    with pytest.raises(ValueError, match="fixed part"):
+        scan.int64s(bytearray, 81, 1)
