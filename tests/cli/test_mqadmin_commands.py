@@ -14,6 +14,7 @@ from pyromq.cli.mqadmin.tree import NOUNS, mqadmin
 from pyromq.testing import RunningCluster, cluster
 
 TOPIC, GROUP = "orders", "shop"
+TRACES = "traces"
 ON = ("-c", "DefaultCluster")
 
 
@@ -58,7 +59,23 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
             for body, tag in (("hello", "A"), ("wörld", "B"), ("tab\there", "A"))
         ]
         first.text("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0")
+        report_what_was_done(first, sent[0]["messageId"])
         yield Tool(running, sent[0]["messageId"], sent[0]["offsetMessageId"])
+
+
+def report_what_was_done(tool: Tool, message_id: str) -> None:
+    """As clients do: records of fields, those of one message among those of others."""
+    others = "0" * 32
+    records = [
+        f"Pub 0 region tills orders {message_id} A k1 host:1 5 3 0 place true",
+        f"Pub 0 region others orders {others} A k1 host:1 5 3 0 place true",
+        f"SubBefore 0 region shop request {message_id} 0 k1",
+        f"SubAfter request {message_id} 7 false k1 4 0 shop",
+        f"SubAfter request {message_id} much true k1 4 0 broken",
+    ]
+    body = "".join(record.replace(" ", "\x01") + "\x02" for record in records)
+    tool.text("updateTopic", *ON, "-t", TRACES, "-r", "1", "-w", "1")
+    tool.text("sendMessage", "-t", TRACES, "-p", body, "-k", f"{message_id} {others}")
 
 
 READS: list[tuple[list[str], str]] = [
@@ -103,6 +120,13 @@ READS: list[tuple[list[str], str]] = [
     (["queryMsgByKey", "-t", TOPIC, "-k", "k1", "-m", "1"], r"^#Message ID.*\n.* +0 +2\n$"),
     (["queryMsgByKey", "-t", TOPIC, "-k", "k1", "-e", "1"], r"^#Message ID.*\n$"),
     (["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "1"], r"Message Body: +wörld"),
+    (
+        ["queryMsgTraceById", "-t", TRACES, "-i", "{id}"],
+        r"#Type +#ProducerGroup +#ClientHost +#SendTime +#CostTimes +#Status\n"
+        r"Pub +tills +127\.0\.0\.1 +1970\S* \S+ +3ms +success\n\n"
+        r"#Type +#ConsumerGroup +#ClientHost +#ConsumerTime +#CostTimes +#Status\n"
+        r"Sub +shop +127\.0\.0\.1 +1970\S* \S+ +7ms +failed\n$",
+    ),
     (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1"], r"max: 3\nmin: 0\n"),
     (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1", "-c", "1"], r"\n1 +\d+ +\d+ +66 +false\n$"),
     (
@@ -153,6 +177,7 @@ DATA: list[tuple[list[str], str, Any]] = [
     (["queryMsgById", "-t", TOPIC, "-i", "{id}"], "message.body", "hello"),
     (["queryMsgByKey", "-t", TOPIC, "-k", "k1"], "messages.1.properties.TAGS", "B"),
     (["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "1"], "message.queueOffset", 1),
+    (["queryMsgTraceById", "-t", TRACES, "-i", "{id}"], "traces.1.group", GROUP),
     (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1"], "entries.0.index", 1),
     (["consumeMessage", "-t", TOPIC, "-c", "1"], "body", "hello"),
     (["cleanExpiredCQ"], "addresses.0", "127.0.0.1"),
@@ -267,6 +292,8 @@ def test_a_command_does(tool: Tool, words: list[str], expected: str) -> None:
 
 
 FAILURES: list[tuple[list[str], int, str]] = [
+    (["queryMsgTraceById", "-t", TRACES, "-i", "AB"], 1, "clients report only when their tracing is on"),
+    (["cleanExpiredCQ", "--cluster", "elsewhere"], 1, "there is no cluster elsewhere"),
     (["topicRoute", "-t", "ordrs"], 1, "Error: there is no topic ordrs; did you mean orders?"),
     (["topicStatus", "-t", "zzz"], 1, "`mqadmin topicList` lists all, `mqadmin updateTopic` makes one"),
     (

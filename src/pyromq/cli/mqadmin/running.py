@@ -136,7 +136,14 @@ def _tls(use_tls: bool, trust: Path | None) -> "TlsClient | None":
 def where_options(command: F) -> F:
     """-b and -c: one broker, or all masters of a cluster."""
     for option in (
-        click.option("-c", "--clusterName", "cluster_name", type=TEXT, help="All masters of this cluster."),
+        click.option(
+            "-c",
+            "--clusterName",
+            "--cluster",  # java: some commands call it so
+            "cluster_name",
+            type=TEXT,
+            help="All masters of this cluster.",
+        ),
         click.option(
             "-b", "--brokerAddr", "broker", type=TEXT, help="This broker: its address, or its name."
         ),

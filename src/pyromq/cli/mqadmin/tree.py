@@ -67,6 +67,12 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "queryCq": "Show entries of a queue's index.",
         },
     ),
+    "traces": (
+        "Traces",
+        {
+            "queryMsgTraceById": "Show who sent and consumed a message, as they reported it.",
+        },
+    ),
     "reading": (
         "Reading and sending",
         {
