@@ -294,17 +294,27 @@ def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> Non
 def test_sends_on_the_short_road_are_timed_together(world: World) -> None:
     peer = as_connection(FakeConnection())
 
-    def express(data: bytes, connection: Connection) -> tuple[int, int]:
-        world.parts.clock.advance(0.002)
-        return len(data) // 10, len(data)
+    class Express:
+        pulls_taken = 0
 
-    timed = world.metering.timed(express)
+        def __call__(self, data: bytes, connection: Connection) -> tuple[int, int]:
+            world.parts.clock.advance(0.002)
+            self.pulls_taken = data.count(b"p")
+            return len(data) // 10, len(data)
+
+    timed = world.metering.timed(Express())
     assert timed(b"", peer) == (0, 0)
     assert timed(b"x" * 30, peer) == (3, 30)
     (count,) = world.figures("rocketmq_rpc_latency_milliseconds_count").values()
     (total_ms,) = world.figures("rocketmq_rpc_latency_milliseconds_sum").values()
     assert count == 3
     assert total_ms == pytest.approx(6)
+    timed(b"x" * 29 + b"p", peer)
+    counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
+    assert {dict(key)["request_code"]: count for key, count in counts.items()} == {
+        "send_message_v2": 5,
+        "pull_message": 1,
+    }
 
 
 def test_requests_that_nobody_serves_count_as_one(world: World) -> None:

@@ -11,6 +11,7 @@ from tests.support.broker_parts import BrokerParts, FakeConnection, at_once, bro
 
 from pyromq.broker.flow.appending import Draft
 from pyromq.broker.flow.arrivals import Arrivals
+from pyromq.broker.flow.outlets import Outlet, Outlets
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.tables.clients import Client
 from pyromq.broker.tables.filters import FilterTable
@@ -34,6 +35,7 @@ class Pulls:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
         self.arrivals = Arrivals()
+        self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers)
         self.delivered: list[tuple[str, str, int, int, int]] = []
         self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
         self.connection = FakeConnection()
@@ -46,6 +48,7 @@ class Pulls:
             parts.consumers,
             self.filters,
             self.arrivals,
+            self.outlets,
             lambda *what: self.delivered.append(what),
         )
         parts.add_topic(TOPIC)
@@ -386,3 +389,84 @@ async def test_far_behind_consumers_are_sent_to_a_replica_only_if_replicas_may_b
 async def test_an_arrival_nobody_waits_for_is_nothing(pulls: Pulls) -> None:
     pulls.arrivals.arrived(Arrival("Nothing", 0, 1))
     assert pulls.arrivals.held_count == 0
+
+
+# What a pull that found something leaves for the next one
+
+
+def outlet(pulls: Pulls, subscription: str | None = None) -> Outlet | None:
+    return pulls.outlets.find(11, GROUP, TOPIC, subscription, "TAG" if subscription else None)
+
+
+async def test_a_pull_that_finds_something_opens_an_outlet(pulls: Pulls) -> None:
+    pulls.subscribe("a || b", version=7)
+    pulls.put("m", TAGS="a")
+    assert outlet(pulls) is None
+    at_once(pulls.pull())
+    opened = outlet(pulls)
+    assert opened is not None
+    assert opened.tag_codes == {tag_code("a"), tag_code("b")}
+    assert opened.newest_version == 7
+    assert opened.queues == 4
+    assert outlet(pulls, "a") is None
+
+
+async def test_a_subscription_that_comes_with_the_pull_has_an_outlet_of_its_own(pulls: Pulls) -> None:
+    pulls.put("m", TAGS="a")
+    at_once(pulls.pull(sys_flag=4, subscription="a", expression_type="TAG"))
+    opened = outlet(pulls, "a")
+    assert opened is not None
+    assert opened.tag_codes == {tag_code("a")}
+    assert outlet(pulls) is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"expression_type": "SQL92", "subscription": "TRUE"}, {"queue_offset": 9}]
+)
+async def test_what_is_filtered_by_an_expression_or_not_found_opens_none(
+    pulls: Pulls, changes: dict[str, Any]
+) -> None:
+    pulls.parts.change(enablePropertyFilter="true")
+    pulls.put("m", TAGS="a")
+    asked: dict[str, Any] = {"sys_flag": 4, "subscription": "*", "expression_type": "TAG"} | changes
+    at_once(pulls.pull(**asked))
+    assert outlet(pulls, changes.get("subscription", "*")) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pulls: pulls.parts.change(brokerPermission="2"),
+        lambda pulls: pulls.parts.add_topic("Other"),
+        lambda pulls: pulls.parts.groups.let_read(GROUP, TOPIC, False),
+        lambda pulls: pulls.subscribe("b", version=2),
+        lambda pulls: pulls.subscribe(model="BROADCASTING"),
+        lambda pulls: pulls.parts.consumers.lost(caller_on(pulls.connection).connection),
+    ],
+    ids=["settings", "topics", "groups", "subscription", "model", "members"],
+)
+async def test_outlets_close_when_what_they_rest_on_changes(
+    pulls: Pulls, change: Callable[[Pulls], None]
+) -> None:
+    told = 0
+
+    def tell() -> None:
+        nonlocal told
+        told += 1
+
+    pulls.subscribe()
+    pulls.put("m")
+    at_once(pulls.pull())
+    pulls.outlets.on_change(tell)
+    assert outlet(pulls) is not None
+    change(pulls)
+    assert outlet(pulls) is None
+    assert told
+
+
+async def test_a_heartbeat_that_says_the_same_again_closes_no_outlet(pulls: Pulls) -> None:
+    pulls.subscribe()
+    pulls.put("m")
+    at_once(pulls.pull())
+    pulls.subscribe()
+    assert outlet(pulls) is not None

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.broker.express import Express
+from pyromq.broker.express import Road, express_road
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.arrivals import Arrivals
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lanes
+from pyromq.broker.flow.outlets import Outlets
 from pyromq.broker.flow.pressure import Pressure
 from pyromq.broker.flow.stamping import Stamp
 from pyromq.broker.metering import Metering
@@ -339,7 +340,10 @@ class _Parts:
             statistics.forget_topic(topic)
             arrivals.release(topic)
 
-        pulling = Pulling(live, store, topics, groups, offsets, consumers, filters, arrivals, statistics.got)
+        outlets = Outlets(live, topics, groups, consumers)
+        pulling = Pulling(
+            live, store, topics, groups, offsets, consumers, filters, arrivals, outlets, statistics.got
+        )
         others = (
             Sending(
                 live,
@@ -377,17 +381,22 @@ class _Parts:
         self.routes = Routes(pulling, *others, serving=BROKER, unserved=UNSERVED)
         fast_routes = Routes(*others, serving=BROKER, unserved=UNSERVED | NOT_ON_THE_FAST_PORT)
         direct = DirectHeaders(CATALOGUE[code] for code in _BUSIEST)
-        express = Express(
-            store,
-            store_host.pack(),
-            appending,
-            lanes,
-            pressure,
-            stamp,
-            born_hosts,
-            statistics,
-            settings.max_frame_bytes,
-        )
+        roads = [
+            express_road(
+                store,
+                store_host.pack(),
+                appending,
+                lanes,
+                pressure,
+                stamp,
+                born_hosts,
+                statistics,
+                settings.limits,
+                each,
+                offsets,
+            )
+            for each in (outlets, None)  # nobody pulls from the fast port
+        ]
         self.metering = (
             Metering(
                 live,
@@ -414,9 +423,9 @@ class _Parts:
                 observer=self.metering,
                 form=settings.header_form,
                 direct=direct,
-                express=self._watched(express),
+                express=self._watched(road),
             )
-            for routes in (self.routes, fast_routes)
+            for routes, road in zip((self.routes, fast_routes), roads, strict=True)
         ]
         for server in self.servers:
             server.on_connection_lost(self._membership.connection_lost)
@@ -426,7 +435,7 @@ class _Parts:
     def server(self) -> Server:
         return self.servers[0]
 
-    def _watched(self, express: Express) -> ExpressRoad | None:
+    def _watched(self, express: Road) -> ExpressRoad | None:
         if self.metering is None:
             return express
         # Its answers would come later than it returns, and who asks for latencies wants those of flushes.

@@ -10,6 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyromq.broker.consumer_lag import Lag, lags
+from pyromq.broker.express import Road
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.request_names import java_name
 from pyromq.broker.settings import BrokerSettings
@@ -44,7 +45,8 @@ _SEND = declaration_of(SendMessageV2)
 _CREATION_MS = (10, 100, 1000, 3000, 5000)
 _TOPIC_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateTopic, CreateOrUpdateTopics)]
 _GROUP_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateGroup, CreateOrUpdateGroups)]
-_PULLS = (declaration_of(PullMessage).code, declaration_of(LitePullMessage).code)
+_PULL = declaration_of(PullMessage)
+_PULLS = (_PULL.code, declaration_of(LitePullMessage).code)
 
 _IN = ("topic", "message_type", "is_system")
 _OUT = ("topic", "consumer_group", "is_retry", "is_system")
@@ -164,22 +166,31 @@ class Metering:
             status = "success" if result_code == ResponseCode.SUCCESS else "failure"
             histogram.observe(seconds * 1000, (status, *more_labels))
 
-    def timed(self, express: Express) -> Express:
+    def timed(self, express: Road) -> Express:
         """The short road with a watch: the answers of one read leave together, so one look is enough."""
         monotonic = self._clock.monotonic
-        # It takes nothing but sends, and nearly all clients send with the second version of the request.
-        sends = self._first(_SEND, _SEND.code, ResponseCode.SUCCESS, waited=False)
 
         def timed_express(data: bytes, connection: Connection) -> tuple[int, int]:
             started = monotonic()
             frames, position = express(data, connection)
             if frames:
                 seconds = monotonic() - started
-                sends.counts[bisect_left(_RPC_SECONDS, seconds)] += frames
-                sends.total += seconds * 1000 * frames
+                pulled = express.pulls_taken
+                # Nearly all clients send with the second version of the request, and pull with the first.
+                for declaration, count in ((_SEND, frames - pulled), (_PULL, pulled)):
+                    if count:
+                        self._count_together(declaration, count, seconds)
             return frames, position
 
         return timed_express
+
+    def _count_together(self, declaration: Declaration, count: int, seconds: float) -> None:
+        key = declaration.code, ResponseCode.SUCCESS, False
+        distribution = self._requests.get(key)
+        if distribution is None:
+            distribution = self._first(declaration, *key)
+        distribution.counts[bisect_left(_RPC_SECONDS, seconds)] += count
+        distribution.total += seconds * 1000 * count
 
     def _first(
         self, declaration: Declaration | None, code: int, result_code: int, waited: bool

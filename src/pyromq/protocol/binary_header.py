@@ -6,6 +6,7 @@
 An empty text and an absent one are the same thing in this form.
 """
 
+from collections.abc import Mapping
 from struct import Struct
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
@@ -67,14 +68,7 @@ def _decode_ext(data: bytes | bytearray | memoryview, position: int, end: int) -
 def encode_binary_header(frame: Frame) -> bytes:
     try:
         remark = (frame.remark or "").encode()
-        entries: list[bytes] = []
-        for key, value in frame.ext.items():
-            key_bytes = key.encode()
-            value_bytes = value.encode()
-            if len(key_bytes) > _MAX_KEY_BYTES:
-                raise LocalProtocolError(f"extension key of {len(key_bytes)} bytes is too long")
-            entries += (_KEY_LENGTH.pack(len(key_bytes)), key_bytes, _INT.pack(len(value_bytes)), value_bytes)
-        block = b"".join(entries)
+        block = encode_ext(frame.ext)
         code = frame.code & 0xFFFF
         fixed = _FIXED.pack(
             code - 0x10000 if code & 0x8000 else code,
@@ -89,3 +83,15 @@ def encode_binary_header(frame: Frame) -> bytes:
     except Exception as problem:  # struct.error and UnicodeEncodeError
         raise LocalProtocolError(f"header cannot be written in binary: {problem}") from None
     return b"".join((fixed, remark, _INT.pack(len(block)), block))
+
+
+def encode_ext(ext: Mapping[str, str]) -> bytes:
+    """Extension fields without the length in front of them all."""
+    entries: list[bytes] = []
+    for key, value in ext.items():
+        key_bytes = key.encode()
+        value_bytes = value.encode()
+        if len(key_bytes) > _MAX_KEY_BYTES:
+            raise LocalProtocolError(f"extension key of {len(key_bytes)} bytes is too long")
+        entries += (_KEY_LENGTH.pack(len(key_bytes)), key_bytes, _INT.pack(len(value_bytes)), value_bytes)
+    return b"".join(entries)

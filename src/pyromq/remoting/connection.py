@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = NOT_CONNECTED
         self._reader = FrameReader(traffic.limits.max_frame_bytes, traffic.direct)
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[bytes | memoryview] = []
         self._outgoing_bytes = 0
         self._is_corked = False
         self._is_retired = False
@@ -228,14 +228,21 @@ class Connection(asyncio.Protocol):
         elif self._reader.buffered_bytes:
             return data
         assert traffic.express is not None
-        frames, position = traffic.express(data, self)
-        if frames:
+        while data:
+            frames, position = traffic.express(data, self)
+            if not frames:
+                break
             traffic.frames_read += frames
+            data = data[position:]
+            is_much = self._outgoing_bytes >= traffic.limits.write_high_water_bytes
             self._flush()
-        return data[position:] if position else data
+            # What ended at a frame for the other road is over; after much it goes on if the peer reads it.
+            if not is_much or self._read_stops:
+                break
+        return data
 
-    def put(self, answers: bytes) -> None:
-        """Send whole frames with whatever else leaves in this turn of the loop."""
+    def put(self, answers: bytes | memoryview) -> None:
+        """Send whole frames, or the next part of one, with whatever else leaves in this turn of the loop."""
         self._outgoing.append(answers)
         self._outgoing_bytes += len(answers)
 
@@ -423,6 +430,7 @@ class Connection(asyncio.Protocol):
         if not outgoing:
             return
         # Copying much into one piece costs more than handing over the pieces.
+        pieces: list[bytes | memoryview]
         pieces = outgoing if self._outgoing_bytes > _COPIED_BYTES else [b"".join(outgoing)]
         self._outgoing = []
         self._outgoing_bytes = 0

@@ -59,11 +59,16 @@ class Lanes:
         self._clock = clock
         self._random_below = random_below
         self._open: dict[str, dict[int, Lane]] = {}
+        self._listeners: list[Callable[[], None]] = []
         topics.on_change(self._topics_changed)
-        live.follow(lambda _: self._open.clear())
+        live.follow(lambda _: self._close_all())
 
     def __repr__(self) -> str:
         return f"<Lanes topics={len(self._open)}>"
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Tell that lanes which were found before may be closed now."""
+        self._listeners.append(listener)
 
     def find(self, topic: str, queue_id: int) -> Lane | None:
         """The lane if it is open already; if not, `open` says why."""
@@ -145,9 +150,19 @@ class Lanes:
 
     def _topics_changed(self, configs: list[TopicConfig]) -> None:
         if not configs:  # some topic was deleted
-            self._open.clear()
+            self._close_all()
+            return
         for config in configs:
             self._open.pop(config.topic_name, None)
+        self._tell()
+
+    def _close_all(self) -> None:
+        self._open.clear()
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
 
 def _lane(config: TopicConfig, queue_id: int) -> Lane:

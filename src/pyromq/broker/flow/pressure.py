@@ -39,20 +39,24 @@ class Pressure:
 
     def admit(self) -> None:
         """Count a send in; raises Refused if it has waited too long."""
+        if not self.admits():
+            self._refuse(self._last_send - self._turn_began)
+
+    def admits(self) -> bool:
+        """Count a send in; says no if it has waited too long."""
         now = self._monotonic()
         if not self._is_within_turn:
             self._is_within_turn = True
             self._turn_began = self._last_send = now
             self._longest_gap = 0.0
             self._loop.call_soon(self._end_turn)
-            return
+            return True
         # Between two sends of a turn lies hardly anything but an append.
         gap = now - self._last_send
         self._last_send = now
         if gap > self._longest_gap:
             self._longest_gap = gap
-        if now - self._turn_began >= self._limit_s:
-            self._refuse(now - self._turn_began)
+        return now - self._turn_began < self._limit_s
 
     def _refuse(self, waited_s: float) -> None:
         """java: clients and tools know these prefixes."""

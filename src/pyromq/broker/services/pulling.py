@@ -7,6 +7,7 @@ from enum import IntEnum
 import msgspec
 
 from pyromq.broker.flow.arrivals import Arrivals
+from pyromq.broker.flow.outlets import Outlet, Outlets
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ConsumerTable
 from pyromq.broker.tables.filters import FilterTable, is_tag_type
@@ -20,7 +21,7 @@ from pyromq.filtering.tags import parse_tags
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import ConsumeType
-from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.catalogue import RawAnswer, declaration_of
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import decode_properties
 from pyromq.protocol.record import scan_record
@@ -32,6 +33,8 @@ from pyromq.store.results import ReadResult, ReadStatus
 
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 """Bits of a pull's system flag."""
+
+_ANY_VERSION = (1 << 63) - 1
 
 Delivered = Callable[[str, str, int, int, int], None]
 """Hears what was handed out: group, topic, queue, messages, bytes."""
@@ -60,9 +63,9 @@ class Wanted(msgspec.Struct):
 
     tag_codes: Collection[int] | None = None
     matches: RecordTest | None = None
+    version: int = _ANY_VERSION
+    """Of the subscription that says so; one that came with the pull itself is never too old."""
 
-
-_ALL = Wanted()
 
 _CODES = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -86,6 +89,7 @@ class Pulling:
         consumers: ConsumerTable,
         filters: FilterTable,
         arrivals: Arrivals,
+        outlets: Outlets,
         delivered: Delivered,
     ) -> None:
         self._live = live
@@ -96,6 +100,7 @@ class Pulling:
         self._consumers = consumers
         self._filters = filters
         self._arrivals = arrivals
+        self._outlets = outlets
         self._delivered = delivered
         self._loop = asyncio.get_running_loop()
 
@@ -115,6 +120,8 @@ class Pulling:
             return self._reset_answer(request, group, reset)
         result = self._read(request, wanted, request.queue_offset)
         code = _code_of(result, request.queue_offset)
+        if code == ResponseCode.SUCCESS and wanted.matches is None:
+            self._keep_outlet(request, group, wanted)
         if code != ResponseCode.PULL_NOT_FOUND or not request.sys_flag & SUSPEND_FLAG:
             return self._answer(request, group, result, code)
         return self._hold(request, group, wanted, caller)
@@ -202,7 +209,7 @@ class Pulling:
             )
         expression_type = subscription.expression_type
         if is_tag_type(expression_type):
-            return expression_type, _by_tags(subscription.code_set)
+            return expression_type, _by_tags(subscription.code_set, subscription.sub_version)
         compiled = self._filters.get(request.topic, request.consumer_group)
         if compiled is None:
             raise Refused(
@@ -223,6 +230,28 @@ class Pulling:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"no heartbeat came from this consumer of {request.consumer_group}: such pulls are refused",
             )
+
+    def _keep_outlet(self, request: PullMessage, group: SubscriptionGroupConfig, wanted: Wanted) -> None:
+        """Remember that such pulls are allowed, for those who ask again and again."""
+        settings = self._live.now
+        topic = self._topics.get(request.topic)
+        if settings.reject_pull_consumers or topic is None:
+            return
+        brings_subscription = request.sys_flag & SUBSCRIPTION_FLAG != 0
+        self._outlets.keep(
+            declaration_of(type(request)).code,
+            Outlet(
+                request.consumer_group,
+                request.topic,
+                topic.read_queue_nums,
+                wanted.tag_codes,
+                wanted.version,
+                group.broker_id if settings.slave_read else 0,
+                group.which_broker_when_consume_slowly if settings.slave_read else 0,
+            ),
+            request.subscription if brings_subscription else None,
+            request.expression_type if brings_subscription else None,
+        )
 
     # Reading and answering
 
@@ -314,8 +343,8 @@ def _code_of(result: ReadResult, offset: int) -> int:
     return _CODES[result.status]
 
 
-def _by_tags(codes: Collection[int]) -> Wanted:
-    return Wanted(tag_codes=codes) if codes else _ALL
+def _by_tags(codes: Collection[int], version: int = _ANY_VERSION) -> Wanted:
+    return Wanted(codes or None, version=version)
 
 
 def _by_properties(compiled: SqlFilter) -> Wanted:

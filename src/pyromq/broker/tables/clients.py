@@ -3,7 +3,7 @@
 Pure tables: times are handed in, and what has to be told to whom is returned.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pyromq.protocol.bodies.heartbeat import (
@@ -59,30 +59,41 @@ class ConsumerGroup:
         self.members[client.connection] = client
         return known is None
 
-    def _subscribe(self, wanted: list[SubscriptionData]) -> bool:
-        """Take over the subscriptions of one member's heartbeat; says whether topics came or went."""
+    def _subscribe(self, wanted: list[SubscriptionData]) -> tuple[bool, bool]:
+        """Take over the subscriptions of one member's heartbeat; says whether topics came or went, and
+        whether anything is different now."""
         # java: the members of a group must agree; the last one that spoke is right
         topics = {subscription.topic for subscription in wanted}
-        changed = bool(topics ^ self.subscriptions.keys())
+        changed = renewed = bool(topics ^ self.subscriptions.keys())
         for topic in self.subscriptions.keys() - topics:
             del self.subscriptions[topic]
         for subscription in wanted:
             before = self.subscriptions.get(subscription.topic)
             if before is None or subscription.sub_version > before.sub_version:
                 self.subscriptions[subscription.topic] = subscription
-        return changed
+                renewed = True
+        return changed, renewed
 
 
 class ConsumerTable:
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[str]] = {}
+        self._listeners: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<ConsumerTable groups={len(self._groups)} connections={len(self._groups_of)}>"
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
         return iter(self._groups.values())
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Tell that a group came or went, or wants something else now, or in another way."""
+        self._listeners.append(listener)
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def group(self, name: str) -> ConsumerGroup | None:
         return self._groups.get(name)
@@ -103,12 +114,17 @@ class ConsumerTable:
         """
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
         group.fingerprint = fingerprint
+        consumed_before = group.consume_type, group.message_model
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         self._groups_of.setdefault(client.connection, set()).add(group.name)
         joined = group._join(client)
-        subscribed = not keep_subscriptions and group._subscribe(data.subscription_data_set)
+        subscribed = renewed = False
+        if not keep_subscriptions:
+            subscribed, renewed = group._subscribe(data.subscription_data_set)
+        if joined or renewed or consumed_before != (group.consume_type, group.message_model):
+            self._tell()
         return joined or subscribed
 
     def unregister(self, group_name: str, connection: Connection) -> ConsumerGroup | None:
@@ -122,6 +138,7 @@ class ConsumerTable:
                 del self._groups_of[connection]
         if not group.members:
             del self._groups[group_name]
+        self._tell()
         return group
 
     def lost(self, connection: Connection) -> list[ConsumerGroup]:

@@ -21,12 +21,17 @@ class GroupTable:
         self._groups |= loaded.subscription_group_table
         self._forbidden = loaded.forbidden_table
         self.data_version = loaded.data_version
+        self._listeners: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<GroupTable groups={len(self._groups)} version={self.data_version.counter}>"
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Tell that a group came, went, or may do other things now."""
+        self._listeners.append(listener)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         return self._groups.get(group)
@@ -90,4 +95,6 @@ class GroupTable:
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
+        for listener in self._listeners:
+            listener()
         self._file.save(self.wrapper())

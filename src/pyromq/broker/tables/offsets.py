@@ -32,7 +32,8 @@ class OffsetTable:
             topic, _, group = key.partition(_SEPARATOR)
             self._committed[topic, group] = queues
         self._pulled: dict[tuple[str, str], Queues] = {}
-        self._resets: dict[tuple[str, str], Queues] = {}
+        self.resets: dict[tuple[str, str], Queues] = {}
+        """Where an operator wants groups to go on, by topic and group."""
         self._commits = 0
         self._is_dirty = False
         self._saving = threading.Lock()
@@ -40,7 +41,7 @@ class OffsetTable:
         self.data_version = loaded.data_version or DataVersion()
 
     def __repr__(self) -> str:
-        return f"<OffsetTable pairs={len(self._committed)} resets={len(self._resets)} dirty={self._is_dirty}>"
+        return f"<OffsetTable pairs={len(self._committed)} resets={len(self.resets)} dirty={self._is_dirty}>"
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Take over where a group stands; says whether it moved back.
@@ -95,22 +96,22 @@ class OffsetTable:
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Make the group go on from an offset, at its next pull."""
-        self._resets.setdefault((topic, group), {})[queue_id] = offset
+        self.resets.setdefault((topic, group), {})[queue_id] = offset
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self._is_dirty = True
 
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        queues = self._resets.get((topic, group))
+        queues = self.resets.get((topic, group))
         return None if queues is None else queues.get(queue_id)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The reset the group has not seen yet; it counts as seen now."""
-        queues = self._resets.get((topic, group))
+        queues = self.resets.get((topic, group))
         if queues is None:
             return None
         offset = queues.pop(queue_id, None)
         if not queues:
-            del self._resets[topic, group]
+            del self.resets[topic, group]
         return offset
 
     # Many at once
@@ -153,7 +154,7 @@ class OffsetTable:
         return dead
 
     def _remove(self, is_wanted: Callable[[tuple[str, str]], bool]) -> None:
-        for table in (self._committed, self._pulled, self._resets):
+        for table in (self._committed, self._pulled, self.resets):
             for key in [key for key in table if is_wanted(key)]:
                 del table[key]
                 self._is_dirty = True

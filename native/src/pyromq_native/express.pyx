@@ -1,0 +1,701 @@
+# cython: boundscheck=False, wraparound=False
+"""The short road of plain sends and pulls: from the bytes of a read to the bytes of a write.
+
+The twin of `pyromq.broker.express`. A frame is scanned where it lies, its queue looked up, the answer written
+behind the answers before it. The first frame that is not plain ends it, and the general road goes on from
+there. What is counted is added up once per read.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.codes import CURRENT_VERSION, Language
+from pyromq.store.results import AppendStatus, ReadStatus
+
+from pyromq_native.headers cimport Header, Span, scan_header, unescape
+from pyromq_native.requests cimport (
+    LITE_PULL,
+    PULL,
+    SEND,
+    SEND_BATCH,
+    SEND_V2,
+    Pull,
+    Send,
+    Traits,
+    read_pull,
+    read_send,
+    read_traits,
+)
+
+cdef enum:
+    ONEWAY_FLAG = 2
+    TRANSACTION_OR_INNER_BATCH = 0x8C
+    COMMIT_FLAG = 1
+    SUBSCRIPTION_FLAG = 4
+    MOST_QUEUES_KNOWN = 1024
+    LONGEST_NUMBER = 20
+    ID_BYTES = 16
+    PREFIX_BYTES = 8
+    SHORT_BYTES = 32768
+    MOST_OUTLETS = 4096
+
+cdef const char *HEX = b"0123456789ABCDEF"
+
+
+cdef class Text:
+    """Bytes that are written one behind the other and then taken all at once."""
+
+    cdef uint8_t *data
+    cdef Py_ssize_t length
+    cdef Py_ssize_t capacity
+
+    def __dealloc__(self):
+        PyMem_Free(self.data)
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        cdef uint8_t *grown
+        cdef Py_ssize_t wanted = self.length + more
+        if wanted > self.capacity:
+            wanted = wanted * 2
+            grown = <uint8_t *>PyMem_Realloc(self.data, <size_t>wanted)
+            if grown is NULL:
+                raise MemoryError()
+            self.data = grown
+            self.capacity = wanted
+        return 0
+
+    cdef inline void put(self, const void *source, Py_ssize_t size) noexcept:
+        """The room must have been reserved, here and below."""
+        memcpy(self.data + self.length, source, <size_t>size)
+        self.length += size
+
+    cdef inline void put_bytes(self, bytes source) noexcept:
+        self.put(PyBytes_AS_STRING(source), PyBytes_GET_SIZE(source))
+
+    cdef inline void put_uint32(self, uint32_t value) noexcept:
+        _store_uint32(self.data + self.length, value)
+        self.length += 4
+
+    cdef inline void put_number(self, int64_t number) noexcept:
+        cdef uint8_t digits[LONGEST_NUMBER]
+        cdef int at = LONGEST_NUMBER
+        cdef uint64_t rest = <uint64_t>number
+        if number < 0:
+            rest = 0 - rest
+        while True:
+            at -= 1
+            digits[at] = <uint8_t>(0x30 + rest % 10)
+            rest //= 10
+            if rest == 0:
+                break
+        if number < 0:
+            at -= 1
+            digits[at] = 0x2D
+        self.put(digits + at, LONGEST_NUMBER - at)
+
+    cdef inline void put_hex(self, uint64_t number) noexcept:
+        """All sixteen digits of it."""
+        cdef int at
+        for at in range(ID_BYTES):
+            self.data[self.length + ID_BYTES - 1 - at] = <uint8_t>HEX[number & 15]
+            number >>= 4
+        self.length += ID_BYTES
+
+    cdef bytes take(self):
+        cdef bytes taken = PyBytes_FromStringAndSize(<char *>self.data, self.length)
+        self.length = 0
+        return taken
+
+
+cdef inline void _store_uint32(uint8_t *at, uint32_t value) noexcept:
+    at[0] = <uint8_t>(value >> 24)
+    at[1] = <uint8_t>(value >> 16)
+    at[2] = <uint8_t>(value >> 8)
+    at[3] = <uint8_t>value
+
+
+cdef inline uint32_t _load_uint32(const uint8_t *at) noexcept:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef class Counted:
+    """What happened to one queue since it was last added to its series."""
+
+    cdef object series
+    cdef long calls
+    cdef long messages
+    cdef int64_t size_bytes
+
+    cdef int settle(self) except -1:
+        series = self.series
+        series.calls += self.calls
+        series.messages += self.messages
+        series.size_bytes += self.size_bytes
+        self.calls = self.messages = 0
+        self.size_bytes = 0
+        return 0
+
+
+cdef class Lane(Counted):
+    """A queue that is open for messages, with all that an answer needs of it."""
+
+    cdef object topic
+    cdef object queue_id
+    cdef int32_t number
+    cdef int32_t sys_flag
+
+
+cdef class Outlet:
+    """A group's way to a topic: what of it may be read, and what is said with it."""
+
+    cdef object group
+    cdef object topic
+    cdef object tag_codes
+    cdef int32_t queues
+    cdef int64_t newest_version
+    cdef int64_t suggested_near
+    cdef int64_t suggested_far
+    cdef dict counted
+
+
+cdef class Express:
+    """See `pyromq.broker.express.Express`, which takes the same arguments."""
+
+    cdef object _append, _append_batch, _read
+    cdef object _appending, _pressure, _stamp, _born_hosts, _statistics, _lanes, _outlets, _offsets
+    cdef object _put_ok, _found, _answer_when_safe
+    cdef bytes _store_host, _id_prefix
+    cdef bytes _suffix, _json_fields, _binary_fields, _json_end
+    cdef object _known_suffix, _known_fields
+    cdef Py_ssize_t _max_frame_bytes, _high_water_bytes
+    cdef bint _is_sync_flush
+    cdef dict _known_lanes, _known_outlets
+    cdef bytes _last_topic
+    cdef list _last_lanes
+    cdef Text _answers, _scratch
+    cdef list _touched
+    cdef int _language, _version
+    cdef readonly int pulls_taken
+
+    def __init__(
+        self,
+        store,
+        bytes store_host,
+        appending,
+        lanes,
+        pressure,
+        stamp,
+        born_hosts,
+        statistics,
+        outlets,
+        offsets,
+        *,
+        Py_ssize_t max_frame_bytes,
+        Py_ssize_t high_water_bytes,
+        answer_when_safe,
+    ):
+        self._append = store.append
+        self._append_batch = store.append_encoded_batch
+        self._read = store.read
+        self._appending = appending
+        self._lanes = lanes
+        self._pressure = pressure
+        self._stamp = stamp
+        self._born_hosts = born_hosts
+        self._statistics = statistics
+        self._outlets = outlets
+        self._offsets = offsets
+        self._put_ok = AppendStatus.PUT_OK
+        self._found = ReadStatus.FOUND
+        self._answer_when_safe = answer_when_safe
+        self._store_host = store_host
+        self._id_prefix = store_host.hex().upper().encode()
+        self._max_frame_bytes = max_frame_bytes
+        self._high_water_bytes = high_water_bytes
+        self._is_sync_flush = store.settings.is_sync_flush
+        self._language = Language.PYTHON
+        self._version = CURRENT_VERSION
+        self._json_end = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
+        self._known_lanes = {}
+        self._known_outlets = {}
+        self._last_topic = b""
+        self._last_lanes = []
+        self._answers = Text()
+        self._scratch = Text()
+        self._touched = []
+        self._suffix = self._json_fields = self._binary_fields = b""
+        self._known_suffix = self._known_fields = None
+        self.pulls_taken = 0
+        lanes.on_change(self._forget_lanes)
+        if outlets is not None:
+            outlets.on_change(self._forget_outlets)
+
+    def __repr__(self):
+        return f"<compiled Express lanes={len(self._known_lanes)} outlets={len(self._known_outlets)}>"
+
+    def _forget_lanes(self):
+        self._known_lanes.clear()
+        self._last_topic = b""
+        self._last_lanes = []
+
+    def _forget_outlets(self):
+        self._known_outlets.clear()
+
+    def __call__(self, bytes data not None, connection):
+        cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef Py_ssize_t available = PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t position = 0
+        cdef Py_ssize_t body_at, end
+        cdef uint32_t length, header_bytes
+        cdef Py_ssize_t given_bytes = 0
+        cdef int frames = 0
+        cdef int pulls = 0
+        cdef Header header
+        cdef Send send
+        cdef Pull pull
+        cdef bytes born_host = None
+        cdef object last = None
+        cdef object appended
+        cdef Py_ssize_t pulled
+        cdef Counted counted
+        self._answers.length = 0
+        try:
+            while available - position > PREFIX_BYTES:
+                length = _load_uint32(start + position)
+                header_bytes = _load_uint32(start + position + 4)
+                if length + <uint64_t>4 > <uint64_t>self._max_frame_bytes or header_bytes >> 24 > 1:
+                    break
+                end = position + 4 + <Py_ssize_t>length
+                body_at = position + PREFIX_BYTES + <Py_ssize_t>(header_bytes & 0xFFFFFF)
+                if end > available or body_at > end:
+                    break
+                if not scan_header(
+                    start + position + PREFIX_BYTES,
+                    body_at - position - PREFIX_BYTES,
+                    header_bytes >> 24 == 1,
+                    &header,
+                ):
+                    break
+                if header.code == SEND_V2 or header.code == SEND or header.code == SEND_BATCH:
+                    if body_at == end or header.flag & ~ONEWAY_FLAG or not read_send(&header, &send):
+                        break
+                    if send.sys_flag & TRANSACTION_OR_INNER_BATCH:
+                        break
+                    if born_host is None:
+                        born_host = self._admitted(connection)
+                        if born_host is None:
+                            break
+                    appended = self._take_send(
+                        &header, &send, start + body_at, end - body_at, born_host
+                    )
+                    if appended is None:
+                        break
+                    last = appended
+                elif (header.code == PULL or header.code == LITE_PULL) and self._outlets is not None:
+                    if header.flag or not read_pull(&header, &pull):
+                        break
+                    pulled = self._take_pull(&header, &pull, connection)
+                    if pulled < 0:
+                        break
+                    pulls += 1
+                    given_bytes += pulled
+                else:
+                    break
+                frames += 1
+                position = end
+                if given_bytes >= self._high_water_bytes:
+                    break
+        finally:
+            for counted in self._touched:
+                counted.settle()
+            self._touched.clear()
+            self.pulls_taken = pulls
+        if last is not None:
+            self._appending.dispatch_soon()
+            if self._answers.length:
+                if self._is_sync_flush:
+                    self._answer_when_safe(connection, self._answers.take(), last)
+                else:
+                    connection.put(self._answers.take())
+        return frames, position
+
+    cdef bytes _admitted(self, connection):
+        """The packed address of the peer, None if nothing may be sent now; asked once for each read."""
+        if not self._pressure.admits():
+            return None
+        stamp = self._stamp
+        if stamp.suffix is not self._known_suffix:
+            self._known_suffix = stamp.suffix
+            self._suffix = stamp.suffix.encode()
+        if stamp.answer_fields is not self._known_fields:
+            self._known_fields = stamp.answer_fields
+            self._json_fields, self._binary_fields = stamp.encoded_answer_fields()
+        return self._born_hosts.of(connection)
+
+    # Sends
+
+    cdef object _take_send(
+        self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, bytes born_host
+    ):
+        """Append a message or a batch and write its answer; None if the general road has to see it."""
+        cdef const uint8_t *text = send.properties.at
+        cdef Py_ssize_t text_bytes = send.properties.length
+        cdef Traits traits
+        cdef Lane lane
+        cdef Text scratch = self._scratch
+        cdef bytes properties
+        cdef Py_ssize_t suffix_bytes
+        cdef int64_t size_bytes
+        cdef object appended
+        if send.properties.has_escapes:
+            scratch.length = 0
+            scratch.reserve(text_bytes)
+            text_bytes = unescape(send.properties, scratch.data)
+            text = scratch.data
+            if text_bytes < 0:
+                return None
+        if not read_traits(text, text_bytes, &traits) or (self._is_sync_flush and not traits.waits):
+            return None
+        if not _is_alphanumeric(traits.unique_key):
+            return None
+        lane = self._find_lane(send)
+        if lane is None:
+            return None
+        if send.is_batch:
+            try:
+                appended = self._append_batch(
+                    lane.topic,
+                    lane.queue_id,
+                    PyBytes_FromStringAndSize(<const char *>body, body_bytes),
+                    born_timestamp=send.born_timestamp,
+                    born_host=born_host,
+                    store_host=self._store_host,
+                    sys_flag=send.sys_flag | lane.sys_flag,
+                    reconsume_times=send.reconsume_times,
+                )
+            except RemoteProtocolError:
+                return None
+        else:
+            if not traits.unique_key.length or text[text_bytes - 1] != 2:
+                return None
+            suffix_bytes = PyBytes_GET_SIZE(self._suffix)
+            properties = PyBytes_FromStringAndSize(NULL, text_bytes + suffix_bytes)
+            memcpy(PyBytes_AS_STRING(properties), text, <size_t>text_bytes)
+            memcpy(
+                PyBytes_AS_STRING(properties) + text_bytes,
+                PyBytes_AS_STRING(self._suffix),
+                <size_t>suffix_bytes,
+            )
+            appended = self._append(
+                lane.topic,
+                lane.queue_id,
+                PyBytes_FromStringAndSize(<const char *>body, body_bytes),
+                properties,
+                born_timestamp=send.born_timestamp,
+                born_host=born_host,
+                store_host=self._store_host,
+                flag=send.flag,
+                sys_flag=send.sys_flag | lane.sys_flag,
+                reconsume_times=send.reconsume_times,
+            )
+        if appended.status is not self._put_ok:
+            return None
+        size_bytes = appended.size_bytes
+        if not lane.calls:
+            self._touched.append(lane)
+        lane.calls += 1
+        lane.size_bytes += size_bytes
+        offsets = appended.record_offsets
+        lane.messages += len(offsets) or 1
+        if not header.flag:
+            self._write_sent(header, lane, appended.log_offset, offsets, appended.queue_offset, &traits)
+        return appended
+
+    cdef Lane _find_lane(self, Send *send):
+        cdef Py_ssize_t topic_bytes = send.topic.length
+        cdef object found
+        cdef Lane lane
+        cdef bytes topic
+        if (
+            PyBytes_GET_SIZE(self._last_topic) != topic_bytes
+            or memcmp(PyBytes_AS_STRING(self._last_topic), send.topic.at, <size_t>topic_bytes)
+        ):
+            topic = send.topic.at[:topic_bytes]
+            found = self._known_lanes.get(topic)
+            if found is None:
+                if len(self._known_lanes) >= MOST_QUEUES_KNOWN:
+                    self._known_lanes.clear()
+                found = self._known_lanes[topic] = []
+            self._last_topic = topic
+            self._last_lanes = found
+        if 0 <= send.queue_id < len(self._last_lanes):
+            lane = self._last_lanes[send.queue_id]
+            if lane is not None:
+                return lane
+        return self._open_lane(send)
+
+    cdef Lane _open_lane(self, Send *send):
+        cdef Lane lane
+        topic = send.topic.at[: send.topic.length].decode()
+        open_lane = self._lanes.find(topic, send.queue_id)
+        if open_lane is None or not open_lane.is_plain:
+            return None
+        lane = Lane.__new__(Lane)
+        lane.topic = open_lane.topic
+        lane.queue_id = open_lane.queue_id
+        lane.number = open_lane.queue_id
+        lane.sys_flag = open_lane.sys_flag
+        lane.series = self._statistics.puts_of(open_lane.topic, open_lane.queue_id)
+        if 0 <= lane.number < MOST_QUEUES_KNOWN:
+            while len(self._last_lanes) <= lane.number:
+                self._last_lanes.append(None)
+            self._last_lanes[lane.number] = lane
+        return lane
+
+    cdef int _write_sent(
+        self, Header *header, Lane lane, int64_t log_offset, tuple offsets, int64_t queue_offset, Traits *traits
+    ) except -1:
+        cdef Text out = self._answers
+        cdef Py_ssize_t start = out.length
+        cdef Py_ssize_t fields_at, ids_at
+        cdef Py_ssize_t ids = len(offsets) or 1
+        out.reserve(
+            512
+            + ids * (PyBytes_GET_SIZE(self._id_prefix) + ID_BYTES + 1)
+            + PyBytes_GET_SIZE(self._json_fields)
+            + PyBytes_GET_SIZE(self._binary_fields)
+            + traits.unique_key.length
+        )
+        out.length += PREFIX_BYTES
+        if header.is_binary:
+            fields_at = self._begin_binary(out, header, b"")
+            out.put(b"\x00\x05msgId", 7)
+            out.length += 4
+            ids_at = out.length
+            self._write_ids(out, log_offset, offsets)
+            _store_uint32(out.data + ids_at - 4, <uint32_t>(out.length - ids_at))
+            _put_binary_number(out, b"\x00\x07queueId", 9, lane.number)
+            _put_binary_number(out, b"\x00\x0bqueueOffset", 13, queue_offset)
+            out.put_bytes(self._binary_fields)
+            if traits.unique_key.length:
+                out.put(b"\x00\x0dtransactionId", 15)
+                out.put_uint32(<uint32_t>traits.unique_key.length)
+                out.put(traits.unique_key.at, traits.unique_key.length)
+            _store_uint32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
+        else:
+            out.put(b'{"code":0,"extFields":{"msgId":"', 32)
+            self._write_ids(out, log_offset, offsets)
+            _put_json_number(out, b'","queueId":"', 13, lane.number)
+            _put_json_number(out, b'","queueOffset":"', 17, queue_offset)
+            out.put(b'",', 2)
+            out.put_bytes(self._json_fields)
+            if traits.unique_key.length:
+                out.put(b',"transactionId":"', 18)
+                out.put(traits.unique_key.at, traits.unique_key.length)
+                out.put(b'"', 1)
+            _put_json_number(out, b'},"flag":1,"language":"PYTHON","opaque":', 40, header.opaque)
+            out.put_bytes(self._json_end)
+        _put_prefix(out, start, header.is_binary, 0)
+        return 0
+
+    cdef int _write_ids(self, Text out, int64_t log_offset, tuple offsets) except -1:
+        cdef Py_ssize_t index
+        if not offsets:
+            out.put_bytes(self._id_prefix)
+            out.put_hex(<uint64_t>log_offset)
+        for index in range(len(offsets)):
+            if index:
+                out.put(b",", 1)
+            log_offset = offsets[index]
+            out.put_bytes(self._id_prefix)
+            out.put_hex(<uint64_t>log_offset)
+        return 0
+
+    cdef Py_ssize_t _begin_binary(self, Text out, Header *header, bytes remark) except -1:
+        """Everything before the extension fields of a binary answer; where those begin."""
+        out.put(b"\x00\x00", 2)
+        out.data[out.length] = <uint8_t>self._language
+        out.data[out.length + 1] = <uint8_t>(self._version >> 8)
+        out.data[out.length + 2] = <uint8_t>self._version
+        out.length += 3
+        out.put_uint32(<uint32_t>header.opaque)
+        out.put_uint32(1)
+        out.put_uint32(<uint32_t>PyBytes_GET_SIZE(remark))
+        out.put_bytes(remark)
+        out.length += 4
+        return out.length
+
+    # Pulls
+
+    cdef Py_ssize_t _take_pull(self, Header *header, Pull *pull, connection) except -2:
+        """Answer a pull that finds something now; how many bytes that are, -1 if somebody else has to see it."""
+        cdef Outlet outlet = self._find_outlet(header.code, pull)
+        cdef Text out = self._scratch
+        cdef Py_ssize_t fields_at, body_bytes, done
+        cdef int64_t suggested
+        cdef bytes whole
+        cdef Counted counted
+        cdef list views
+        cdef Py_buffer view
+        if (
+            outlet is None
+            or not 0 <= pull.queue_id < outlet.queues
+            or pull.sub_version > outlet.newest_version
+            or self._offsets.resets
+        ):
+            return -1
+        result = self._read(
+            outlet.topic,
+            pull.queue_id,
+            pull.offset,
+            pull.max_messages,
+            pull.max_bytes or 1 << 30,
+            tag_codes=outlet.tag_codes,
+        )
+        if result.status is not self._found:
+            return -1
+        body_bytes = result.size_bytes
+        suggested = outlet.suggested_far if result.suggest_replica else outlet.suggested_near
+        next_offset = result.next_offset
+        out.length = 0
+        out.reserve(512)
+        out.length = PREFIX_BYTES
+        if header.is_binary:
+            fields_at = self._begin_binary(out, header, b"FOUND")
+            _put_binary_number(out, b"\x00\x14suggestWhichBrokerId", 22, suggested)
+            _put_binary_number(out, b"\x00\x0fnextBeginOffset", 17, next_offset)
+            _put_binary_number(out, b"\x00\x09minOffset", 11, result.min_offset)
+            _put_binary_number(out, b"\x00\x09maxOffset", 11, result.max_offset)
+            _store_uint32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
+        else:
+            _put_json_number(out, b'{"code":0,"extFields":{"suggestWhichBrokerId":"', 47, suggested)
+            _put_json_number(out, b'","nextBeginOffset":"', 21, next_offset)
+            _put_json_number(out, b'","minOffset":"', 15, result.min_offset)
+            _put_json_number(out, b'","maxOffset":"', 15, result.max_offset)
+            _put_json_number(out, b'"},"flag":1,"language":"PYTHON","opaque":', 41, header.opaque)
+            out.put(b',"remark":"FOUND"', 17)
+            out.put_bytes(self._json_end)
+        _put_prefix(out, 0, header.is_binary, body_bytes)
+        if out.length + body_bytes > self._max_frame_bytes:
+            return -1
+        if pull.sys_flag & COMMIT_FLAG:
+            self._offsets.commit(outlet.group, outlet.topic, pull.queue_id, pull.commit_offset)
+        self._offsets.pulled(outlet.group, outlet.topic, pull.queue_id, next_offset)
+        counted = outlet.counted.get(pull.queue_id)
+        if counted is None:
+            counted = outlet.counted[pull.queue_id] = Counted.__new__(Counted)
+            counted.series = self._statistics.gets_of(outlet.group, outlet.topic, pull.queue_id)
+        if not counted.calls:
+            self._touched.append(counted)
+        counted.calls += 1
+        counted.messages += result.message_count
+        counted.size_bytes += body_bytes
+        if self._answers.length and not self._is_sync_flush:
+            connection.put(self._answers.take())
+        views = result.views
+        if len(views) == 1 and body_bytes >= SHORT_BYTES:
+            # What lies together is sent from where it lies.
+            connection.put(out.take())
+            connection.put(views[0])
+            return body_bytes
+        whole = PyBytes_FromStringAndSize(NULL, out.length + body_bytes)
+        memcpy(PyBytes_AS_STRING(whole), out.data, <size_t>out.length)
+        done = out.length
+        for each in views:
+            PyObject_GetBuffer(each, &view, PyBUF_SIMPLE)
+            try:
+                if view.len > PyBytes_GET_SIZE(whole) - done:
+                    raise ValueError("records are longer than was said")
+                memcpy(PyBytes_AS_STRING(whole) + done, view.buf, <size_t>view.len)
+                done += view.len
+            finally:
+                PyBuffer_Release(&view)
+        connection.put(whole)
+        return body_bytes
+
+    cdef Outlet _find_outlet(self, int32_t code, Pull *pull):
+        cdef bint brings_subscription = pull.sys_flag & SUBSCRIPTION_FLAG != 0
+        cdef Text key = self._scratch
+        cdef Outlet outlet
+        cdef bytes name
+        key.length = 0
+        key.reserve(
+            24 + pull.group.length + pull.topic.length + pull.subscription.length + pull.expression_type.length
+        )
+        key.put_uint32(<uint32_t>code << 1 | brings_subscription)
+        _put_part(key, pull.topic)
+        _put_part(key, pull.group)
+        if brings_subscription:
+            _put_part(key, pull.expression_type)
+            _put_part(key, pull.subscription)
+        name = key.take()
+        outlet = self._known_outlets.get(name)
+        if outlet is None:
+            found = self._outlets.find(
+                code,
+                pull.group.at[: pull.group.length].decode(),
+                pull.topic.at[: pull.topic.length].decode(),
+                _text_or_none(pull.subscription) if brings_subscription else None,
+                _text_or_none(pull.expression_type) if brings_subscription else None,
+            )
+            if found is None:
+                return None
+            outlet = Outlet.__new__(Outlet)
+            outlet.group = found.group
+            outlet.topic = found.topic
+            outlet.tag_codes = found.tag_codes
+            outlet.queues = found.queues
+            outlet.newest_version = found.newest_version
+            outlet.suggested_near = found.suggested_near
+            outlet.suggested_far = found.suggested_far
+            outlet.counted = {}
+            if len(self._known_outlets) >= MOST_OUTLETS:
+                self._known_outlets.clear()
+            self._known_outlets[name] = outlet
+        return outlet
+
+
+cdef inline void _put_part(Text key, Span span) noexcept:
+    """A part of a key with its length in front; a missing one is not an empty one."""
+    key.put_uint32(<uint32_t>0xFFFFFFFF if span.at is NULL else <uint32_t>span.length)
+    if span.at is not NULL:
+        key.put(span.at, span.length)
+
+
+cdef inline object _text_or_none(Span span):
+    return None if span.at is NULL else span.at[: span.length].decode()
+
+
+cdef inline bint _is_alphanumeric(Span span) noexcept:
+    cdef Py_ssize_t index
+    cdef uint8_t letter
+    for index in range(span.length):
+        letter = span.at[index]
+        if not (0x30 <= letter <= 0x39 or 0x41 <= letter <= 0x5A or 0x61 <= letter <= 0x7A):
+            return False
+    return True
+
+
+cdef inline void _put_json_number(Text out, const char *before, Py_ssize_t length, int64_t number) noexcept:
+    out.put(before, length)
+    out.put_number(number)
+
+
+cdef inline void _put_binary_number(Text out, const char *name, Py_ssize_t length, int64_t number) noexcept:
+    """A field with its name, which comes with its length in front."""
+    cdef Py_ssize_t at
+    out.put(name, length)
+    out.length += 4
+    at = out.length
+    out.put_number(number)
+    _store_uint32(out.data + at - 4, <uint32_t>(out.length - at))
+
+
+cdef inline void _put_prefix(Text out, Py_ssize_t start, bint is_binary, Py_ssize_t body_bytes) noexcept:
+    cdef Py_ssize_t header_bytes = out.length - start - PREFIX_BYTES
+    _store_uint32(out.data + start, <uint32_t>(4 + header_bytes + body_bytes))
+    _store_uint32(out.data + start + 4, <uint32_t>header_bytes | <uint32_t>is_binary << 24)

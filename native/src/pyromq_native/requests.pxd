@@ -1,0 +1,47 @@
+"""The requests that come by the hundred thousand, as places in the bytes they were read from."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from pyromq_native.headers cimport Header, Span
+
+cdef enum:
+    SEND = 10
+    PULL = 11
+    SEND_V2 = 310
+    SEND_BATCH = 320
+    LITE_PULL = 361
+
+
+cdef struct Send:
+    Span topic
+    Span properties
+    int32_t queue_id
+    int32_t sys_flag
+    int32_t flag
+    int32_t reconsume_times
+    int64_t born_timestamp
+    bint is_batch
+
+
+cdef struct Pull:
+    Span group
+    Span topic
+    Span subscription
+    Span expression_type
+    int32_t queue_id
+    int32_t sys_flag
+    int32_t max_messages
+    int32_t max_bytes
+    int64_t offset
+    int64_t commit_offset
+    int64_t sub_version
+
+
+cdef struct Traits:
+    Span unique_key
+    bint waits
+
+
+cdef bint read_send(Header *header, Send *send) noexcept nogil
+cdef bint read_pull(Header *header, Pull *pull) noexcept nogil
+cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil

@@ -1,0 +1,283 @@
+# cython: boundscheck=False, wraparound=False
+"""Sends and pulls, read from a scanned header. A field that is missing, given twice or unusual makes it a no.
+
+Fields that nobody needs here are looked at all the same: what the general road would refuse for them must not
+pass here.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memchr, memcmp
+
+from pyromq_native.headers cimport Header, Span, is_called, read_bool, read_int32, read_int64
+
+cdef enum:
+    # Fields of a send; in this order the letters of SEND_MESSAGE_V2 name them.
+    GROUP = 1
+    TOPIC = 2
+    DEFAULT_TOPIC = 4
+    DEFAULT_QUEUES = 8
+    QUEUE = 16
+    SYS_FLAG = 32
+    BORN = 64
+    MESSAGE_FLAG = 128
+    PROPERTIES = 256
+    RECONSUMED = 512
+    UNIT_MODE = 1024
+    MOST_RECONSUMED = 2048
+    BATCH = 4096
+    BROKER = 8192
+    NEEDED_BY_SEND = 255
+
+    # Fields of a pull.
+    OFFSET = 16384
+    MOST_MESSAGES = 32768
+    COMMIT = 65536
+    SUSPEND = 131072
+    SUBSCRIPTION = 262144
+    SUB_VERSION = 524288
+    EXPRESSION_TYPE = 1048576
+    MOST_BYTES = 2097152
+    SOURCE = 4194304
+    FORWARDED = 8388608
+    NEEDED_BY_PULL = 1 | 2 | 16 | 32 | 16384 | 32768 | 65536 | 131072 | 524288
+
+    # Fields of any request about a topic.
+    NAMESPACED = 16777216
+    ONEWAY_HINT = 33554432
+    LOGICAL_QUEUE = 67108864
+
+    UNKNOWN = 0
+
+
+cdef bint read_send(Header *header, Send *send) noexcept nogil:
+    cdef bint is_short = header.code != SEND
+    cdef int seen = 0
+    cdef int which, index
+    cdef Span value
+    cdef int32_t number = 0
+    cdef bint truth = False
+    send.reconsume_times = 0
+    send.is_batch = False
+    send.properties = Span(NULL, 0, False)
+    for index in range(header.field_count):
+        which = _short_field(header.names[index]) if is_short else _long_field(header.names[index])
+        value = header.values[index]
+        if which & seen or (value.has_escapes and which != PROPERTIES):
+            return False
+        seen |= which
+        if which == TOPIC:
+            send.topic = value
+        elif which == PROPERTIES:
+            send.properties = value
+        elif which == QUEUE:
+            if not read_int32(value, &send.queue_id):
+                return False
+        elif which == SYS_FLAG:
+            if not read_int32(value, &send.sys_flag):
+                return False
+        elif which == MESSAGE_FLAG:
+            if not read_int32(value, &send.flag):
+                return False
+        elif which == BORN:
+            if not read_int64(value, &send.born_timestamp):
+                return False
+        elif which == RECONSUMED:
+            if not read_int32(value, &send.reconsume_times):
+                return False
+        elif which == BATCH:
+            if not read_bool(value, &send.is_batch):
+                return False
+        elif which & (DEFAULT_QUEUES | MOST_RECONSUMED):
+            if not read_int32(value, &number):
+                return False
+        elif which & (UNIT_MODE | NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
+            if not read_bool(value, &truth):
+                return False
+    if header.code == SEND_BATCH:
+        send.is_batch = True
+    return seen & NEEDED_BY_SEND == NEEDED_BY_SEND
+
+
+cdef bint read_pull(Header *header, Pull *pull) noexcept nogil:
+    cdef int seen = 0
+    cdef int which, index
+    cdef Span value
+    cdef int64_t number = 0
+    cdef int32_t small = 0
+    cdef bint truth = False
+    pull.max_bytes = 0
+    pull.subscription = pull.expression_type = Span(NULL, 0, False)
+    for index in range(header.field_count):
+        which = _pull_field(header.names[index])
+        value = header.values[index]
+        if which & seen or value.has_escapes:
+            return False
+        seen |= which
+        if which == GROUP:
+            pull.group = value
+        elif which == TOPIC:
+            pull.topic = value
+        elif which == SUBSCRIPTION:
+            pull.subscription = value
+        elif which == EXPRESSION_TYPE:
+            pull.expression_type = value
+        elif which == QUEUE:
+            if not read_int32(value, &pull.queue_id):
+                return False
+        elif which == SYS_FLAG:
+            if not read_int32(value, &pull.sys_flag):
+                return False
+        elif which == MOST_MESSAGES:
+            if not read_int32(value, &pull.max_messages):
+                return False
+        elif which == MOST_BYTES:
+            if not read_int32(value, &pull.max_bytes):
+                return False
+        elif which == OFFSET:
+            if not read_int64(value, &pull.offset):
+                return False
+        elif which == COMMIT:
+            if not read_int64(value, &pull.commit_offset):
+                return False
+        elif which == SUB_VERSION:
+            if not read_int64(value, &pull.sub_version):
+                return False
+        elif which == SUSPEND:
+            if not read_int64(value, &number):
+                return False
+        elif which == SOURCE:
+            if not read_int32(value, &small):
+                return False
+        elif which & (NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
+            if not read_bool(value, &truth):
+                return False
+    return seen & NEEDED_BY_PULL == NEEDED_BY_PULL
+
+
+cdef inline int _short_field(Span name) noexcept nogil:
+    if name.length == 1:
+        if 0x61 <= name.at[0] <= 0x6E:  # a to n
+            return 1 << (name.at[0] - 0x61)
+        return UNKNOWN
+    return _common_field(name)
+
+
+cdef inline int _common_field(Span name) noexcept nogil:
+    if name.length > 4:
+        return UNKNOWN
+    if is_called(name, b"nsd", 3):
+        return NAMESPACED
+    if is_called(name, b"oway", 4):
+        return ONEWAY_HINT
+    if is_called(name, b"lo", 2):
+        return LOGICAL_QUEUE
+    return UNKNOWN
+
+
+cdef int _long_field(Span name) noexcept nogil:
+    if is_called(name, b"producerGroup", 13):
+        return GROUP
+    if is_called(name, b"topic", 5):
+        return TOPIC
+    if is_called(name, b"defaultTopic", 12):
+        return DEFAULT_TOPIC
+    if is_called(name, b"defaultTopicQueueNums", 21):
+        return DEFAULT_QUEUES
+    if is_called(name, b"queueId", 7):
+        return QUEUE
+    if is_called(name, b"sysFlag", 7):
+        return SYS_FLAG
+    if is_called(name, b"bornTimestamp", 13):
+        return BORN
+    if is_called(name, b"flag", 4):
+        return MESSAGE_FLAG
+    if is_called(name, b"properties", 10):
+        return PROPERTIES
+    if is_called(name, b"reconsumeTimes", 14):
+        return RECONSUMED
+    if is_called(name, b"unitMode", 8):
+        return UNIT_MODE
+    if is_called(name, b"batch", 5):
+        return BATCH
+    if is_called(name, b"maxReconsumeTimes", 17):
+        return MOST_RECONSUMED
+    return _common_field(name)
+
+
+cdef int _pull_field(Span name) noexcept nogil:
+    if is_called(name, b"topic", 5):
+        return TOPIC
+    if is_called(name, b"queueId", 7):
+        return QUEUE
+    if is_called(name, b"sysFlag", 7):
+        return SYS_FLAG
+    if is_called(name, b"maxMsgNums", 10):
+        return MOST_MESSAGES
+    if is_called(name, b"subVersion", 10):
+        return SUB_VERSION
+    if is_called(name, b"queueOffset", 11):
+        return OFFSET
+    if is_called(name, b"maxMsgBytes", 11):
+        return MOST_BYTES
+    if is_called(name, b"commitOffset", 12):
+        return COMMIT
+    if is_called(name, b"subscription", 12):
+        return SUBSCRIPTION
+    if is_called(name, b"consumerGroup", 13):
+        return GROUP
+    if is_called(name, b"requestSource", 13):
+        return SOURCE
+    if is_called(name, b"expressionType", 14):
+        return EXPRESSION_TYPE
+    if is_called(name, b"suspendTimeoutMillis", 20):
+        return SUSPEND
+    if is_called(name, b"proxyFrowardClientId", 20):
+        return FORWARDED
+    return _common_field(name)
+
+
+# ------------------------------------------------------------------------------------------ properties
+
+
+cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil:
+    """What of a message's properties matters on its way in; no if they ask for anything special."""
+    cdef const uint8_t *at = properties
+    cdef const uint8_t *end = properties + length
+    cdef const uint8_t *stop
+    cdef Py_ssize_t size
+    traits.unique_key = Span(NULL, 0, False)
+    traits.waits = True
+    while at < end:
+        stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
+        if stop is NULL:
+            stop = end
+        size = stop - at
+        if size >= 5:
+            if at[0] == 0x55:  # U
+                if _begins(at, size, b"UNIQ_KEY\x01", 9):
+                    if size == 9:
+                        return False  # an empty value does not count, but an earlier one may
+                    traits.unique_key = Span(at + 9, size - 9, False)
+            elif at[0] == 0x57:  # W
+                if _begins(at, size, b"WAIT\x01", 5):
+                    traits.waits = size == 9 and memcmp(at + 5, b"true", 4) == 0
+                    if size == 5:
+                        return False
+            elif at[0] == 0x54:  # T
+                if _begins(at, size, b"TRAN_MSG\x01", 9) or _begins(at, size, b"TIMER_DEL", 9):
+                    return False
+            elif at[0] == 0x44:  # D
+                if _begins(at, size, b"DELAY\x01", 6):
+                    return False
+            elif at[0] == 0x49:  # I
+                if _begins(at, size, b"INNER_NUM\x01", 10):
+                    return False
+            elif at[0] == 0x50:  # P
+                if _begins(at, size, b"POP_CK\x01", 7):
+                    return False
+        at = stop + 1
+    return True
+
+
+cdef inline bint _begins(const uint8_t *at, Py_ssize_t size, const char *name, Py_ssize_t length) noexcept nogil:
+    return size >= length and memcmp(at, name, <size_t>length) == 0
