@@ -13,10 +13,10 @@ from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 
-ROUNDS = 10
+ROUNDS = 20
 QUEUES = 3
 PRODUCERS = 4
-MOST_ACKNOWLEDGED = 1500
+MOST_ACKNOWLEDGED = 800
 GROUP = "auditor"
 
 
