@@ -4,16 +4,19 @@ Spark keeps the plan of a DataFrame: reading the same DataFrame again reads the 
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import ReadOptions
+from pyromq.spark.partitions import partitions_of
 from pyromq.spark.positions import resolve_end, resolve_start
-from pyromq.spark.queues import Span, split_spans
-from pyromq.spark.reading import SpanPartition, read_partition
+from pyromq.spark.queues import Span
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class BatchReader(DataSourceReader):
@@ -30,12 +33,9 @@ class BatchReader(DataSourceReader):
             end = resolve_end(cluster, options, queues)
         finally:
             cluster.close()
-        spans = split_spans(
-            [Span(queue, start[queue], end[queue]) for queue in queues],
-            options.min_partitions,
-            options.max_records_per_partition,
-        )
-        return [SpanPartition(span) for span in spans]
+        return partitions_of([Span(queue, start[queue], end[queue]) for queue in queues], options)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from pyromq.spark.reading import read_partition  # planning stays quick without it
+
         return read_partition(self._options, self._schema, partition)

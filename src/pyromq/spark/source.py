@@ -12,7 +12,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyromq.errors import ConfigError, PyroError
-from pyromq.spark.encode import check_columns
 from pyromq.spark.options import WriteOptions, check_names, read_options, write_options
 from pyromq.spark.schema import check_schema, default_ddl
 from pyromq.spark.tables import is_creating, own_options, table_schema, with_remembered
@@ -66,6 +65,8 @@ class RocketMQSource(DataSource):
     def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
         if overwrite:
             raise ConfigError("mode", "overwrite", 'mode("append"): a topic cannot be overwritten')
+        from pyromq.spark.encode import check_columns
+
         options = write_options(with_remembered(self._given, schema))
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
         check_columns(columns, options.topic)

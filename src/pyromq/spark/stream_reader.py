@@ -1,18 +1,20 @@
 """Streaming reads: Spark's face of `Progress` on the driver, and of spans on the executors."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import ReadOptions
+from pyromq.spark.partitions import partitions_of
 from pyromq.spark.progress import FIRST, Offset, Progress, spans_between
-from pyromq.spark.queues import flatten, split_spans
-from pyromq.spark.reading import SpanPartition, read_partition
+from pyromq.spark.queues import flatten
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,13 +48,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver().newest()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        options = self._options
-        spans = split_spans(
-            spans_between(start, end), options.min_partitions, options.max_records_per_partition
-        )
-        return [SpanPartition(span) for span in spans]
+        return partitions_of(spans_between(start, end), self._options)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from pyromq.spark.reading import read_partition  # planning stays quick without it
+
         return read_partition(self._options, self._schema, partition)
 
     def commit(self, end: Offset) -> None:
@@ -78,5 +78,5 @@ class RefusedStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         raise self._problem
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         raise self._problem
