@@ -37,7 +37,7 @@ class Bench:
             parts.topics,
             parts.groups,
             Lanes(parts.live, parts.topics, parts.clock),
-            Pressure(parts.live, parts.clock),
+            Pressure(parts.live, parts.clock, parts.appending.at_turn_end),
             parts.appending,
             self.statistics,
             random_below=lambda count: count - 1,

@@ -53,7 +53,7 @@ class Bench:
         self.sending = Sending(
             parts.live,
             self.lanes,
-            Pressure(parts.live, parts.clock),
+            Pressure(parts.live, parts.clock, parts.appending.at_turn_end),
             parts.appending,
             Stamp(parts.live),
             BornHosts(),

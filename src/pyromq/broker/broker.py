@@ -292,7 +292,8 @@ class _Parts:
         self.arrivals = arrivals = Arrivals()
         appending.on_arrival(arrivals.arrived)
         lanes = Lanes(live, topics, clock)
-        pressure, stamp, born_hosts = Pressure(live, clock), Stamp(live), BornHosts()
+        pressure = Pressure(live, clock, appending.at_turn_end)
+        stamp, born_hosts = Stamp(live), BornHosts()
         unique_keys = UniqueKeys(store_host.ip, os.getpid(), random.getrandbits(32))
 
         # What it does

@@ -200,9 +200,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._is_active = True
-        reader = self._reader
         if self._traffic.express is not None:
             data = self._go_express(data)
+            if not data:
+                return
+        reader = self._reader
         frames = reader.feed(data)
         if frames:
             self._traffic.frames_read += len(frames)
@@ -210,32 +212,44 @@ class Connection(asyncio.Protocol):
                 self._backlog += frames
             else:
                 self._handle(frames)
-        change = reader.buffered_bytes - self.partial_bytes
+        self._count_partial()
+        if reader.damage is not None:
+            self._hang_up(reader.damage)
+
+    def _count_partial(self) -> None:
+        change = self._reader.buffered_bytes - self.partial_bytes
         if change and self.is_open:
             self.partial_bytes += change
             self._traffic.buffer(change)
-        if reader.damage is not None:
-            self._hang_up(reader.damage)
 
     def _go_express(self, data: bytes) -> bytes:
         """What the short road leaves over."""
         traffic = self._traffic
-        if self._backlog or self._read_stops or traffic.is_draining or self._overload or traffic.overload:
+        express = traffic.express
+        if (
+            self._backlog
+            or self._read_stops
+            or traffic.is_draining
+            or self._overload
+            or traffic.overload
+            or express is None
+        ):
             return data
-        # Unfinished frames are short as a rule; a long one would be copied again with every read.
-        if 0 < self._reader.buffered_bytes <= _SHORT_BYTES:
+        if self.partial_bytes:
+            # Unfinished frames are short as a rule; a long one would be copied again with every read.
+            if self.partial_bytes > _SHORT_BYTES:
+                return data
             data = self._reader.take_rest() + data
-        elif self._reader.buffered_bytes:
-            return data
-        assert traffic.express is not None
+            self._count_partial()
         while data:
-            frames, position = traffic.express(data, self)
+            frames, position = express(data, self)
             if not frames:
                 break
             traffic.frames_read += frames
             data = data[position:]
             is_much = self._outgoing_bytes >= traffic.limits.write_high_water_bytes
-            self._flush()
+            if self._outgoing:
+                self._flush()
             # What ended at a frame for the other road is over; after much it goes on if the peer reads it.
             if not is_much or self._read_stops:
                 break
@@ -429,18 +443,19 @@ class Connection(asyncio.Protocol):
         outgoing = self._outgoing
         if not outgoing:
             return
-        # Copying much into one piece costs more than handing over the pieces.
-        pieces: list[bytes | memoryview]
-        pieces = outgoing if self._outgoing_bytes > _COPIED_BYTES else [b"".join(outgoing)]
+        size_bytes = self._outgoing_bytes
         self._outgoing = []
         self._outgoing_bytes = 0
         if not self.is_open:
             return
         self._is_active = True
-        if len(pieces) == 1:
-            self._transport.write(pieces[0])
+        if len(outgoing) == 1:
+            self._transport.write(outgoing[0])
+        elif size_bytes <= _COPIED_BYTES:
+            self._transport.write(b"".join(outgoing))
         else:
-            self._transport.writelines(pieces)
+            # Copying much into one piece costs more than handing over the pieces.
+            self._transport.writelines(outgoing)
         if self._writable is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes > self._traffic.limits.max_unsent_bytes_per_connection:

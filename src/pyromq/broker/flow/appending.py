@@ -48,6 +48,7 @@ class Appending:
         self._id_prefix = store_host.hex().upper()
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[Arrival], None]] = []
+        self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
         self._is_sync_flush = store.settings.is_sync_flush
         self._delay_levels = len(store.settings.delays_ms)
@@ -59,6 +60,12 @@ class Appending:
     def on_arrival(self, listener: Callable[[Arrival], None]) -> None:
         """Tell which queues have more to read."""
         self._listeners.append(listener)
+
+    def at_turn_end(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have `listener` called at the end of each turn in which something was appended, or in which
+        somebody called what this returns."""
+        self._turn_listeners.append(listener)
+        return self.dispatch_soon
 
     def append(self, draft: Draft) -> AppendResult:
         """Store a message; the result says whether, not yet how safely. A delayed message is parked, and its
@@ -143,9 +150,11 @@ class Appending:
 
     def _dispatch(self) -> None:
         self._is_dispatch_due = False
+        for listener in self._turn_listeners:
+            listener()
         for arrival in self._store.dispatch(_DISPATCH_STEP):
-            for listener in self._listeners:
-                listener(arrival)
+            for heard in self._listeners:
+                heard(arrival)
         if self._store.has_dispatch_work:
             self.dispatch_soon()
 

@@ -5,7 +5,7 @@ request has surely waited, and it grows when one append stalls or when there is 
 What came later is handled in the next turn, and has not waited.
 """
 
-import asyncio
+from collections.abc import Callable
 from typing import NoReturn
 
 from pyromq.broker.settings import BrokerSettings
@@ -16,9 +16,15 @@ from pyromq.protocol.codes import ResponseCode
 
 
 class Pressure:
-    def __init__(self, live: LiveSettings[BrokerSettings], clock: Clock) -> None:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        clock: Clock,
+        at_turn_end: Callable[[Callable[[], None]], Callable[[], None]],
+    ) -> None:
+        """`at_turn_end` takes what shall be called at the end of turns, and gives what asks for it."""
         self._monotonic = clock.monotonic
-        self._loop = asyncio.get_running_loop()
+        self._end_turn_soon = at_turn_end(self._end_turn)
         self._is_within_turn = False
         self._turn_began = 0.0
         self._last_send = 0.0
@@ -49,7 +55,7 @@ class Pressure:
             self._is_within_turn = True
             self._turn_began = self._last_send = now
             self._longest_gap = 0.0
-            self._loop.call_soon(self._end_turn)
+            self._end_turn_soon()
             return True
         # Between two sends of a turn lies hardly anything but an append.
         gap = now - self._last_send
