@@ -6,7 +6,6 @@ the next file. Behind the end of the log there are only zeros. Store times never
 
 import threading
 from collections.abc import Iterator
-from mmap import mmap
 from pathlib import Path
 
 from pyromq.errors import RemoteProtocolError, StoreError
@@ -22,13 +21,14 @@ from pyromq.protocol.record import (
     peek_store_timestamp,
     scan_record,
 )
+from pyromq.store.ends import LogEnd
 from pyromq.store.filenames import offset_name
 from pyromq.store.filesystem import Files
 from pyromq.store.segment import Segment
 from pyromq.store.segments import Segments
 
 
-class CommitLog:
+class CommitLog(LogEnd):
     def __init__(
         self, files: Files, directory: Path, segment_bytes: int, *, preallocate: bool, warm_up: bool
     ) -> None:
@@ -40,11 +40,12 @@ class CommitLog:
         self.segments = Segments(files, directory, segment_bytes)
         self.end_offset = 0
         """Where the next record goes."""
-        self.buffer: mmap | bytearray = bytearray()
+        self.buffer = bytearray()
         """The file that is written, which begins at `buffer_start`; records may go up to `room_end` there."""
         self.buffer_start = 0
         self.room_end = 0
         self.last_store_timestamp = 0
+        self.appended_messages = 0
         self.wanted_segment: int | None = None
         """Start of the file that shall be made ahead of its use."""
 

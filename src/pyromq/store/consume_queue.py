@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.protocol.record import record_size
+from pyromq.store.ends import QueueEnd
 from pyromq.store.filenames import offset_name
 from pyromq.store.property_probe import PropertyProbe
 
@@ -32,33 +33,22 @@ _pack_unit = UNIT.pack_into
 _NOT_MAPPED: Final = bytearray()
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueEnd):
     __slots__ = (
         "_files",
         "_min_offset",
         "_min_offset_log_start",
-        "_write_buffer",
-        "_write_limit",
-        "_write_position",
         "directory",
-        "end_offset",
         "first_file",
-        "fixed_bytes",
-        "index_prefix",
-        "is_dirty",
-        "is_schedule",
-        "next_offset",
         "probe",
-        "queue_id",
         "topic",
-        "topic_bytes",
     )
 
     def __init__(self, files: "QueueFiles", directory: Path, topic: str, queue_id: int) -> None:
         self._files = files
-        self._write_buffer: mmap | bytearray = _NOT_MAPPED
-        self._write_position = 0
-        self._write_limit = 0
+        self.write_buffer = _NOT_MAPPED
+        self.write_position = 0
+        self.write_limit = 0
         self._min_offset = 0
         self._min_offset_log_start = -1
         self.directory = directory
@@ -94,12 +84,12 @@ class ConsumeQueue:
             if queue_offset < self.end_offset:
                 return
             self._fill_up_to(queue_offset)
-        position = self._write_position
-        if position == self._write_limit:
+        position = self.write_position
+        if position == self.write_limit:
             self._make_room()
-            position = self._write_position
-        _pack_unit(self._write_buffer, position, log_offset, size, tags_code)
-        self._write_position = position + UNIT_BYTES
+            position = self.write_position
+        _pack_unit(self.write_buffer, position, log_offset, size, tags_code)
+        self.write_position = position + UNIT_BYTES
         self.end_offset = queue_offset + 1
         if not self.is_dirty:
             self._files.mark_dirty(self)
@@ -108,9 +98,9 @@ class ConsumeQueue:
         byte_offset = self.end_offset * UNIT_BYTES
         start = byte_offset - byte_offset % self._files.file_bytes
         mapped, limit = self._files.open_for_writing(self, start, byte_offset - start)
-        self._write_buffer = mapped.buffer
-        self._write_position = byte_offset - start
-        self._write_limit = limit
+        self.write_buffer = mapped.buffer
+        self.write_position = byte_offset - start
+        self.write_limit = limit
 
     def _fill_up_to(self, queue_offset: int) -> None:
         """The log no longer has the messages before `queue_offset`: pre-blank units take their places."""
@@ -123,19 +113,19 @@ class ConsumeQueue:
             self.first_file = start_unit * UNIT_BYTES
             self.end_offset = start_unit
         while self.end_offset < queue_offset:
-            if self._write_position == self._write_limit:
+            if self.write_position == self.write_limit:
                 self._make_room()
-            _pack_unit(self._write_buffer, self._write_position, 0, PRE_BLANK_SIZE, 0)
-            self._write_position += UNIT_BYTES
+            _pack_unit(self.write_buffer, self.write_position, 0, PRE_BLANK_SIZE, 0)
+            self.write_position += UNIT_BYTES
             self.end_offset += 1
         self._files.mark_dirty(self)
 
     def close_for_writing(self) -> None:
-        self._write_buffer = _NOT_MAPPED
-        self._write_position = self._write_limit = 0
+        self.write_buffer = _NOT_MAPPED
+        self.write_position = self.write_limit = 0
 
     def writes_to(self, buffer: mmap) -> bool:
-        return self._write_buffer is buffer
+        return self.write_buffer is buffer
 
     # Reading
 

@@ -1,14 +1,16 @@
 """Dispatch: from the log to the queues and the index, in log order, in bounded steps.
 
 A message that was just appended is dispatched from memory; whatever memory does not have is read from the
-log. The two ways give the same files.
+log. Compiled code reads the log so fast that nothing is remembered for it; what it declines is dispatched
+here. All ways give the same files.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.properties import get_property_bytes
@@ -21,8 +23,13 @@ from pyromq.store.key_hash import index_key_hashes
 from pyromq.store.queues import Queues
 from pyromq.store.segment import Segment
 
+if TYPE_CHECKING:
+    from pyromq_native.dispatching import Carrier
+
 _UNKNOWN_DELAY_MS: Final = 1000
 _MOST_TAGS: Final = 4096
+
+_native = twin("dispatching")
 
 Pending = tuple[ConsumeQueue, int, int, int, int, int, bytes]
 """Queue, log offset, size, queue offset, system flag, store time, properties."""
@@ -50,7 +57,9 @@ class Dispatcher:
         self._index = index
         self._delays_ms = delays_ms
         self.max_pending = max_pending
-        self.is_following = True
+        self._carrier: Carrier | None = _native.Carrier(queues.by_topic) if _native is not None else None
+        self._forgotten: dict[str, int] = {}
+        self.is_following = self._carrier is None
         """Whether `pending` has everything between `offset` and the end of the log."""
         self._keys: list[bytes] = []
         self._key_places: list[int] = []
@@ -91,14 +100,20 @@ class Dispatcher:
         self.is_following = False
         self.pending.clear()
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether compiled code carries what is usual; it reads the log, and nothing is remembered for it."""
+        return self._carrier is not None
+
     def forget_topic(self, topic: str) -> None:
         """Messages of a deleted topic that still wait have nowhere to go."""
+        self._forgotten[topic] = self._log.end_offset
         self.pending = deque(each for each in self.pending if each[0].topic != topic)
 
     def start_at(self, offset: int) -> None:
         self.offset = offset
         self.pending.clear()
-        self.is_following = offset >= self._log.end_offset
+        self.is_following = offset >= self._log.end_offset and self._carrier is None
 
     def step(self, limit: int, max_messages: int) -> list[Arrival]:
         """Dispatch up to `max_messages` that end at or before the log offset `limit`.
@@ -112,6 +127,8 @@ class Dispatcher:
         else:
             self._step_in_log(limit, max_messages)
         self.write_index()
+        if self._forgotten:
+            self._forgotten = {topic: end for topic, end in self._forgotten.items() if end > self.offset}
         touched, self._touched = self._touched, {}
         return [Arrival(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
 
@@ -132,26 +149,68 @@ class Dispatcher:
 
     def _step_in_log(self, limit: int, max_messages: int) -> None:
         log = self._log
-        for _ in range(max_messages):
+        limit = min(limit, log.end_offset)
+        while max_messages > 0:
             if self.offset >= log.end_offset:
-                self.is_following = True
+                self.is_following = self._carrier is None
                 return
             self.offset = max(self.offset, log.start_offset)
-            try:
-                found = log.outline(self.offset)
-            except RemoteProtocolError:
-                # java: the rest of a file that cannot be read is passed over
-                found = None
-            segment = found[0] if found else log.segments.find(self.offset)
-            outline = found[1] if found else None
+            segment = log.segments.find(self.offset)
             if segment is None:
                 return
-            if outline is None:
-                self.offset = min(segment.end, log.end_offset)
-            elif self.offset + outline.size > limit:
-                return
-            else:
-                self.dispatch_record(segment, outline)
+            if self._carrier is not None:
+                max_messages -= self._carry(self._carrier, segment, limit, max_messages)
+            if max_messages > 0 and self.offset < segment.end:
+                if self.offset >= limit or not self._step_once(segment, limit):
+                    return
+                max_messages -= 1
+
+    def _carry(self, carrier: "Carrier", segment: Segment, limit: int, max_messages: int) -> int:
+        """Have compiled code carry what it can from here on; how many messages that were."""
+        self.write_index()  # entries are in log order
+        file = self._index.open_file if self._index is not None else None
+        first_unit = file.next_unit if file is not None else 0
+        try:
+            carrier.carry(
+                segment.mapped.buffer,
+                segment.start,
+                self.offset,
+                limit,
+                max_messages,
+                self._touched,
+                self._forgotten,
+                self._index is not None,
+                self.index_from,
+                file,
+            )
+        finally:
+            self.offset = carrier.offset
+            if self._index is not None and file is not None and file.next_unit != first_unit:
+                file.write_header()
+                self._index.mark_dirty(file)
+            if carrier.count:
+                self.last_timestamp = carrier.last_timestamp
+                self.dispatched_messages += carrier.count
+        return carrier.count
+
+    def _step_once(self, segment: Segment, limit: int) -> bool:
+        """Dispatch one record, or pass over what is none; False if it ends behind `limit`."""
+        log = self._log
+        try:
+            found = log.outline(self.offset)
+        except RemoteProtocolError:
+            # java: the rest of a file that cannot be read is passed over
+            found = None
+        outline = found[1] if found else None
+        if outline is None:
+            self.offset = min(segment.end, log.end_offset)
+        elif self.offset + outline.size > limit:
+            return False
+        elif outline.log_offset < self._forgotten.get(outline.topic, 0):
+            self.offset += outline.size
+        else:
+            self.dispatch_record(segment, outline)
+        return True
 
     def dispatch_record(self, segment: Segment, outline: RecordOutline) -> None:
         """Dispatch a record of the log and move behind it."""

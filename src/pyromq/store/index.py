@@ -71,8 +71,7 @@ class Index:
         while entries:
             file = self._writable_file()
             added = file.put(entries)
-            if not self._dirty or self._dirty[-1] is not file:
-                self._dirty.append(file)
+            self.mark_dirty(file)
             del entries[:added]
 
     def _writable_file(self) -> IndexFile:
@@ -85,6 +84,16 @@ class Index:
         path = self._directory / index_name(created_ms)
         self._row.append(IndexFile.create(self._files, path, self._slots, self._units, last))
         return self._row[-1]
+
+    @property
+    def open_file(self) -> IndexFile | None:
+        """The file that is written, once it has an entry and while it has room."""
+        last = self._row[-1] if self._row else None
+        return last if last is not None and last.entry_count and not last.is_full else None
+
+    def mark_dirty(self, file: IndexFile) -> None:
+        if not self._dirty or self._dirty[-1] is not file:
+            self._dirty.append(file)
 
     def take_dirty(self) -> list[IndexFile]:
         """The files written to since the last call."""

@@ -56,10 +56,10 @@ def _swapped(numbers: "array[int]") -> "array[int]":
 class IndexFile:
     def __init__(self, files: Files, path: Path, slots: int, units: int) -> None:
         self._files = files
-        self._slots = slots
-        self._units = units
-        self._units_start = HEADER.size + slots * _SLOT_BYTES
-        self._reserved_units = 0
+        self.slots = slots
+        self.units = units
+        self.units_start = HEADER.size + slots * _SLOT_BYTES
+        self.reserved_units = 0
         self._mapped: MappedFile | None = None
         self.path = path
         size_bytes = files.size(path)
@@ -94,7 +94,7 @@ class IndexFile:
         if before is not None:
             file.begin_timestamp = file.end_timestamp = before.end_timestamp
             file.begin_log_offset = file.end_log_offset = before.end_log_offset
-        file._write_header()
+        file.write_header()
         return file
 
     def __repr__(self) -> str:
@@ -106,7 +106,7 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        return self.next_unit >= self._units
+        return self.next_unit >= self.units
 
     @property
     def mapped(self) -> MappedFile:
@@ -119,10 +119,10 @@ class IndexFile:
     def put(self, entries: list[Entry]) -> int:
         """Add entries until the file is full; how many were added."""
         number = self.next_unit
-        entries = entries[: self._units - number]
+        entries = entries[: self.units - number]
         if not entries:
             return 0
-        if number + len(entries) > self._reserved_units:
+        if number + len(entries) > self.reserved_units:
             self._reserve(number + len(entries))
         hashes, log_offsets, timestamps = zip(*entries, strict=True)
         begin = self.begin_timestamp
@@ -132,23 +132,23 @@ class IndexFile:
         numbers = _swapped(array("I", range(number, number + len(entries))))
         slots = self._slot_numbers
         previous = array("I")
-        for slot, new in zip([each % self._slots for each in hashes], numbers, strict=True):
+        for slot, new in zip([each % self.slots for each in hashes], numbers, strict=True):
             previous.append(slots[slot])
             slots[slot] = new
         units = b"".join(
             map(UNIT.pack, hashes, log_offsets, self._seconds(timestamps, begin), _swapped(previous))
         )
-        start = self._units_start + number * _UNIT_BYTES
+        start = self.units_start + number * _UNIT_BYTES
         self.mapped.buffer[start : start + len(units)] = units
         self.used_slots += previous.count(0)
         self.next_unit = number + len(entries)
         self.end_log_offset, self.end_timestamp = log_offsets[-1], timestamps[-1]
-        self._write_header()
+        self.write_header()
         return len(entries)
 
     @property
     def _slot_numbers(self) -> memoryview:
-        return self.mapped.view[HEADER.size : self._units_start].cast("I")
+        return self.mapped.view[HEADER.size : self.units_start].cast("I")
 
     def _seconds(self, timestamps: Sequence[int], begin: int) -> list[int]:
         """java: since the first store time; the first unit's count from what the header said before."""
@@ -163,13 +163,13 @@ class IndexFile:
         return seconds
 
     def _reserve(self, units: int) -> None:
-        position = self._units_start + self._reserved_units * _UNIT_BYTES
-        end = self._units_start + units * _UNIT_BYTES + _RESERVE_BYTES
-        end = min(end, index_file_bytes(self._slots, self._units))
+        position = self.units_start + self.reserved_units * _UNIT_BYTES
+        end = self.units_start + units * _UNIT_BYTES + _RESERVE_BYTES
+        end = min(end, index_file_bytes(self.slots, self.units))
         self._files.allocate(self.path, position, end - position)
-        self._reserved_units = (end - self._units_start) // _UNIT_BYTES
+        self.reserved_units = (end - self.units_start) // _UNIT_BYTES
 
-    def _write_header(self) -> None:
+    def write_header(self) -> None:
         HEADER.pack_into(
             self.mapped.buffer,
             0,
@@ -189,10 +189,10 @@ class IndexFile:
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Log offsets stored under a hash, newest first; other keys may share it."""
         buffer = self.mapped.buffer
-        (number,) = SLOT.unpack_from(buffer, HEADER.size + key_hash % self._slots * _SLOT_BYTES)
+        (number,) = SLOT.unpack_from(buffer, HEADER.size + key_hash % self.slots * _SLOT_BYTES)
         while 0 < number < self.next_unit:
             found_hash, log_offset, seconds, previous = UNIT.unpack_from(
-                buffer, self._units_start + number * _UNIT_BYTES
+                buffer, self.units_start + number * _UNIT_BYTES
             )
             stored_ms = self.begin_timestamp + seconds * 1000
             if seconds < 0:
@@ -211,13 +211,13 @@ class IndexFile:
 
         The new file is made beside the old one and takes its name when it is safe.
         """
-        slots = array("I", bytes(self._slots * _SLOT_BYTES))
+        slots = array("I", bytes(self.slots * _SLOT_BYTES))
         kept, last_log_offset, last_seconds = bytearray(_UNIT_BYTES), 0, 0
         for unit in self._stored_units():
             key_hash, log_offset, seconds, _ = UNIT.unpack(unit)
             if key_hash < 0 or not last_log_offset <= log_offset < before_log_offset or not any(unit):
                 break
-            slots[key_hash % self._slots] = len(kept) // _UNIT_BYTES
+            slots[key_hash % self.slots] = len(kept) // _UNIT_BYTES
             kept += unit
             last_log_offset, last_seconds = log_offset, seconds
         self.used_slots = sum(1 for each in slots if each)
@@ -229,9 +229,9 @@ class IndexFile:
 
     def _stored_units(self) -> Iterator[bytes]:
         with self._files.open(self.path) as reader:
-            for first in range(1, self._units, _UNITS_PER_READ):
-                count = min(_UNITS_PER_READ, self._units - first)
-                raw = reader.read(self._units_start + first * _UNIT_BYTES, count * _UNIT_BYTES)
+            for first in range(1, self.units, _UNITS_PER_READ):
+                count = min(_UNITS_PER_READ, self.units - first)
+                raw = reader.read(self.units_start + first * _UNIT_BYTES, count * _UNIT_BYTES)
                 for position in range(0, len(raw), _UNIT_BYTES):
                     yield raw[position : position + _UNIT_BYTES]
 
@@ -240,19 +240,17 @@ class IndexFile:
         final = self.path
         self.path = final.with_name(final.name + UNFINISHED_SUFFIX)
         self._files.remove(self.path)
-        self._files.create(
-            self.path, index_file_bytes(self._slots, self._units), self._units_start + len(units)
-        )
+        self._files.create(self.path, index_file_bytes(self.slots, self.units), self.units_start + len(units))
         buffer = self.mapped.buffer
-        buffer[HEADER.size : self._units_start] = slots
-        buffer[self._units_start : self._units_start + len(units)] = bytes(units)
-        self._write_header()
+        buffer[HEADER.size : self.units_start] = slots
+        buffer[self.units_start : self.units_start + len(units)] = bytes(units)
+        self.write_header()
         self._files.sync(self.path)
         self.close()
         self._files.rename(self.path, final)
         self._files.sync_directory(final.parent)
         self.path = final
-        self._reserved_units = 0
+        self.reserved_units = 0
 
     def close(self) -> None:
         if self._mapped is not None:

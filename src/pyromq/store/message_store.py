@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from pyromq.clock import Clock, SystemClock
+from pyromq.compiled import twin
 from pyromq.errors import LocalProtocolError, StateError, StoreError
 from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.names import RETRY_PREFIX
@@ -36,7 +37,12 @@ from pyromq.store.results import AppendResult, AppendStatus, Boundary, ReadResul
 from pyromq.store.retention import CleaningReport, Retention
 from pyromq.store.settings import StoreSettings
 
+if TYPE_CHECKING:
+    from pyromq_native.appending import Appender
+
 T = TypeVar("T")
+
+_native = twin("appending")
 
 _PUT_OK: Final = AppendStatus.PUT_OK
 _PAGE_BYTES: Final = 4096
@@ -120,12 +126,17 @@ class MessageStore:
         )
         self._reader = QueueReader(self._log, settings)
         self._queues_by_topic = self._queues.by_topic
+        self._appender: Appender | None = None
+        if _native is not None and self._dispatcher.is_compiled:
+            now_ms = None if type(clock) is SystemClock else clock.now_ms
+            self._appender = _native.Appender(self._queues.by_topic, self._log, now_ms, AppendResult, _PUT_OK)
+            self._appender.max_message_bytes = settings.max_message_bytes
         self._now_ms = clock.now_ms
         self._max_message_bytes = settings.max_message_bytes
         self._trouble = Trouble.NOT_WRITEABLE
         self._trouble_reason = "the store is not open"
         self._is_refusing = True  # the same as a plain bool: asking a flag for its truth is slow
-        self._appended_messages = self._refused_messages = 0
+        self._refused_messages = 0
         self._read_messages = self._read_bytes = self._removed_segments = 0
         self._flushed_units = 0
         self._used_ratio = 0.0
@@ -262,6 +273,22 @@ class MessageStore:
         prepared_offset: int = 0,
     ) -> AppendResult:
         """Store one message. Hosts come packed (`Host.pack`). A refusal says why and has written nothing."""
+        if self._appender is not None:
+            appended: AppendResult | None = self._appender.append(
+                topic,
+                queue_id,
+                body,
+                properties,
+                born_timestamp,
+                born_host,
+                store_host,
+                flag,
+                sys_flag,
+                reconsume_times,
+                prepared_offset,
+            )
+            if appended is not None:
+                return appended
         # This is the hottest path of all: everything it can do without a call, it does without one.
         queues = self._queues_by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
@@ -320,7 +347,7 @@ class MessageStore:
             dispatcher.pending.append((queue, offset, size, queue_offset, sys_flag, now_ms, properties))
             if len(dispatcher.pending) > dispatcher.max_pending:
                 dispatcher.stop_following()
-        self._appended_messages += 1
+        log.appended_messages += 1
         return AppendResult(_PUT_OK, offset, size, queue_offset, now_ms, store_host)
 
     def append_batch(
@@ -385,7 +412,7 @@ class MessageStore:
             self._dispatcher.remember(
                 (queue, offsets[index], size, queue_offset + index, sys_flag, now_ms, entry.properties)
             )
-        self._appended_messages += len(entries)
+        log.appended_messages += len(entries)
         return AppendResult(
             AppendStatus.PUT_OK, first, offset - first, queue_offset, now_ms, store_host, tuple(offsets)
         )
@@ -412,6 +439,20 @@ class MessageStore:
 
         Raises RemoteProtocolError if `batch` is not a batch; then nothing has been written.
         """
+        if self._appender is not None:
+            appended: AppendResult | None = self._appender.append_encoded_batch(
+                topic,
+                queue_id,
+                batch,
+                born_timestamp,
+                born_host,
+                store_host,
+                sys_flag,
+                reconsume_times,
+                appended_properties,
+            )
+            if appended is not None:
+                return appended
         entries = decode_batch(batch)
         if appended_properties:
             entries = [_with_more_properties(entry, appended_properties) for entry in entries]
@@ -649,6 +690,8 @@ class MessageStore:
         self._trouble = trouble
         self._trouble_reason = reason
         self._is_refusing = trouble is not Trouble.NONE
+        if self._appender is not None:
+            self._appender.is_refusing = self._is_refusing
 
     # Reading
 
@@ -762,6 +805,8 @@ class MessageStore:
             raise StateError("a store cannot move while it is open")
         self._settings = settings
         self._max_message_bytes = settings.max_message_bytes
+        if self._appender is not None:
+            self._appender.max_message_bytes = settings.max_message_bytes
         self._reader = QueueReader(self._log, settings)
         self._retention.use(settings)
 
@@ -791,7 +836,7 @@ class MessageStore:
             dispatched_offset=self._dispatcher.offset,
             dispatch_behind_bytes=self._dispatcher.behind_bytes,
             flush_behind_bytes=log.end_offset - self._flusher.flushed_offset,
-            appended_messages=self._appended_messages,
+            appended_messages=log.appended_messages,
             appended_bytes=log.end_offset - self.recovery.log_end,
             refused_messages=self._refused_messages,
             read_messages=self._read_messages,
