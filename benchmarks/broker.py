@@ -1,15 +1,17 @@
 """The broker under load, over real sockets; the same load on Apache's own where Maven can fetch it.
 
-    python -m benchmarks.broker [--quick] [--servers pyromq,apache-5.3.3,apache-4.9.7] [--json FILE]
+    python -m benchmarks.broker [--quick] [--minutes N] [--servers pyromq,apache-5.3.3,apache-4.9.7]
+                                [--json FILE]
 
-All brokers are up at once and take turns, cell by cell: whoever is not measured is stopped (SIGSTOP) and
-costs nothing. A cell is measured in every round; the figure is the median, the spread the lowest and highest.
+All brokers take turns, load by load, round by round (benchmarks/turns.py). A measured load ends when the
+broker has used a fixed CPU time, so that a busy machine makes it longer, not smaller.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -27,6 +29,7 @@ from typing import Final
 
 from benchmarks import wire
 from benchmarks.native import Responder, run_loadgen
+from benchmarks.turns import Running, compared, hold, orders, ratios, short, spread
 from tests.support.apache import ApacheBroker, free_ports
 from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable, Release, fetch
 from tests.support.own_broker import OwnBroker
@@ -58,19 +61,25 @@ SIZES: Final = (100, 1024)
 PULLED_TOPIC: Final = "pulled-{size}"
 HELD_TOPIC: Final = "held"
 HELD_QUEUES: Final = 100
+LONGEST: Final = 2
+"""A load that leaves the broker idle ends after this many times its CPU time."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    connections: Sequence[int]
-    windows: Sequence[int]
+    in_flight: Sequence[tuple[int, int]]
+    """Connections, and requests in flight on each."""
+    readers: Sequence[int]
+    """Connections of pulls."""
     forms: Sequence[str]
+    pull_forms: Sequence[str]
     batches: Sequence[int]
     flushes: Sequence[str]
     rounds: int
-    seconds: int
+    cpu_s: int
+    """What a broker may use in each measured load."""
     warm_up: int
-    """Before each measured load."""
+    """Seconds before each measured load."""
     compiling_s: int
     """Load of each kind before the first figure: a JVM compiles its hot paths only after some of them."""
     filled_s: int
@@ -84,35 +93,6 @@ class Plan:
 
 
 # ------------------------------------------------------------------------------------------- brokers
-
-
-@dataclass(frozen=True)
-class Running:
-    """A broker that is stopped unless it is its turn."""
-
-    name: str
-    port: int
-    pid: int
-
-    def rss_mb(self) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-    def cpu_s(self) -> float:
-        return time.clock_gettime(_cpu_clock(self.pid))
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        os.kill(self.pid, signal.SIGCONT)
-        try:
-            yield
-        finally:
-            os.kill(self.pid, signal.SIGSTOP)
-
-
-def _cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time, as clock_getcpuclockid(3) makes it."""
-    return ~pid << 3 | 2
 
 
 @contextlib.contextmanager
@@ -137,6 +117,14 @@ SERVERS: Final[dict[str, Start]] = {
     "apache-5.3.3": lambda *where: apache(APACHE_5, *where),
     "apache-4.9.7": lambda *where: apache(APACHE_4, *where),
 }
+OWN: Final = "pyromq"
+TITLES: Final = {
+    "rate": "messages/s",
+    "cpu_us": "CPU µs/message",
+    "p50": "p50 µs",
+    "p99": "p99 µs",
+    "p999": "p99.9 µs",
+}
 
 
 @contextlib.contextmanager
@@ -150,9 +138,7 @@ def running(names: Sequence[str], flush: str) -> Iterator[list[Running]]:
             store = Path(tempfile.mkdtemp(prefix="pyromq-bench-"))
             stack.callback(shutil.rmtree, store, ignore_errors=True)
             server = stack.enter_context(SERVERS[name](name_server.address, store / "store", flush))
-            # A stopped process cannot be asked to end: it goes on first.
-            stack.callback(os.kill, server.pid, signal.SIGCONT)
-            os.kill(server.pid, signal.SIGSTOP)
+            hold(server, stack)
             servers.append(server)
         yield servers
 
@@ -184,7 +170,8 @@ class Sample:
 @dataclass
 class Results:
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
-    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """What is not about a load: one value a round, or one alone."""
 
     def add(self, cell: str, server: str, sample: Sample) -> None:
         self.samples.setdefault((cell, server), []).append(sample)
@@ -194,7 +181,7 @@ class Results:
         )
 
     def note(self, figure: str, server: str, value: float) -> None:
-        self.figures.setdefault(figure, {})[server] = value
+        self.figures.setdefault(figure, {}).setdefault(server, []).append(value)
         _say(f"  {figure}: {server}: {value:,.2f}")
 
 
@@ -217,9 +204,7 @@ def send_cells(plan: Plan, flush: str) -> list[Cell]:
                 form,
             ),
         )
-        for size, connections, window, form in itertools.product(
-            SIZES, plan.connections, plan.windows, plan.forms
-        )
+        for size, (connections, window), form in itertools.product(SIZES, plan.in_flight, plan.forms)
     ]
 
 
@@ -234,14 +219,21 @@ def pull_cells(plan: Plan, queue_length: Callable[[int], int]) -> list[Cell]:
             is_pull=True,
         )
         for size, batch, connections, form in itertools.product(
-            SIZES, plan.batches, plan.connections, plan.forms
+            SIZES, plan.batches, plan.readers, plan.pull_forms
         )
     ]  # fmt: skip
 
 
-def load(server: Running, cell: Cell, seconds: int, warm_up: int) -> Sample:
+def load(server: Running, cell: Cell, seconds: int) -> None:
+    """So many seconds of a load, unmeasured."""
+    run_loadgen("-P", str(server.port), "-t", str(seconds), "-u", "0", *cell.options)
+
+
+def sample(server: Running, cell: Cell, cpu_s: int, warm_up: int) -> Sample:
+    """A load that ends when the server has used so much CPU time, or has had time to use it twice."""
     said = run_loadgen(
-        "-P", str(server.port), "-p", str(server.pid), "-t", str(seconds), "-u", str(warm_up), *cell.options
+        "-P", str(server.port), "-p", str(server.pid), "-u", str(warm_up),
+        "-C", str(1000 * cpu_s), "-t", str(LONGEST * cpu_s), *cell.options,
     )  # fmt: skip
     requests, cpu_us = float(said["rate"]), float(said["cpu_us"])
     messages = float(said["messages"]) if cell.is_pull else requests
@@ -256,13 +248,14 @@ def load(server: Running, cell: Cell, seconds: int, warm_up: int) -> Sample:
 
 
 def measure(servers: Sequence[Running], cells: Sequence[Cell], plan: Plan, results: Results) -> None:
-    """Every cell on every server in every round; who begins changes from round to round."""
-    for round_number in range(plan.rounds):
-        order = [*servers[round_number % len(servers) :], *servers[: round_number % len(servers)]]
+    """Every cell on every server in every round."""
+    for order in orders(servers, plan.rounds):
         for cell in cells:
             for server in order:
                 with server.turn():
-                    results.add(cell.name, server.name, load(server, cell, plan.seconds, plan.warm_up))
+                    results.add(cell.name, server.name, sample(server, cell, plan.cpu_s, plan.warm_up))
+        for server in servers:
+            results.note("under load: memory, MB RSS", server.name, server.rss_mb())
 
 
 def compile_hot_paths(servers: Sequence[Running], plan: Plan) -> None:
@@ -271,7 +264,7 @@ def compile_hot_paths(servers: Sequence[Running], plan: Plan) -> None:
         with server.turn():
             for form, size in itertools.product(plan.forms, SIZES):
                 options = ("-m", "send", "-T", "sent", "-b", str(size), "-c", "8", "-w", "8", "-s", form)
-                load(server, Cell("", options), plan.compiling_s, 0)
+                load(server, Cell("", options), plan.compiling_s)
 
 
 def fill(servers: Sequence[Running], plan: Plan) -> dict[int, int]:
@@ -282,7 +275,7 @@ def fill(servers: Sequence[Running], plan: Plan) -> dict[int, int]:
             for size in SIZES:
                 topic = PULLED_TOPIC.format(size=size)
                 options = ("-m", "send", "-T", topic, "-b", str(size), "-c", "8", "-w", "16")
-                load(server, Cell("", options), plan.filled_s, 0)
+                load(server, Cell("", options), plan.filled_s)
                 asking = wire.Wire(server.port)
                 for queue in range(4):
                     length = wire.max_offset(asking, topic, queue)
@@ -362,27 +355,19 @@ def answered(connections: Sequence[wire.Wire], quiet_s: float) -> tuple[int, flo
 # ------------------------------------------------------------------------------------------- reporting
 
 
-def comparison(results: Results, cells: Sequence[str], own: str, other: str) -> str:
-    """Markdown: both servers' medians, and how many times Apache's figure ours is, with its spread."""
+def comparison(results: Results, cells: Sequence[str], own: str, other: str, names: Sequence[str]) -> str:
+    """Markdown: for each of the named figures ours, Apache's, and ours ÷ Apache's with its spread."""
     lines = [
-        f"| load | messages/s | {other} | × | CPU µs/message | {other} | × "
-        f"| p50 µs | {other} | p99 µs | {other} | p99.9 µs | {other} |",
-        "|---|" + "---:|" * 12,
+        "| load | " + " | ".join(f"{TITLES[name]} | {other} | ×" for name in names) + " |",
+        "|---|" + "---:|" * (3 * len(names)),
     ]
     for cell in cells:
         ours, theirs = results.samples.get((cell, own), []), results.samples.get((cell, other), [])
         if not ours or not theirs:
             continue
         columns = [cell]
-        for name in ("rate", "cpu_us"):
-            mine, its = [getattr(s, name) for s in ours], [getattr(s, name) for s in theirs]
-            ratios = [a / b for a, b in zip(mine, its, strict=False) if b]
-            columns += [_short(statistics.median(mine)), _short(statistics.median(its)), _spread(ratios)]
-        for name in ("p50", "p99", "p999"):
-            columns += [
-                _short(statistics.median(getattr(s, name) for s in ours)),
-                _short(statistics.median(getattr(s, name) for s in theirs)),
-            ]
+        for name in names:
+            columns += compared([getattr(s, name) for s in ours], [getattr(s, name) for s in theirs])
         refused = sum(s.errors for s in ours), sum(s.errors for s in theirs)
         if any(refused):
             columns[0] += f" (refused: {refused[0]:,} and {refused[1]:,})"
@@ -395,57 +380,45 @@ def alone(results: Results, cells: Sequence[str], server: str) -> str:
     for cell in cells:
         if samples := results.samples.get((cell, server)):
             columns = [
-                _short(statistics.median(getattr(s, name) for s in samples))
+                short(statistics.median(getattr(s, name) for s in samples))
                 for name in ("rate", "cpu_us", "p50", "p99", "p999")
             ]
             lines.append("| " + " | ".join([cell, *columns]) + " |")
     return "\n".join(lines)
 
 
-def figures_table(results: Results, servers: Sequence[str]) -> str:
-    lines = ["| figure | " + " | ".join(servers) + " |", "|---|" + "---:|" * len(servers)]
+def figures_table(results: Results, names: Sequence[str], others: Sequence[str]) -> str:
+    lines = [
+        "| figure | " + " | ".join([*names, *(f"÷ {other}" for other in others)]) + " |",
+        "|---|" + "---:|" * (len(names) + len(others)),
+    ]
     for figure, values in results.figures.items():
-        cells = [_short(values[server]) if server in values else "–" for server in servers]
+        cells = [short(statistics.median(values[name])) if name in values else "–" for name in names]
+        cells += [spread(ratios(values.get(OWN, []), values.get(other, []))) for other in others]
         lines.append(f"| {figure} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def behind(results: Results, own: str, other: str) -> list[str]:
-    """Where the other is better: a lower rate, more than half its CPU, a worse p99."""
+    """Where the other is better: a lower rate, more CPU a message, longer waits, more memory."""
     said = []
-    for cell, server in results.samples:
-        if server != own or (cell, other) not in results.samples:
+    for (cell, server), ours in results.samples.items():
+        theirs = results.samples.get((cell, other))
+        if server != own or theirs is None:
             continue
-        ours, theirs = results.samples[cell, own], results.samples[cell, other]
-
-        rate, cpu, p99 = (_ratio(ours, theirs, name) for name in ("rate", "cpu_us", "p99"))
         reasons = []
-        if rate < 1:
-            reasons.append(f"rate × {rate:.2f}")
-        if cpu > 0.5:
-            reasons.append(f"CPU × {cpu:.2f}")
-        if p99 > 1:
-            reasons.append(f"p99 × {p99:.2f}")
+        for name, is_worse in (("rate", -1), ("cpu_us", 1), ("p50", 1), ("p99", 1), ("p999", 1)):
+            found = ratios([getattr(s, name) for s in ours], [getattr(s, name) for s in theirs])
+            if found and (statistics.median(found) - 1) * is_worse > 0:
+                reasons.append(f"{TITLES[name]} × {statistics.median(found):.2f}")
         if reasons:
             said.append(f"- {cell}: {', '.join(reasons)}")
+    for figure, values in results.figures.items():
+        found = ratios(values.get(own, []), values.get(other, []))
+        # What is counted, not what is used up, is neither better nor worse.
+        if found and statistics.median(found) > 1 and "woken by" not in figure:
+            said.append(f"- {figure}: × {statistics.median(found):.2f}")
     return said
-
-
-def _ratio(ours: Sequence[Sample], theirs: Sequence[Sample], name: str) -> float:
-    mine = statistics.median(float(getattr(sample, name)) for sample in ours)
-    its = statistics.median(float(getattr(sample, name)) for sample in theirs)
-    return mine / its if its else 1.0
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _spread(ratios: Sequence[float]) -> str:
-    if not ratios:
-        return "–"
-    middle = f"**{statistics.median(ratios):.2f}**"
-    return middle if len(ratios) == 1 else f"{middle} ({min(ratios):.2f}–{max(ratios):.2f})"
 
 
 def _say(line: str) -> None:
@@ -473,14 +446,12 @@ def run(names: Sequence[str], plan: Plan) -> tuple[Results, list[str], list[str]
         for server in servers:
             with server.turn():
                 for cell in cells[:: max(1, len(cells) // 4)]:
-                    load(server, cell, plan.compiling_s, 0)
+                    load(server, cell, plan.compiling_s)
         measure(servers, cells, plan, results)
         if "async" in plan.flushes:
             cells = send_cells(plan, "async")
             sends += [cell.name for cell in cells]
             measure(servers, cells, plan, results)
-        for server in servers:
-            results.note("after all loads: memory, MB RSS", server.name, server.rss_mb())
     if "sync" in plan.flushes:
         with running(names, "SYNC_FLUSH") as servers:
             compile_hot_paths(servers, plan)
@@ -496,54 +467,76 @@ def generator_limit(plan: Plan, results: Results) -> None:
         server = Running("loadgen's own responder", responder.port, responder.pid)
         for connections, window in ((1, 1), (8, 8), (64, 64)):
             options = ("-m", "send", "-T", "sent", "-b", "100", "-c", str(connections), "-w", str(window))
-            sample = load(server, Cell("", options), plan.seconds, 1)
-            results.note(f"generator's own limit, {connections} × {window}: per s", server.name, sample.rate)
+            rate = sample(server, Cell("", options), plan.cpu_s, 1).rate
+            results.note(f"generator's own limit, {connections} × {window}: per s", server.name, rate)
 
 
 def report(
     results: Results, sends: Sequence[str], pulls: Sequence[str], names: Sequence[str], plan: Plan
 ) -> str:
     parts = [
-        f"{plan.rounds} interleaved rounds of {plan.seconds} s after {plan.warm_up} s of warm-up each; "
-        f"Python {sys.version.split()[0]}; {os.cpu_count()} cores shared by the generator and one broker at "
-        "a time, loopback. × is ours ÷ Apache's, the median of the rounds, with the lowest and highest.",
+        f"{plan.rounds} interleaved rounds. A measured load ends when the broker has used {plan.cpu_s} s of "
+        f"CPU, or after {LONGEST * plan.cpu_s} s; {plan.warm_up} s of the same load go before it. Python "
+        f"{sys.version.split()[0]}; {os.cpu_count()} cores shared by the generator and one broker at a time, "
+        "loopback. × is ours ÷ Apache's, the median of the rounds, with the lowest and highest.",
         f"Apache's brokers: {' '.join(APACHE_JVM)}, full JIT, {plan.compiling_s} s of each kind of load "
         "before the first figure. All brokers: "
         + ", ".join(f"{key}={value}" for key, value in SETTINGS.items())
         + ".",
     ]
-    others = [name for name in names if name != "pyromq"]
+    others = [name for name in names if name != OWN]
     for title, cells in (
         ("Sends (flush, size, connections × in flight, header form)", sends),
         ("Pulls", pulls),
     ):
         parts.append(f"## {title}")
-        parts += [comparison(results, cells, "pyromq", other) for other in others]
+        for other in others:
+            parts.append(comparison(results, cells, OWN, other, ("rate", "cpu_us")))
+            parts.append(comparison(results, cells, OWN, other, ("p50", "p99", "p999")))
         if not others:
             parts.append(alone(results, cells, names[0]))
+    parts.append("## Memory, idling, and holding polls")
+    parts.append(figures_table(results, [*names, "loadgen's own responder"], others))
     for other in others:
-        if where := behind(results, "pyromq", other):
-            parts.append(
-                f"## Where {other} is better, or our CPU is more than half of its own\n\n" + "\n".join(where)
-            )
-    parts.append("## Idle, and holding polls")
-    parts.append(figures_table(results, [*names, "loadgen's own responder"]))
+        parts.append(f"## Where ours is behind {other}")
+        parts.append("\n".join(behind(results, OWN, other)) or "Nowhere in this run.")
     return "\n\n".join(parts)
 
 
-def plan_of(options: argparse.Namespace) -> Plan:
+def plan_of(options: argparse.Namespace, servers: int) -> Plan:
     if options.quick:
         return Plan(
-            connections=(1, 8), windows=(1, 8), forms=("json",), batches=(32,), flushes=("async", "sync"),
-            rounds=1, seconds=1, warm_up=1, compiling_s=2, filled_s=1, held_connections=50,
-            held_per_connection=20, idle_s=1,
+            in_flight=((1, 1), (8, 8)), readers=(8,), forms=("json",), pull_forms=("json",), batches=(32,),
+            flushes=("async", "sync"), rounds=2, cpu_s=1, warm_up=1, compiling_s=2, filled_s=1,
+            held_connections=50, held_per_connection=20, idle_s=1,
         )  # fmt: skip
+    flushes = tuple(options.flush.split(","))
+    if options.minutes is not None:
+        chosen = Plan(
+            in_flight=((1, 1), (8, 8), (64, 64)), readers=(1, 8), forms=FORMS, pull_forms=("json",),
+            batches=(32, 1000), flushes=flushes, rounds=1, cpu_s=options.seconds, warm_up=options.warm_up,
+            compiling_s=5, filled_s=4, held_connections=500, held_per_connection=20, idle_s=5,
+        )  # fmt: skip
+        return dataclasses.replace(chosen, rounds=rounds_within(options.minutes * 60, chosen, servers))
     return Plan(
-        connections=(1, 8, 64), windows=(1, 8, 64), forms=FORMS, batches=(32, 1000),
-        flushes=tuple(options.flush.split(",")), rounds=options.rounds, seconds=options.seconds,
+        in_flight=tuple(itertools.product((1, 8, 64), (1, 8, 64))), readers=(1, 8, 64), forms=FORMS,
+        pull_forms=FORMS, batches=(32, 1000), flushes=flushes, rounds=options.rounds, cpu_s=options.seconds,
         warm_up=options.warm_up, compiling_s=10, filled_s=8, held_connections=500, held_per_connection=20,
         idle_s=15,
     )  # fmt: skip
+
+
+def rounds_within(seconds: float, plan: Plan, servers: int) -> int:
+    """How many rounds of a plan fit into a time; one at least."""
+    kinds = len(plan.forms) * len(SIZES)
+    # Starting, idling, holding polls; then loads of each kind, for each flush mode and for pulls.
+    before = 20 + plan.idle_s * 2 + 10 + kinds * plan.compiling_s * (len(plan.flushes) + 1)
+    before += plan.filled_s * len(SIZES)
+    sends = len(SIZES) * len(plan.in_flight) * len(plan.forms) * len(plan.flushes)
+    pulls = len(SIZES) * len(plan.batches) * len(plan.readers) * len(plan.pull_forms)
+    # Most loads keep more than one core busy, some hardly any.
+    a_round = (sends + pulls) * (plan.warm_up + 1.5 * plan.cpu_s)
+    return max(1, int((seconds / servers - before) // a_round))
 
 
 def available(names: Sequence[str]) -> list[str]:
@@ -569,13 +562,16 @@ def main() -> None:
     parser.add_argument("--servers", default="pyromq,apache-5.3.3", help=f"of {', '.join(SERVERS)}")
     parser.add_argument("--flush", default="async,sync", help="flush modes of the sends")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=3, help="measured time of each load")
+    parser.add_argument("--seconds", type=int, default=2, help="CPU time a broker may use in each load")
+    parser.add_argument(
+        "--minutes", type=float, help="choose loads and rounds so that it takes about so long"
+    )
     parser.add_argument("--warm-up", type=int, default=1, help="seconds of each load before that")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    plan = plan_of(options)
     names = available(options.servers.split(","))
+    plan = plan_of(options, len(names))
     results, sends, pulls = run(names, plan)
     generator_limit(plan, results)
     print(report(results, sends, pulls, names, plan))

@@ -1,9 +1,10 @@
-"""Our servers and Apache's side by side: run the benchmarks that measure both, keep their tables and a plot.
+"""Our servers and Apache's side by side: runs the benchmarks of both, keeps their tables and pictures.
 
-    python -m benchmarks.compare_with_apache [--quick] [--parts namesrv,broker] [--out docs/benchmarks]
+    python -m benchmarks.compare_with_apache [--minutes 25] [--apache 5.3.3] [--parts namesrv,broker]
+                                             [--quick] [--out docs/benchmarks]
 
-Each part writes what it printed into PART.md, below what is written there by hand, and its figures into
-PART.json; the broker's ratios become broker.svg.
+Each part writes what it printed into PART.md, below what is written there by hand, its figures into PART.json
+and its ratios as a picture for each of Apache's releases.
 """
 
 from __future__ import annotations
@@ -18,92 +19,126 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
-from xml.sax.saxutils import escape
 
-PARTS: Final = ("namesrv", "broker")
+from benchmarks.ratio_plot import Panel, Row, picture
+from benchmarks.turns import ratios
+
+SHARES: Final = {"namesrv": 0.2, "broker": 0.8}
+"""The parts, and how they divide the time."""
 TITLES: Final = {
     "namesrv": "The NameServer beside Apache's",
     "broker": "The broker beside Apache's",
 }
 OWN: Final = "pyromq"
 MARK: Final = "<!-- From here on: `python -m benchmarks.compare_with_apache` -->\n"
-ROW_PX, LEFT_PX, BAR_PX, GAP_PX = 16, 330, 300, 60
+PANELS: Final = {
+    "namesrv": (
+        Panel("rate", "look-ups/s", is_more_better=True),
+        Panel("cpu_us", "CPU a request", is_more_better=False),
+        Panel("p99", "p99", is_more_better=False),
+    ),
+    "broker": (
+        Panel("rate", "messages/s", is_more_better=True),
+        Panel("cpu_us", "CPU a message", is_more_better=False),
+        Panel("p99", "p99", is_more_better=False),
+    ),
+}
+_KEYS: Final = {"per s": "rate", "server CPU µs": "cpu_us", "p99 µs": "p99"}
 
 
-def run(part: str, out: Path, quick: bool) -> Mapping[str, Any]:
-    figures = out / f"{part}.json"
-    command = [sys.executable, "-m", f"benchmarks.{part}", "--json", str(figures)]
+def run(part: str, options: argparse.Namespace) -> Mapping[str, Any]:
+    """Measure one part; its page is written, its figures returned."""
+    figures = options.out / f"{part}.json"
+    servers = ",".join([OWN, *(f"apache-{version}" for version in options.apache.split(","))])
+    length = ["--quick"] if options.quick else ["--minutes", f"{options.minutes * SHARES[part]:g}"]
     done = subprocess.run(
-        [*command, *(["--quick"] if quick else [])], stdout=subprocess.PIPE, text=True, check=True
+        [sys.executable, "-m", f"benchmarks.{part}", "--servers", servers, "--json", str(figures), *length],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
-    page = out / f"{part}.md"
+    document: Mapping[str, Any] = json.loads(figures.read_text("utf-8"))
+    others = _others(part, document)
+    page = options.out / f"{part}.md"
     before = page.read_text("utf-8").partition(MARK)[0] if page.exists() else f"# {TITLES[part]}\n\n"
     lines = [
         before + MARK,
-        f"`python -m benchmarks.{part}` on {date.today().isoformat()}, "
-        + f"{platform.system()} {platform.machine()}"
-        + (", a quick run that only shows that it works." if quick else "."),
+        f"`python -m benchmarks.{part} {' '.join(length)} --servers {servers}`, "
+        + f"{date.today().isoformat()}, {platform.system()} {platform.machine()}"
+        + (": a quick run that only shows that it works." if options.quick else "."),
         "",
-        *(["![Ratios](broker.svg)", ""] if part == "broker" else []),
-        done.stdout,
+        *(f"![Ours ÷ {other}]({_picture_name(part, other)})\n" for other in others),
+        done.stdout.rstrip() if others else done.stdout.rstrip() + "\n\nApache's servers could not be had.",
+        "",
     ]
     page.write_text("\n".join(lines), "utf-8")
-    document: Mapping[str, Any] = json.loads(figures.read_text("utf-8"))
     return document
 
 
-def ratios(document: Mapping[str, Any], other: str) -> list[tuple[str, list[float], list[float]]]:
-    """For each load, ours ÷ Apache's in every round: rate and CPU a message."""
+def _picture_name(part: str, other: str) -> str:
+    return f"{part}-{other}.svg"
+
+
+def _others(part: str, document: Mapping[str, Any]) -> list[str]:
+    if part == "broker":
+        found = {entry["server"] for entry in document["samples"]}
+    else:
+        found = set(document["results"])
+    return sorted(name for name in found if name.startswith("apache-"))
+
+
+def broker_rows(document: Mapping[str, Any], other: str) -> list[Row]:
+    """For each load, ours ÷ Apache's in every round."""
     rounds = {(entry["load"], entry["server"]): entry["rounds"] for entry in document["samples"]}
-    rows = []
-    for (load, server), samples in rounds.items():
-        if server != OWN or (load, other) not in rounds:
-            continue
-        pairs = list(zip(samples, rounds[load, other], strict=True))
-        rows.append(
-            (
-                load,
-                [ours["rate"] / theirs["rate"] for ours, theirs in pairs if theirs["rate"]],
-                [ours["cpu_us"] / theirs["cpu_us"] for ours, theirs in pairs if theirs["cpu_us"]],
-            )
-        )
-    return rows
-
-
-def plot(rows: Sequence[tuple[str, list[float], list[float]]], other: str) -> str:
-    """Bars of the medians, whiskers from the lowest to the highest round; the red line is Apache's figure."""
-    height = ROW_PX * (len(rows) + 4)
-    width = LEFT_PX + 2 * BAR_PX + 2 * GAP_PX
-    columns = ((LEFT_PX, "messages/s, ×", 4.0), (LEFT_PX + BAR_PX + GAP_PX, "CPU a message, ×", 1.5))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="8" y="{ROW_PX}">PyroMQ ÷ {escape(other)}: better is more on the left, '
-        "less on the right</text>",
-    ]
-    for x, title, most in columns:
-        one = x + BAR_PX / most
-        parts.append(f'<text x="{x}" y="{2 * ROW_PX}">{title}</text>')
-        parts.append(
-            f'<line x1="{one}" x2="{one}" y1="{2.3 * ROW_PX}" y2="{height - ROW_PX}" stroke="#c33"/>'
-        )
-    for number, (load, rates, cpus) in enumerate(rows):
-        y = ROW_PX * (number + 3)
-        parts.append(f'<text x="8" y="{y}">{escape(load)}</text>')
-        for (x, _, most), values in zip(columns, (rates, cpus), strict=True):
-            if values:
-                parts += _bar(x, y, [min(value, most) / most * BAR_PX for value in values], values)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _bar(x: float, y: float, lengths: Sequence[float], values: Sequence[float]) -> list[str]:
-    middle, low, high = statistics.median(lengths), min(lengths), max(lengths)
     return [
-        f'<rect x="{x}" y="{y - 10}" width="{middle:.1f}" height="10" fill="#69b"/>',
-        f'<line x1="{x + low:.1f}" x2="{x + high:.1f}" y1="{y - 5}" y2="{y - 5}" stroke="#234"/>',
-        f'<text x="{x + high + 4:.1f}" y="{y}">{statistics.median(values):.2f}</text>',
+        Row(
+            load,
+            {
+                panel.key: ratios(
+                    [s[panel.key] for s in samples], [s[panel.key] for s in rounds[load, other]]
+                )
+                for panel in PANELS["broker"]
+            },
+        )
+        for (load, server), samples in rounds.items()
+        if server == OWN and (load, other) in rounds
     ]
+
+
+def name_server_rows(document: Mapping[str, Any], other: str) -> list[Row]:
+    """Figures are called `LOAD: FIGURE`."""
+    rows: dict[str, dict[str, list[float]]] = {}
+    ours, theirs = document["results"][OWN], document["results"][other]
+    for name, values in ours.items():
+        load, _, figure = name.rpartition(": ")
+        if figure in _KEYS and name in theirs:
+            rows.setdefault(load, {})[_KEYS[figure]] = ratios(values, theirs[name])
+    return [Row(load, found) for load, found in rows.items()]
+
+
+def memory_note(figures: Mapping[str, Sequence[float]], others: Mapping[str, Sequence[float]]) -> str:
+    told = [
+        f"{name.removesuffix(', MB RSS')} × {statistics.median(found):.2f}"
+        for name, values in figures.items()
+        if "MB RSS" in name and (found := ratios(values, others.get(name, [])))
+    ]
+    return "Memory, resident: " + "; ".join(told)
+
+
+def write_pictures(part: str, document: Mapping[str, Any], out: Path) -> None:
+    for other in _others(part, document):
+        if part == "broker":
+            rows = broker_rows(document, other)
+            by_figure = document["figures"]
+            memory = memory_note(
+                {name: values.get(OWN, []) for name, values in by_figure.items()},
+                {name: values.get(other, []) for name, values in by_figure.items()},
+            )
+        else:
+            rows = name_server_rows(document, other)
+            memory = memory_note(document["results"][OWN], document["results"][other])
+        title = f"{TITLES[part].partition(' beside')[0]}: PyroMQ ÷ {other}"
+        (out / _picture_name(part, other)).write_text(picture(title, PANELS[part], rows, [memory]), "utf-8")
 
 
 def main() -> None:
@@ -111,16 +146,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="short loads: does it work at all?")
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--minutes", type=float, default=25.0, help="about so long altogether")
+    parser.add_argument("--apache", default="5.3.3", help="of 5.3.3 and 4.9.7, or both: 5.3.3,4.9.7")
+    parser.add_argument("--parts", default=",".join(SHARES))
     parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for part in options.parts.split(","):
-        document = run(part, options.out, options.quick)
-        if part == "broker":
-            others = sorted({entry["server"] for entry in document["samples"]} - {OWN})
-            for other in others[:1]:
-                (options.out / "broker.svg").write_text(plot(ratios(document, other), other), "utf-8")
+        write_pictures(part, run(part, options), options.out)
 
 
 if __name__ == "__main__":

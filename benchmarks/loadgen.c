@@ -13,6 +13,7 @@
  *   -P PORTS    ports, comma separated; connections are spread over them        -H HOST  (127.0.0.1)
  *   -c N        connections (1)            -w N  requests in flight on each (1)
  *   -t SECONDS  measured time (5)          -u SECONDS  warm-up before it (1)
+ *   -C MS       measure until the server has used so much CPU time, and -t seconds at most
  *   -s FORM     header form, json or bin   -T TEXT  topic, or prefix of topics
  *   -p PIDS     processes of the server, for its CPU time                       -L TEXT  label
  *
@@ -53,6 +54,7 @@ struct connection {
 static enum mode mode = ROUTE;
 static const char *mode_name = "route", *host = "127.0.0.1", *topic = "topic-", *label = "", *replay_file;
 static int connections = 1, window = 1, seconds = 5, warm_up = 1, binary, sticky;
+static uint64_t cpu_limit_ns;
 static int body_size = 100, pull_batch = 32, queues = 4, topics = 1;
 static uint64_t pull_wrap = 1000000;
 static int ports[MAX_LIST], port_count;
@@ -553,7 +555,7 @@ static void load(void) {
         flush_out(all + i);
     }
     uint64_t start = begin + warm_up * 1000000000ull, end = start + seconds * 1000000000ull;
-    uint64_t measured_from = 0, server_from = 0, own_from = 0;
+    uint64_t measured_from = 0, server_from = 0, own_from = 0, cpu_seen_at = 0;
     for (;;) {
         int n = epoll_wait(poll_fd, ready, 256, 100);
         uint64_t now = now_ns();
@@ -565,6 +567,11 @@ static void load(void) {
         }
         if (now >= end)
             break;
+        if (measuring && cpu_limit_ns && now - cpu_seen_at > 1000000) { /* asking costs something: once in a millisecond */
+            cpu_seen_at = now;
+            if (server_cpu_ns() - server_from >= cpu_limit_ns)
+                break;
+        }
         for (int i = 0; i < n; i++) {
             struct connection *c = ready[i].data.ptr;
             if (ready[i].events & EPOLLOUT)
@@ -582,7 +589,7 @@ static void load(void) {
         printf(" messages=%.0f", messages / elapsed);
     printf(" MBps=%.1f p50=%.1f p90=%.1f p99=%.1f p999=%.1f max=%.1f", bytes / elapsed / 1e6,
            percentile_us(.5), percentile_us(.9), percentile_us(.99), percentile_us(.999), slowest / 1e3);
-    printf(" cpu_us=%.2f cpu_pct=%.0f gen_us=%.2f gen_pct=%.0f errors=%llu\n", answers ? server_us / answers : 0, server_us / elapsed / 1e4,
+    printf(" seconds=%.2f cpu_us=%.2f cpu_pct=%.0f gen_us=%.2f gen_pct=%.0f errors=%llu\n", elapsed, answers ? server_us / answers : 0, server_us / elapsed / 1e4,
            answers ? own_us / answers : 0, own_us / elapsed / 1e4, (unsigned long long)errors);
 }
 
@@ -608,7 +615,7 @@ static void set_mode(const char *name) {
 int main(int count, char **arguments) {
     int option;
     signal(SIGPIPE, SIG_IGN);
-    while ((option = getopt(count, arguments, "P:H:m:c:w:b:t:u:s:n:N:q:T:p:R:L:f:k")) != -1)
+    while ((option = getopt(count, arguments, "P:H:m:c:w:b:t:u:C:s:n:N:q:T:p:R:L:f:k")) != -1)
         switch (option) {
         case 'P': port_count = numbers(optarg, ports); break;
         case 'H': host = optarg; break;
@@ -618,6 +625,7 @@ int main(int count, char **arguments) {
         case 'b': body_size = atoi(optarg); break;
         case 't': seconds = atoi(optarg); break;
         case 'u': warm_up = atoi(optarg); break;
+        case 'C': cpu_limit_ns = strtoull(optarg, 0, 10) * 1000000; break;
         case 's': binary = !strcmp(optarg, "bin"); break;
         case 'n': pull_batch = atoi(optarg); break;
         case 'N': topics = atoi(optarg); break;

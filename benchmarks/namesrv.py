@@ -1,9 +1,11 @@
 """The NameServer under load, over real sockets; the same against Apache's own where Maven can fetch it.
 
-    python -m benchmarks.namesrv [--quick] [--servers pyromq,apache-5.3.3,apache-4.9.8] [--json FILE]
+    python -m benchmarks.namesrv [--quick] [--minutes N] [--servers pyromq,apache-5.3.3,apache-4.9.7]
+                                 [--json FILE]
 
 Brokers are connections that register; look-ups and heartbeats come from the native load generator; watched
-brokers are processes that die by SIGKILL. Each server is measured alone, after the one before is gone.
+brokers are processes that die by SIGKILL. Name servers take turns, round by round (benchmarks/turns.py); a
+measured load ends when the name server has used a fixed CPU time.
 """
 
 from __future__ import annotations
@@ -13,22 +15,26 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from benchmarks import wire
 from benchmarks.native import Responder, run_loadgen
+from benchmarks.turns import Running, hold, orders, ratios, short, spread
 from tests.support.apache import ApacheNameServer, free_ports
-from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable
+from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable, Release
 from tests.support.own_nameserver import OwnNameServer
 
 REPEATING_BROKERS: Final = 10
+LONGEST: Final = 2
+"""A load that leaves the name server idle ends after this many times its CPU time."""
 # What Apache's start script gives a NameServer is 4 GB; this much is enough for these tables.
 APACHE_JVM: Final = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
 
@@ -40,7 +46,9 @@ class Plan:
     brokers_per_topic: int
     queues_per_topic: int
     growth: Sequence[int]
-    seconds: int
+    rounds: int
+    cpu_s: int
+    """What a name server may use in each measured load."""
     warm_up: int
     """A JVM compiles its hot paths only after some seconds of them."""
     kills: int
@@ -62,49 +70,35 @@ class Plan:
 
 @dataclass
 class Result:
-    """One server's figures, in the order they are printed."""
+    """One server's figures, in the order they are printed: one value for each round."""
 
     server: str
-    figures: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, list[float]] = field(default_factory=dict)
 
     def note(self, name: str, value: float) -> None:
-        self.figures[name] = value
+        self.figures.setdefault(name, []).append(value)
         sys.stderr.write(f"  {self.server}: {name} = {value:,.3f}\n")
-
-
-@dataclass(frozen=True)
-class Running:
-    port: int
-    pid: int
-
-    def rss_mb(self) -> float:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def pyromq() -> Iterator[Running]:
     with OwnNameServer() as server:
-        yield Running(server.port, server.pid)
+        yield Running(OWN, server.port, server.pid)
 
 
 @contextlib.contextmanager
-def apache(version: str) -> Iterator[Running]:
-    release = {"5.3.3": APACHE_5, "4.9.8": APACHE_4}[version]
+def apache(release: Release) -> Iterator[Running]:
     with ApacheNameServer(release, jvm=APACHE_JVM) as server:
         assert server.pid is not None
-        yield Running(server.port, server.pid)
+        yield Running(f"apache-{release.servers}", server.port, server.pid)
 
 
 Start = Callable[[], contextlib.AbstractContextManager[Running]]
+OWN: Final = "pyromq"
 SERVERS: Final[dict[str, Start]] = {
-    "pyromq": pyromq,
-    "apache-5.3.3": lambda: apache("5.3.3"),
-    "apache-4.9.8": lambda: apache("4.9.8"),
+    OWN: pyromq,
+    "apache-5.3.3": lambda: apache(APACHE_5),
+    "apache-4.9.7": lambda: apache(APACHE_4),
 }
 
 
@@ -135,6 +129,15 @@ def registered(server: Running, plan: Plan, topics: int, result: Result | None =
     finally:
         for broker in brokers:
             broker.close()
+        _wait_until_gone(server, wire.topic_name(0))
+
+
+def _wait_until_gone(server: Running, topic: str) -> None:
+    """Whoever is stopped before it has seen brokers leave would see it in its next turn."""
+    asking = wire.Wire(server.port)
+    while asking.call(wire.route(topic))[0]["code"] == 0:
+        time.sleep(0.01)
+    asking.close()
 
 
 # ------------------------------------------------------------------------------------------- looking up
@@ -153,6 +156,7 @@ def look_ups(server: Running, plan: Plan, result: Result) -> None:
             result.note(f"{what}: per s", float(measured["rate"]))
             result.note(f"{what}: p50 µs", float(measured["p50"]))
             result.note(f"{what}: p99 µs", float(measured["p99"]))
+            result.note(f"{what}: p99.9 µs", float(measured["p999"]))
             result.note(f"{what}: server CPU µs", float(measured["cpu_us"]))
 
 
@@ -162,8 +166,10 @@ def load(server: Running, plan: Plan, *options: str) -> dict[str, str]:
         str(server.port),
         "-p",
         str(server.pid),
+        "-C",
+        str(1000 * plan.cpu_s),
         "-t",
-        str(plan.seconds),
+        str(LONGEST * plan.cpu_s),
         "-u",
         str(plan.warm_up),
         *options,
@@ -177,7 +183,7 @@ def generator_limit(plan: Plan) -> Result:
     """The same look-ups against a server that does next to nothing."""
     result = Result("loadgen against its own responder")
     with Responder(free_ports(), 300) as responder:
-        server = Running(responder.port, responder.pid)
+        server = Running(result.server, responder.port, responder.pid)
         for connections, window in ((64, 1), (64, 8), (1000, 1)):
             measured = load(
                 server, plan, "-m", "route", "-c", str(connections), "-w", str(window), "-N", str(plan.topics)
@@ -206,7 +212,7 @@ def repeated_requests(server: Running, plan: Plan, topics: int, result: Result) 
         kinds["BROKER_HEARTBEAT"].append(wire.heartbeat(fields))
         kinds["REGISTER_BROKER unchanged"].append(parts[-1])
     for kind, frames in kinds.items():
-        if kind == "BROKER_HEARTBEAT" and result.server == "apache-4.9.8":
+        if kind == "BROKER_HEARTBEAT" and result.server == "apache-4.9.7":
             continue
         with tempfile.NamedTemporaryFile(suffix=".frames") as file:
             file.write(b"".join(frames))
@@ -237,7 +243,7 @@ def kill_latency(server: Running, plan: Plan, result: Result) -> None:
             raise RuntimeError(f"the watched topic has no route: {header}")
         started = time.perf_counter()
         process.kill()
-        if result.server == "pyromq":
+        if result.server == OWN:
             header, body = watching.receive()
             told.append(time.perf_counter() - started)
             if header["code"] != wire.TOPICS_CHANGED or topic not in json.loads(body):
@@ -277,21 +283,48 @@ def broker_process(port: int, register: bytes) -> subprocess.Popen[bytes]:
 # ------------------------------------------------------------------------------------------- all of it
 
 
-def measure(name: str, plan: Plan) -> Result:
-    result = Result(name)
-    with SERVERS[name]() as server, registered(server, plan, plan.topics, result):
-        look_ups(server, plan, result)
-        result.note("memory after the look-ups, MB RSS", server.rss_mb())
-        kill_latency(server, plan, result)
+@contextlib.contextmanager
+def running(names: Sequence[str]) -> Iterator[list[Running]]:
+    """All name servers that can be had, stopped; says which are left out and why."""
+    with contextlib.ExitStack() as stack:
+        servers: list[Running] = []
+        for name in names:
+            try:
+                server = stack.enter_context(SERVERS[name]())
+            except PeerUnavailable as reason:
+                sys.stderr.write(f"{name} left out: {reason}\n")
+                continue
+            hold(server, stack)
+            servers.append(server)
+        yield servers
+
+
+def measure(names: Sequence[str], plan: Plan) -> list[Result]:
+    """Every name server in every round, with the brokers registered anew."""
+    with running(names) as servers:
+        results = {server.name: Result(server.name) for server in servers}
+        for order in orders(servers, plan.rounds):
+            for server in order:
+                result = results[server.name]
+                with server.turn(), registered(server, plan, plan.topics, result):
+                    look_ups(server, plan, result)
+                    result.note("memory after the look-ups, MB RSS", server.rss_mb())
+        for server in servers:
+            with server.turn(), registered(server, plan, plan.topics):
+                kill_latency(server, plan, results[server.name])
     for topics in plan.growth:
-        with SERVERS[name]() as server, registered(server, plan, topics):
-            repeated_requests(server, plan, topics, result)
-    return result
+        # A name server keeps topics that once were there: each size begins with empty ones.
+        with running(names) as servers:
+            for order in orders(servers, plan.rounds):
+                for server in order:
+                    with server.turn(), registered(server, plan, topics):
+                        repeated_requests(server, plan, topics, results[server.name])
+    return list(results.values())
 
 
 def as_table(results: Sequence[Result]) -> str:
-    """Markdown; the ratio columns compare the first server with each of the others."""
-    others = results[1:]
+    """Markdown; the ratio columns compare the first server with each of the others, round by round."""
+    first, *others = results
     lines = [
         "| figure | "
         + " | ".join(r.server for r in results)
@@ -300,15 +333,37 @@ def as_table(results: Sequence[Result]) -> str:
         "|---|" + "---:|" * (len(results) + len(others)),
     ]
     for name in dict.fromkeys(name for r in results for name in r.figures):
-        values = [r.figures.get(name) for r in results]
-        cells = [
-            "–" if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}" for value in values
-        ]
-        ratios = [
-            "–" if values[0] is None or not other else f"{values[0] / other:.2f}" for other in values[1:]
-        ]
-        lines.append(f"| {name} | " + " | ".join([*cells, *ratios]) + " |")
+        found = [r.figures.get(name, []) for r in results]
+        cells = ["–" if not values else short(statistics.median(values)) for values in found]
+        compared = [spread(ratios(first.figures.get(name, []), values)) for values in found[1:]]
+        lines.append(f"| {name} | " + " | ".join([*cells, *compared]) + " |")
     return "\n".join(lines)
+
+
+def behind(ours: Result, theirs: Result) -> list[str]:
+    """Where the other is better: a lower rate, or more of anything else."""
+    said = []
+    for name, values in ours.figures.items():
+        found = ratios(values, theirs.figures.get(name, []))
+        ratio = statistics.median(found) if found else 1.0
+        if ratio < 1 if name.endswith("per s") else ratio > 1:
+            said.append(f"- {name}: × {ratio:.2f}")
+    return said
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    plan = Plan(
+        topics=options.topics, brokers=options.brokers, brokers_per_topic=options.brokers_per_topic,
+        queues_per_topic=options.queues_per_topic, growth=(1_000, 10_000, 100_000), rounds=options.rounds,
+        cpu_s=options.seconds, warm_up=options.warm_up, kills=options.kills,
+    )  # fmt: skip
+    if options.quick:
+        return replace(plan, topics=2_000, growth=(1_000, 2_000), cpu_s=1, warm_up=1, kills=20, rounds=2)
+    if options.minutes is not None:
+        # Ten loads of about four seconds and one more, two name servers, registering before each turn.
+        rounds = max(1, int(options.minutes * 60 // 120))
+        return replace(plan, topics=10_000, growth=(10_000,), cpu_s=2, warm_up=1, kills=50, rounds=rounds)
+    return plan
 
 
 def main() -> None:
@@ -322,34 +377,31 @@ def main() -> None:
     parser.add_argument("--brokers-per-topic", type=int, default=2)
     parser.add_argument("--queues-per-topic", type=int, default=8)
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seconds", type=int, default=5, help="measured time of each load")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=3, help="CPU time a name server may use in each load")
     parser.add_argument("--warm-up", type=int, default=3, help="seconds of each load before that")
+    parser.add_argument("--minutes", type=float, help="choose loads and rounds to take about so long")
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
-    plan = Plan(
-        topics=2_000 if options.quick else options.topics,
-        brokers=options.brokers,
-        brokers_per_topic=options.brokers_per_topic,
-        queues_per_topic=options.queues_per_topic,
-        growth=(1_000, 2_000) if options.quick else (1_000, 10_000, 100_000),
-        seconds=1 if options.quick else options.seconds,
-        warm_up=1 if options.quick else options.warm_up,
-        kills=20 if options.quick else options.kills,
-    )
+    plan = plan_of(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    results = []
-    for name in options.servers.split(","):
-        try:
-            results.append(measure(name, plan))
-        except PeerUnavailable as reason:
-            sys.stderr.write(f"{name} left out: {reason}\n")
+    results = measure(options.servers.split(","), plan)
     limit = generator_limit(plan)
+    print(
+        f"{plan.rounds} interleaved rounds. A measured load ends when the name server has used "
+        f"{plan.cpu_s} s of CPU, or after {LONGEST * plan.cpu_s} s; {plan.warm_up} s of the same load go "
+        f"before it. ÷ is ours ÷ Apache's, the median of the rounds, with the lowest and highest. "
+        f"Apache's name servers: {' '.join(APACHE_JVM)}, full JIT, one load before the first figure.\n"
+    )
     print(
         f"{plan.topics:,} topics × {plan.queues_per_topic} queues, each topic on {plan.brokers_per_topic} of "
         f"{plan.brokers} brokers; Python {sys.version.split()[0]}; {os.cpu_count()} cores, loopback\n"
     )
     if results:
         print(as_table(results))
+    for theirs in results[1:]:
+        print(f"\n## Where ours is behind {theirs.server}\n")
+        print("\n".join(behind(results[0], theirs)) or "Nowhere in this run.")
     print("\nThe load generator's own limit, against a server that does next to nothing:\n")
     print(as_table([limit]))
     if options.json:

@@ -1,0 +1,77 @@
+"""Servers that take turns: all are up, one runs, the others are stopped (SIGSTOP) and cost nothing.
+
+Every server is measured in every round, so each figure of ours can be divided by Apache's of the same round:
+a ratio is the median of these, and its spread the lowest and the highest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that is stopped unless it is its turn."""
+
+    name: str
+    port: int
+    pid: int
+
+    def rss_mb(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+    def cpu_s(self) -> float:
+        # The clock of a process's CPU time, as clock_getcpuclockid(3) makes it.
+        return time.clock_gettime(~self.pid << 3 | 2)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        os.kill(self.pid, signal.SIGCONT)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGSTOP)
+
+
+def hold(server: Running, stack: contextlib.ExitStack) -> None:
+    """Stop a server until its turn; it goes on before it is ended, as whoever is stopped hears nothing."""
+    stack.callback(os.kill, server.pid, signal.SIGCONT)
+    os.kill(server.pid, signal.SIGSTOP)
+
+
+def orders(servers: Sequence[Running], rounds: int) -> Iterator[list[Running]]:
+    """Who comes after whom in each round; who begins changes."""
+    for number in range(rounds):
+        first = number % len(servers)
+        yield [*servers[first:], *servers[:first]]
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Ours ÷ theirs, round by round."""
+    return [mine / its for mine, its in zip(ours, theirs, strict=False) if its]
+
+
+def short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def spread(found: Sequence[float]) -> str:
+    """The median, and the lowest and highest if there are several."""
+    if not found:
+        return "–"
+    middle = f"**{statistics.median(found):.2f}**"
+    return middle if len(found) == 1 else f"{middle} ({min(found):.2f}–{max(found):.2f})"
+
+
+def compared(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
+    """Three cells of a table: our median, theirs, and the ratio."""
+    medians = [short(statistics.median(values)) if values else "–" for values in (ours, theirs)]
+    return [*medians, spread(ratios(ours, theirs))]
