@@ -130,6 +130,11 @@ public final class Peer {
         }
     }
 
+    /** Clients of 5.x take seconds to shut down: whoever leaves nothing behind is not waited for. */
+    private static void later(Runnable shutdown) {
+        new Thread(shutdown, "shutdown").start();
+    }
+
     /** One value of the name server's key-value configuration, then its whole namespace; no mqadmin command reads it. */
     private static void keyValue(String nameServer, String namespace, String key) throws Exception {
         DefaultMQAdminExt admin = admin(nameServer);
@@ -142,7 +147,7 @@ public final class Peer {
             });
             System.out.println(json(pairs.toArray()));
         } finally {
-            admin.shutdown();
+            later(admin::shutdown);
         }
     }
 
@@ -152,7 +157,7 @@ public final class Peer {
         try {
             printQueues(consumer.fetchSubscribeMessageQueues(topic));
         } finally {
-            consumer.shutdown();
+            later(consumer::shutdown);
         }
     }
 
@@ -193,7 +198,10 @@ public final class Peer {
                 report(producer.send(batch));
             }
         } finally {
-            producer.shutdown();
+            // What a producer has to report it reports later, and does not wait for when it is shut down.
+            if (!producer.getDefaultMQProducerImpl().hasSendMessageHook()) {
+                later(producer::shutdown);
+            }
         }
     }
 
@@ -255,7 +263,7 @@ public final class Peer {
             }, timeoutMs);
             print(List.of((MessageExt) reply.get()));
         } finally {
-            producer.shutdown();
+            later(producer::shutdown);
         }
     }
 
@@ -333,7 +341,7 @@ public final class Peer {
                 }
             }
         } finally {
-            consumer.shutdown();
+            later(consumer::shutdown);
         }
     }
 
@@ -495,7 +503,7 @@ public final class Peer {
             QueryResult found = admin.queryMessage(topic, key, most, 0, Long.MAX_VALUE);
             print(found.getMessageList());
         } finally {
-            admin.shutdown();
+            later(admin::shutdown);
         }
     }
 
@@ -505,7 +513,7 @@ public final class Peer {
         try {
             print(List.of(admin.viewMessage(topic, id)));
         } finally {
-            admin.shutdown();
+            later(admin::shutdown);
         }
     }
 

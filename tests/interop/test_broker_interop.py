@@ -383,11 +383,11 @@ def test_a_group_skips_what_it_has_not_consumed(peers: Peers) -> None:
 def test_a_traced_message_leaves_its_trace(peers: Peers) -> None:
     topic = peers.new_topic("Traced")
     [sent] = peers.send({"topic": topic, "body": b"followed"}, trace=True)
-    with peers.client.member(peers.name_server, topic, topic, trace=True) as member:
-        member.received(1)
 
     def traced() -> bool:
         said = peers.mqadmin("queryMsgTraceById", "-i", sent["msgId"])
         return "Pub" in said and topic in said and "#ConsumerGroup" in said
 
-    wait_until(traced, "a trace")
+    with peers.client.member(peers.name_server, topic, topic, trace=True) as member:
+        member.received(1)
+        wait_until(traced, "a trace")

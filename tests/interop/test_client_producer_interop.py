@@ -1,27 +1,39 @@
 """Our producers against Apache's name servers and brokers; Apache's client reads what they sent."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
 from tests.support.apache_releases import APACHE_5, RELEASES, Release
 
-from pyromq import Compression, Message, ReceivedMessage, TransactionState, aio
+from pyromq import Compression, Message, Producer, ReceivedMessage, TransactionState, aio
+from pyromq.admin import messages
+from pyromq.admin.cluster import Cluster
 from pyromq.protocol.frame import HeaderForm
 
 # A JVM takes its time to start, and longer on a busy machine.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
 # Brokers of 5.x write down what ended only every three seconds, and ask about everything else.
-SETTINGS = {"transactionTimeOut": "5000", "transactionCheckInterval": "2000", "traceTopicEnable": "true"}
+SETTINGS = {
+    "transactionTimeOut": "5000",
+    "transactionCheckInterval": "2000",
+    "traceTopicEnable": "true",
+    # A message has to fit into one file of the log.
+    "mappedFileSizeCommitLog": str(16 << 20),
+}
+
+FORMS = pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
 
 
 @dataclass(frozen=True)
 class Apache:
     release: Release
     names: str
+    broker: str
     client: ApacheClient
 
 
@@ -36,7 +48,7 @@ def apache(
         ApacheBroker(release, names.address, tmp_path_factory.mktemp("store"), settings=SETTINGS) as broker,
     ):
         client.wait_for_broker(names.address, broker.name)
-        yield Apache(release, names.address, client)
+        yield Apache(release, names.address, broker.address, client)
 
 
 def bodies(apache: Apache, topic: str) -> list[bytes]:
@@ -47,7 +59,7 @@ def ids(apache: Apache, topic: str) -> set[str]:
     return {row["properties"]["UNIQ_KEY"] for row in apache.client.read(apache.names, topic)}
 
 
-@pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
+@FORMS
 async def test_a_message_arrives_as_it_was_sent(apache: Apache, form: HeaderForm) -> None:
     topic = f"Single{form.name}"
     async with aio.Producer("orders", apache.names, form=form) as producer:
@@ -57,6 +69,53 @@ async def test_a_message_arrives_as_it_was_sent(apache: Apache, form: HeaderForm
     assert row["body"] == b"hello"
     expected = {"TAGS": "A", "KEYS": "k1 k2", "colour": "grün", "UNIQ_KEY": result.message_id}
     assert expected.items() <= row["properties"].items()
+
+
+def test_a_thread_sends_without_a_loop(apache: Apache) -> None:
+    with Producer("orders", apache.names) as producer:
+        result = producer.send(Message("Blocking", b"hello"))
+    [row] = apache.client.read(apache.names, "Blocking")
+    assert (row["body"], row["properties"]["UNIQ_KEY"]) == (b"hello", result.message_id)
+
+
+@FORMS
+async def test_oneway_messages_arrive(apache: Apache, form: HeaderForm) -> None:
+    topic = f"Oneway{form.name}"
+    await asyncio.to_thread(apache.client.create_topic, apache.names, apache.broker, topic)
+    async with aio.Producer("orders", apache.names, form=form) as producer:
+        for number in range(10):
+            await producer.send_oneway(Message(topic, b"%d" % number))
+        # Nobody tells when they are there.
+        await asyncio.to_thread(wait_until, lambda: len(bodies(apache, topic)) == 10, "ten messages")
+    assert sorted(bodies(apache, topic)) == [b"%d" % number for number in range(10)]
+
+
+@FORMS
+async def test_a_message_of_nearly_four_megabytes_arrives(apache: Apache, form: HeaderForm) -> None:
+    topic = f"Big{form.name}"
+    body = random.Random(1).randbytes(4 * 1024 * 1024 - 1000)
+    async with aio.Producer("orders", apache.names, form=form) as producer:
+        await producer.send(Message(topic, body))
+    assert bodies(apache, topic) == [body]
+
+
+async def test_messages_are_found_by_key_and_by_both_ids(apache: Apache) -> None:
+    async with aio.Producer("orders", apache.names) as producer:
+        sent = [await producer.send(Message("Found", b"%d" % n, keys=[f"key{n}", "every"])) for n in range(5)]
+    query = apache.client.query
+    await asyncio.to_thread(
+        wait_until, lambda: len(query(apache.names, "Found", "every")) == 5, "an index of five messages"
+    )
+    [by_java] = query(apache.names, "Found", "key3")
+    assert by_java["body"] == b"3"
+    async with Cluster(apache.names) as cluster:
+        assert len(await messages.by_key(cluster, "Found", "every")) == 5
+        [by_key] = await messages.by_key(cluster, "Found", "key3")
+        assert by_key.body == b"3"
+        assert sent[3].offset_message_id is not None
+        for message_id in (sent[3].message_id, sent[3].offset_message_id):
+            assert await messages.by_id(cluster, "Found", message_id) == by_key
+            assert apache.client.view(apache.names, "Found", message_id) == by_java
 
 
 async def test_batches_keep_the_ids_of_their_messages(apache: Apache) -> None:

@@ -12,6 +12,8 @@ from tests.support.apache_releases import RELEASES, Release
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
+from pyromq import Message, Producer, PushConsumer
+
 # A JVM takes its time to start, and longer on a busy machine.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
 
@@ -145,6 +147,36 @@ def test_a_group_consumes_one_topic_from_both_brokers(mixed: Mixed, through: str
         assert two.received()
     progress = client.mqadmin("consumerProgress", "-g", topic, "-n", mixed.names)
     assert "Consume Diff Total: 0" in progress or "Diff Total: 0" in progress
+
+
+def test_our_consumer_and_javas_are_members_of_one_group(mixed: Mixed) -> None:
+    """They agree who reads which queue without talking to each other: both rules must be the same."""
+    topic = "Shared"
+    mixed.create_topic(topic)
+    client = mixed.client
+    ours: list[bytes] = []
+    consumer = PushConsumer(topic, mixed.names, start_from="first")
+    consumer.subscribe(topic, "*", lambda message: ours.append(message.body))
+
+    def held_by_us() -> set[tuple[str, int]]:
+        return {(queue.broker_name, queue.queue_id) for queue in consumer.assigned if queue.topic == topic}
+
+    with client.member(mixed.names, topic, topic) as javas, consumer:
+        wait_until(
+            lambda: (
+                len(held_by_us()) == len(javas.queues(topic)) == 2
+                and len(held_by_us() | javas.queues(topic)) == 4
+            ),
+            "two queues for each member",
+        )
+        with Producer("senders", mixed.names) as producer:
+            for number in range(40):
+                producer.send(Message(topic, b"%d" % number))
+        wait_until(lambda: len(ours) + len(javas.received()) >= 40, "all messages")
+        bodies = ours + [row["body"] for row in javas.received()]
+        assert sorted(map(int, bodies)) == list(range(40))
+        assert ours
+        assert javas.received()
 
 
 def test_what_fails_is_retried_on_the_broker_it_came_from(mixed: Mixed) -> None:
