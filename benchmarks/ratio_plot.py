@@ -41,8 +41,8 @@ def picture(title: str, panels: Sequence[Panel], rows: Sequence[Row], notes: Seq
     height = bottom + 18 * len(notes) + 2 * MARGIN_PX
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, DejaVu Sans, sans-serif" font-size="12" '
-        f'fill="{INK}">',
+        f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, DejaVu Sans, sans-serif" '
+        f'font-size="12" fill="{INK}">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="{MARGIN_PX}" y="{MARGIN_PX + 10}" font-size="15" font-weight="bold">{escape(title)}'
         "</text>",
