@@ -357,3 +357,18 @@ def test_an_extension_field_must_be_a_plain_value() -> None:
     with pytest.raises(LocalProtocolError, match=r"Odd\.names"):
         request(31999, to=NAMESERVER)(Odd)
     assert 31999 not in CATALOGUE
+
+
+def test_extension_fields_that_are_called_like_parts_of_the_frame_mean_nothing() -> None:
+    ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "1", "minOffset": "0", "maxOffset": "1"}
+    frame = Frame(
+        ResponseCode.SUCCESS,
+        flag=RESPONSE_FLAG,
+        remark="said",
+        body=b"messages",
+        ext=ext | {"code": "many", "remark": "claimed", "body": "no base64!"},
+    )
+    answer = decode_answer(PullMessage, frame)
+    assert (answer.code, answer.remark, answer.body) == (ResponseCode.SUCCESS, "said", b"messages")
+    frame.ext = ext | {"code": "7", "body": "aGk="}
+    assert decode_answer(PullMessage, frame) == answer

@@ -100,19 +100,26 @@ class LetterWriter:
         sys_flag = 0
         if pack and size_bytes >= self._pack_bytes:
             body, sys_flag = self._pack(body)
-        keys = message.keys if isinstance(message.keys, str) else _join_keys(message.keys)
+        keys = message.keys
+        if not isinstance(keys, str):
+            keys = _join_keys(keys) if keys else ""
+        tags, wait_stored, is_delayed = message.tags, message.wait_stored, message.is_delayed
+        if message.properties or keys or tags or system or is_delayed or not wait_stored:
+            properties = self._properties(message, keys, unique_key, system)
+        else:
+            properties = f"{props.UNIQ_KEY}{NAME_SEPARATOR}{unique_key}{PAIR_SEPARATOR}{self._suffix}"
         return Letter(
             topic,
             body,
-            self._properties(message, keys, unique_key, system),
+            properties,
             unique_key,
             now_ms,
             sys_flag,
             message.flag,
-            message.wait_stored,
-            message.tags,
+            wait_stored,
+            tags,
             keys,
-            message.is_delayed,
+            is_delayed,
             size_bytes,
             kind,
         )

@@ -172,9 +172,10 @@ class Producer:
         parts = self._started()
         if not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
+        if queue is None and selector is None and sharding_key is None:
+            return await parts.send(parts.write(message), None, timeout_s)
         letter = parts.write(message, _sharding(sharding_key))
-        if queue is not None or selector is not None or sharding_key is not None:
-            queue = await self._choose(parts, message, letter.topic, queue, selector, sharding_key)
+        queue = await self._choose(parts, message, letter.topic, queue, selector, sharding_key)
         return await parts.send(letter, queue, timeout_s)
 
     async def _send_many(

@@ -12,6 +12,7 @@ from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, Transport
 from pyromq.protocol import names
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.addresses import format_address, parse_address
 
@@ -28,6 +29,10 @@ RETRIED_CODES = frozenset(
     )
 )
 """java: refusals after which another broker may say something else."""
+
+_VARYING = ("queue_id", "sys_flag", "born_timestamp", "flag", "properties")
+"""What is different from message to message; the rest is the same for a topic and a broker."""
+_MAX_FORMS = 1024
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.5
@@ -78,6 +83,8 @@ class Sender:
         self._clock = session.clock
         self._is_vip = session.settings.vip_channel
         self._unit_mode = True if session.settings.unit_mode else None
+        self._fills_forms = session.fills_forms
+        self._forms: dict[tuple[type[SendMessageV2], str, str], RequestForm[SendMessageAnswer]] = {}
         self._faults = BrokerFaults()
         self._round_robin = RoundRobin(self._faults if policy.avoid_slow_brokers else None)
 
@@ -133,7 +140,7 @@ class Sender:
                     # One that is silent must leave time for the others.
                     limit_s = min(limit_s, policy.try_timeout_s or limit_s / 2)
                 self.statistics.attempts += 1
-                answer = await self.session.call(address, self._request(letter, target, broker_name), limit_s)
+                answer = await self.session.call(address, self._filled(letter, target, broker_name), limit_s)
             except TransportError as problem:
                 was_sent = not isinstance(problem, ConnectFailed)
                 attempts.append(f"{broker_name}: {problem}")
@@ -182,6 +189,24 @@ class Sender:
                 self._faults.failed(target.broker_name, now_ms, is_reachable=False)
             failed_broker = target.broker_name
         raise SendFailed(f"a message to {letter.topic}", attempts)
+
+    def _filled(
+        self, letter: Letter, queue: MessageQueue, broker_name: str
+    ) -> SendMessageV2 | FilledForm[SendMessageAnswer]:
+        """The request on its short way, where there is one."""
+        is_retried = letter.reconsume_times is not None or letter.max_reconsume_times is not None
+        if is_retried or not self._fills_forms:
+            return self._request(letter, queue, broker_name)
+        key = (letter.kind, letter.topic, broker_name)
+        form = self._forms.get(key)
+        if form is None:
+            if len(self._forms) == _MAX_FORMS:
+                self._forms.clear()
+            form = self._forms[key] = RequestForm(self._request(letter, queue, broker_name), _VARYING)
+        text = as_text(letter.properties)
+        return FilledForm(
+            form, (queue.queue_id, letter.sys_flag, letter.born_ms, letter.flag, text), letter.body
+        )
 
     def _request(self, letter: Letter, queue: MessageQueue, broker_name: str) -> SendMessageV2:
         policy = self.policy

@@ -9,8 +9,6 @@ import logging
 import os
 import random
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -28,8 +26,9 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.errors import PyroError, StateError, TransportError
 from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
-from pyromq.protocol.frame import Frame
+from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.message_id import UniqueKeys
+from pyromq.protocol.request_forms import FilledForm
 from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
 from pyromq.remoting import routing
 from pyromq.remoting.connection import Connection
@@ -92,11 +91,12 @@ class Session:
         callbacks = Callbacks(
             self._producers, self._consumers, self.routes, self.replies, settings.namespace, self.clock
         )
+        self._prepare = _preparation(settings)
         self._dialer = Dialer(
             routes=routing.Routes(callbacks, serving=CLIENT),
             tls=settings.tls.client() if settings.tls is not None else None,
             clock=self.clock,
-            prepare=_preparation(settings),
+            prepare=self._prepare,
             form=settings.form,
             connect_timeout_s=settings.connect_timeout_s,
         )
@@ -216,11 +216,18 @@ class Session:
 
     # Calling
 
-    async def call(self, address: str, request: Request[A], timeout_s: float) -> A:
+    @property
+    def fills_forms(self) -> bool:
+        """Whether requests leave as they are declared: in JSON, with nothing added."""
+        return self._prepare is None and self.settings.form == HeaderForm.JSON
+
+    def call(
+        self, address: str, request: Request[A] | FilledForm[A], timeout_s: float
+    ) -> Coroutine[Any, Any, A]:
         """Call a broker. A broker that was connected to anew learns at once who is here."""
         if address not in self._greeted:
             self._greet_soon(address)
-        return await self._dialer.call(address, request, timeout_s)
+        return self._dialer.call(address, request, timeout_s)
 
     async def send_oneway(self, address: str, request: Request[Any]) -> None:
         if address not in self._greeted:
@@ -374,7 +381,7 @@ class Session:
             url += f"-{self.settings.unit_name}?nofix=1"
         try:
             text = await asyncio.to_thread(_read_first_line, url)
-        except (OSError, urllib.error.URLError, ValueError) as problem:
+        except (OSError, ValueError) as problem:
             _log.warning("name servers not learned url=%s: %s", url, problem)
             return
         if addresses := name_server_addresses(text):
@@ -389,6 +396,9 @@ def _packed_ip(settings: ClientSettings) -> bytes:
 
 
 def _read_first_line(url: str) -> str:
+    # Few clients ask for it, and importing it takes longer than all else that they import.
+    import urllib.request
+
     with urllib.request.urlopen(url, timeout=_NAMESRV_URL_TIMEOUT_S) as answer:
         return str(answer.readline(4096), "utf-8", "replace").strip()
 

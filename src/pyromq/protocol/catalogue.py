@@ -5,8 +5,9 @@ itself: `body`, `remark` and, on answers, `code`. The type of `body` says how it
 is, `str` as UTF-8, anything else as JSON in Java's dialect; `| None` means that it may be missing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Flag, auto
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
@@ -106,6 +107,7 @@ class _Part:
         names = {field.name for field in declared}
         self.has_body = "body" in names
         self.has_remark = "remark" in names
+        self.has_code = "code" in names & frame_level
         self.body_type: Any = bytes
         self.body_may_be_missing = False
         self.written: list[tuple[str, str, Callable[[Any], str]]] = []
@@ -120,18 +122,17 @@ class _Part:
                 header_fields.append((field.name, field.type, wire(name=field.encode_name, **default)))
         # What strangers send is read into a type that has nothing but extension fields.
         self.header_type = msgspec.defstruct(f"{type_.__name__}Header", header_fields, kw_only=True, gc=False)
-        self.is_plain = len(self.written) == len(declared)
+        self._is_plain = len(self.written) == len(declared)
+        self.needs_frame_level = any(field.required for field in declared if field.name in frame_level)
+        self._writers = [(wire_name, text) for _, wire_name, text in self.written]
+        self._contents = _getter([name for name, _, _ in self.written])
 
     def write_ext(self, value: msgspec.Struct) -> dict[str, str]:
-        ext: dict[str, str] = {}
-        for name, wire_name, text in self.written:
-            content = getattr(value, name)
-            if content is not None:
-                ext[wire_name] = text(content)
-        return ext
-
-    def read_ext(self, ext: Mapping[str, str]) -> msgspec.Struct:
-        return msgspec.convert(ext, self.type if self.is_plain else self.header_type, strict=False)
+        return {
+            wire_name: content if type(content) is str else text(content)
+            for (wire_name, text), content in zip(self._writers, self._contents(value), strict=True)
+            if content is not None
+        }
 
     def write_body(self, value: msgspec.Struct) -> bytes:
         if not self.has_body:
@@ -160,15 +161,40 @@ class _Part:
                 raise RemoteProtocolError(f"the body is not UTF-8 text: {problem}") from None
         return json_body.decode(data, self.body_type)
 
-    def build(self, header: msgspec.Struct, frame: Frame, **frame_level: Any) -> Any:
-        if self.is_plain:
-            return header
+    def read(self, frame: Frame) -> Any:
+        """What a frame says; raises msgspec.ValidationError or RemoteProtocolError."""
+        if self._is_plain:
+            return msgspec.convert(frame.ext, self.type, strict=False)
+        if not self.needs_frame_level:
+            try:
+                return self.complete(msgspec.convert(frame.ext, self.type, strict=False), frame)
+            except msgspec.ValidationError:
+                pass  # perhaps only because a stranger's extension field is called like a part of the frame
+        header = msgspec.convert(frame.ext, self.header_type, strict=False)
         values = {name: getattr(header, name) for name, _, _ in self.written}
         if self.has_body:
             values["body"] = self.read_body(frame.body)
+        return self.complete(self.type(**values), frame)
+
+    def complete(self, value: Any, frame: Frame) -> Any:
+        """The value whose extension fields have been read, with the parts of the frame."""
+        if self.has_body:
+            value.body = self.read_body(frame.body)
         if self.has_remark:
-            values["remark"] = frame.remark
-        return self.type(**values, **frame_level)
+            value.remark = frame.remark
+        if self.has_code:
+            value.code = frame.code
+        return value
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """All of these attributes of a value."""
+    if not names:
+        return lambda _: ()
+    if len(names) == 1:
+        (name,) = names
+        return lambda value: (getattr(value, name),)
+    return attrgetter(*names)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -295,12 +321,10 @@ def encode_request(
 def decode_request(declaration: Declaration, frame: Frame) -> Request[Any]:
     """The request in a frame, or `Refused` with an answer that names what is wrong with it."""
     part = declaration.request_part
-    if frame.request is not None:
-        if part.has_body:
-            frame.request.body = frame.body
-        return cast(Request[Any], frame.request)
     try:
-        return cast(Request[Any], part.build(part.read_ext(frame.ext), frame))
+        if frame.request is not None:
+            return cast(Request[Any], part.complete(frame.request, frame))
+        return cast(Request[Any], part.read(frame))
     except (msgspec.ValidationError, RemoteProtocolError) as problem:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{declaration.name}: {problem}") from None
 
@@ -331,6 +355,8 @@ def decode_answer(request_type: type[Request[A]], frame: Frame) -> A:
         raise Refused(frame.code, frame.remark)
     part = declaration.answer_part
     try:
-        return cast(A, part.build(part.read_ext(frame.ext), frame, code=frame.code))
+        if frame.reply is not None:
+            return cast(A, part.complete(frame.reply, frame))
+        return cast(A, part.read(frame))
     except msgspec.ValidationError as problem:
         raise RemoteProtocolError(f"answer to {declaration.name}: {problem}") from None

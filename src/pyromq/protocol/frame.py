@@ -33,6 +33,8 @@ class Frame(msgspec.Struct):
     form: int = HeaderForm.JSON
     request: Any = None
     """The request itself, where the header was read straight into it; `ext` is empty then."""
+    reply: Any = None
+    """The same of an answer."""
 
     @property
     def is_response(self) -> bool:

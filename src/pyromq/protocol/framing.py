@@ -10,6 +10,7 @@ from struct import Struct
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol.binary_header import decode_binary_header, encode_binary_header
 from pyromq.protocol.direct import DirectHeaders
+from pyromq.protocol.direct_answers import DirectAnswers
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.json_header import decode_json_header, encode_json_header
 
@@ -18,7 +19,7 @@ DEFAULT_MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _PREFIX = Struct(">iI")
 _LENGTH = Struct(">i")
-_MAX_HEADER_BYTES = 0xFFFFFF
+MAX_HEADER_BYTES = 0xFFFFFF
 
 
 class FrameReader:
@@ -29,7 +30,9 @@ class FrameReader:
     """
 
     def __init__(
-        self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES, direct: DirectHeaders | None = None
+        self,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        direct: DirectHeaders | DirectAnswers | None = None,
     ) -> None:
         self._direct = direct
         self.damage: RemoteProtocolError | None = None
@@ -117,7 +120,7 @@ def encode_head(frame: Frame, body_bytes: int, max_frame_bytes: int = DEFAULT_MA
     header = encode_binary_header(frame) if frame.form == HeaderForm.BINARY else encode_json_header(frame)
     header_bytes = len(header)
     length = 4 + header_bytes + body_bytes
-    if header_bytes > _MAX_HEADER_BYTES or length + 4 > max_frame_bytes:
+    if header_bytes > MAX_HEADER_BYTES or length + 4 > max_frame_bytes:
         raise LocalProtocolError(f"frame of {length + 4} bytes; {max_frame_bytes} are allowed")
     return _PREFIX.pack(length, frame.form << 24 | header_bytes) + header
 

@@ -77,8 +77,19 @@ class UniqueKeys:
         self._month_start_ms = 0
         self._next_month_start_ms = 0
         self._counter = 0
+        self._moment_ms = -1
+        self._start = ""
 
     def next(self, now_ms: int) -> str:
+        if now_ms != self._moment_ms:
+            self._start = self._start_of(now_ms)
+            self._moment_ms = now_ms
+        counter = self._counter
+        self._counter = counter + 1
+        return f"{self._start}{counter & 0xFFFF:04X}"
+
+    def _start_of(self, now_ms: int) -> str:
+        """What the keys of one millisecond have in common."""
         if now_ms >= self._next_month_start_ms:
             self._month_start_ms = month_start_ms(now_ms, self._timezone)
             # 32 days after a month began the next one has begun and is not over
@@ -86,9 +97,7 @@ class UniqueKeys:
         elapsed_ms = now_ms - self._month_start_ms
         if -CLOCK_SETBACK_MS < elapsed_ms < 0:
             elapsed_ms = 0  # java: a clock set back a little
-        counter = self._counter
-        self._counter = counter + 1
-        return f"{self._prefix}{elapsed_ms & 0xFFFFFFFF:08X}{counter & 0xFFFF:04X}"
+        return f"{self._prefix}{elapsed_ms & 0xFFFFFFFF:08X}"
 
     def __repr__(self) -> str:
         return f"<UniqueKeys {self._prefix} made={self._counter}>"

@@ -6,6 +6,7 @@ alone: an answer is matched against our own calls, whatever numbers the peer use
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -28,8 +29,10 @@ from pyromq.protocol.catalogue import (
     encode_request,
 )
 from pyromq.protocol.codes import V5_3_1, ResponseCode
+from pyromq.protocol.direct_answers import DirectAnswers
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame
 from pyromq.protocol.framing import FrameReader, encode_head
+from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import format_socket_address
 from pyromq.remoting.routing import Caller, Route
 from pyromq.remoting.traffic import Traffic
@@ -45,6 +48,8 @@ _FRAME_COST_BYTES = 1024
 _SHORT_BYTES = 64 * 1024
 _COPIED_BYTES = 16 * 1024
 
+_NOBODY: tuple[None, float] = (None, 0.0)
+
 # Why a socket is not read at the moment.
 _PEER_DOES_NOT_READ = 1
 _TOO_MANY_BYTES_IN_FLIGHT = 2
@@ -59,6 +64,9 @@ class Connection(asyncio.Protocol):
         "_backlog",
         "_close_callbacks",
         "_close_reason",
+        "_direct_answers",
+        "_expiry",
+        "_expiry_at",
         "_is_active",
         "_is_corked",
         "_is_retired",
@@ -94,7 +102,8 @@ class Connection(asyncio.Protocol):
         self._traffic = traffic
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport = NOT_CONNECTED
-        self._reader = FrameReader(traffic.limits.max_frame_bytes, traffic.direct)
+        self._direct_answers = DirectAnswers()
+        self._reader = FrameReader(traffic.limits.max_frame_bytes, traffic.direct or self._direct_answers)
         self._outgoing: list[bytes | memoryview] = []
         self._outgoing_bytes = 0
         self._is_corked = False
@@ -103,7 +112,9 @@ class Connection(asyncio.Protocol):
         self._read_stops = 0
         self._writable: asyncio.Event | None = None
         self._overload: str | None = None
-        self._pending: dict[int, asyncio.Future[Frame]] = {}
+        self._pending: dict[int, tuple[asyncio.Future[Frame], float]] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_at = math.inf
         self._next_opaque = 0
         self._close_callbacks: list[Callable[[Connection], None]] = []
         self._close_reason = ""
@@ -128,7 +139,7 @@ class Connection(asyncio.Protocol):
 
     # Our side: calling
 
-    async def call(self, request: Request[A], timeout_s: float) -> A:
+    async def call(self, request: Request[A] | FilledForm[A], timeout_s: float) -> A:
         """Send a request and wait for its answer.
 
         Raises Refused, CallTimeout, ConnectionLost, or RemoteProtocolError if the answer cannot be read.
@@ -136,18 +147,30 @@ class Connection(asyncio.Protocol):
         while self._writable is not None:
             timeout_s = await self._wait_writable_for(timeout_s)
         opaque = self._take_opaque()
-        self._send_request(request, opaque, oneway=False)
+        request_type: type[Request[A]]
+        if type(request) is FilledForm:
+            request_type = request.form.request_type
+            self._send_filled(request, opaque)
+        else:
+            assert isinstance(request, Request)
+            request_type = type(request)
+            self._send_request(request, opaque, oneway=False)
         answered: asyncio.Future[Frame] = self._loop.create_future()
-        self._pending[opaque] = answered
-        timer = self._loop.call_later(timeout_s, self._give_up, answered, request, timeout_s)
+        deadline = self._loop.time() + timeout_s
+        self._pending[opaque] = (answered, deadline)
+        if deadline < self._expiry_at:
+            self._expire_at(deadline)
         try:
             frame = await answered
+        except TimeoutError:
+            name = request_type.__name__
+            raise CallTimeout(f"{self.peer_address}: no answer to {name} in {timeout_s} s") from None
         finally:
-            timer.cancel()
             self._pending.pop(opaque, None)
+            self._direct_answers.expected.pop(opaque, None)
             if self._is_retired and not self._pending:
                 self.close()
-        return decode_answer(type(request), frame)
+        return decode_answer(request_type, frame)
 
     def send_oneway(self, request: Request[Any]) -> None:
         """Send a request that nobody answers; who sends many of them awaits `wait_writable` in between."""
@@ -183,13 +206,37 @@ class Connection(asyncio.Protocol):
         self._enqueue(frame)
         self._flush_soon()
 
-    def _give_up(self, answered: "asyncio.Future[Frame]", request: Request[Any], timeout_s: float) -> None:
-        if not answered.done():
-            name = type(request).__name__
-            answered.set_exception(CallTimeout(f"{self.peer_address}: no answer to {name} in {timeout_s} s"))
+    def _send_filled(self, request: FilledForm[Any], opaque: int) -> None:
+        if not self.is_open:
+            raise ConnectionLost(f"{self.peer_address}: {self._close_reason or 'the connection is closed'}")
+        form, body = request.form, request.body
+        head = form.head(request.values, opaque, len(body), self._traffic.limits.max_frame_bytes)
+        self._direct_answers.expected[opaque] = form.read_answer
+        self._outgoing += (head, body)
+        self._outgoing_bytes += len(head) + len(body)
+        self._flush_soon()
+
+    def _expire_at(self, deadline: float) -> None:
+        """One timer does for all calls: most are answered long before, and most wait equally long."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry_at = deadline
+        self._expiry = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        self._expiry, self._expiry_at = None, math.inf
+        soonest = math.inf
+        for answered, deadline in self._pending.values():
+            if deadline > now:
+                soonest = min(soonest, deadline)
+            elif not answered.done():
+                answered.set_exception(TimeoutError())
+        if soonest < math.inf:
+            self._expire_at(soonest)
 
     def _take_answer(self, frame: Frame) -> None:
-        answered = self._pending.pop(frame.opaque, None)
+        answered, _ = self._pending.pop(frame.opaque, _NOBODY)
         if answered is None or answered.done():
             self._traffic.unmatched_answers += 1
             _log.debug("dropped an unmatched answer peer=%s opaque=%d", self.peer_address, frame.opaque)
@@ -519,7 +566,9 @@ class Connection(asyncio.Protocol):
         self._outgoing_bytes = 0
         reason = self._close_reason or (str(exc) if exc is not None else "the peer closed the connection")
         self._close_reason = reason
-        for answered in self._pending.values():
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for answered, _ in self._pending.values():
             if not answered.done():
                 answered.set_exception(ConnectionLost(f"{self.peer_address}: {reason}"))
         self._pending.clear()

@@ -15,6 +15,7 @@ from pyromq.errors import CallTimeout, ConnectFailed, Refused, StateError
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.limits import ServerLimits
@@ -104,16 +105,20 @@ class Dialer:
         """Call back once for every opened connection that has ended."""
         self._lost_callbacks.append(callback)
 
-    async def call(self, address: str, request: Request[A], timeout_s: float) -> A:
+    async def call(self, address: str, request: Request[A] | FilledForm[A], timeout_s: float) -> A:
         """Call whoever listens there; the time includes connecting.
 
         A server that is going away gets the call once more, on a new connection: it may be another by now.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        connection = await self._connection_until(address, deadline)
+        destination = self._destinations.get(address)
+        connection = destination.connection if destination is not None else None
+        if connection is None or not connection.is_open:
+            connection = await self._connection_until(address, deadline)
+            timeout_s = deadline - loop.time()
         try:
-            return await connection.call(request, deadline - loop.time())
+            return await connection.call(request, timeout_s)
         except Refused as refusal:
             if refusal.code != ResponseCode.GO_AWAY:
                 raise
@@ -157,9 +162,6 @@ class Dialer:
             raise
 
     async def _connection_until(self, address: str, deadline: float) -> Connection:
-        destination = self._destinations.get(address)
-        if destination is not None and destination.connection is not None and destination.connection.is_open:
-            return destination.connection
         try:
             async with asyncio.timeout_at(deadline):
                 return await self.connection(address)
