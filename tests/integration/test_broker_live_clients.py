@@ -111,10 +111,13 @@ async def test_a_group_may_wish_to_be_told_nothing(bench: Bench) -> None:
     assert bench.client.pushed.empty()
 
 
-async def test_silent_clients_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_silent_clients_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: HeaderForm
+) -> None:
     monkeypatch.setattr(membership, "SCAN_INTERVAL_S", 0.01)
     clock = ManualClock()
-    async with Bench(tmp_path, HeaderForm.BINARY, clock) as bench:
+    async with Bench(tmp_path, form, clock) as bench:
         alive, silent = await member(bench, "alive"), await member(bench, "silent")
         await told(alive)
         connection = await silent.connection()

@@ -138,8 +138,9 @@ async def test_how_far_deliveries_are_can_be_asked(bench: Bench, clock: ManualCl
     assert figures["scheduleMessageOffset_1"] == "2,2"
 
 
-async def test_a_delayed_message_arrives_by_the_systems_clock_too(tmp_path: Path) -> None:
-    async with Bench(tmp_path, HeaderForm.BINARY) as bench:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_a_delayed_message_arrives_by_the_systems_clock_too(tmp_path: Path, form: HeaderForm) -> None:
+    async with Bench(tmp_path, form) as bench:
         await bench.client.create_topic()
         await bench.client.send(b"x", properties={"DELAY": "1"})
         assert await end_of(bench) == 0

@@ -42,6 +42,8 @@ from pyromq.remoting.server import listening_socket
 NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""
 LONG_MS = 60_000
+SERIALIZE_TYPES = {HeaderForm.JSON: "JSON", HeaderForm.BINARY: "ROCKETMQ"}
+"""How a broker is told to speak to name servers."""
 PAUSE_S = 0.01
 """Between attempts to reach a broker that is not there: whoever spins keeps it from starting."""
 
@@ -97,10 +99,15 @@ async def test_it_registers_with_every_name_server_that_lives(
             assert (await peer.call(GetClusterInfo())).body.broker_addr_table == {}, "it said goodbye"
 
 
-async def test_changes_of_topics_are_in_the_routes_at_once(tmp_path: Path, servers: list[NameServer]) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_changes_of_topics_are_in_the_routes_at_once(
+    tmp_path: Path, servers: list[NameServer], form: HeaderForm
+) -> None:
     async with (
-        running_broker(tmp_path / "store", namesrv_addr=addresses(servers)) as broker,
-        BrokerClient(broker.address) as client,
+        running_broker(
+            tmp_path / "store", namesrv_addr=addresses(servers), serialize_type=SERIALIZE_TYPES[form]
+        ) as broker,
+        BrokerClient(broker.address, form) as client,
         Peer(servers[0]) as watcher,
         Peer(servers[1]) as other,
     ):
@@ -123,12 +130,15 @@ async def test_changes_of_topics_are_in_the_routes_at_once(tmp_path: Path, serve
         assert await queues(watcher, "Fresh") is None
 
 
+@pytest.mark.parametrize("form", HeaderForm)
 async def test_the_brokers_permission_is_applied_to_its_topics(
-    tmp_path: Path, servers: list[NameServer]
+    tmp_path: Path, servers: list[NameServer], form: HeaderForm
 ) -> None:
     async with (
-        running_broker(tmp_path / "store", namesrv_addr=addresses(servers)) as broker,
-        BrokerClient(broker.address) as client,
+        running_broker(
+            tmp_path / "store", namesrv_addr=addresses(servers), serialize_type=SERIALIZE_TYPES[form]
+        ) as broker,
+        BrokerClient(broker.address, form) as client,
         Peer(servers[0]) as watcher,
     ):
         await client.create_topic(perm=6)

@@ -254,10 +254,13 @@ async def test_a_deleted_group_may_take_its_offsets_along(bench: Bench) -> None:
     assert await stands_at(bench) == 0
 
 
-async def test_offsets_of_dead_groups_are_cleaned_once_their_messages_are_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_offsets_of_dead_groups_are_cleaned_once_their_messages_are_gone(
+    tmp_path: Path, form: HeaderForm
+) -> None:
     async with Bench(
         tmp_path,
-        HeaderForm.JSON,
+        form,
         flush_offsets_ms=1,
         store={"log_segment_bytes": 8192, "queue_file_bytes": 200},
     ) as bench:
@@ -285,9 +288,10 @@ async def test_offsets_of_dead_groups_are_cleaned_once_their_messages_are_gone(t
         assert await known() == {f"{TOPIC}@alive"}
 
 
-async def test_a_group_far_behind_is_sent_to_the_first_message_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_a_group_far_behind_is_sent_to_the_first_message_left(tmp_path: Path, form: HeaderForm) -> None:
     small = {"log_segment_bytes": 8192, "queue_file_bytes": 200, "file_reserved_hours": 0}
-    async with Bench(tmp_path, HeaderForm.BINARY, store=small) as bench:
+    async with Bench(tmp_path, form, store=small) as bench:
         await bench.client.create_topic()
         for _ in range(20):
             await bench.client.call(message(b"x" * 2000))

@@ -76,25 +76,27 @@ async def test_sends_that_waited_too_long_are_refused_at_once(
             await client.send(b"it goes on")
 
 
-async def test_waiting_may_be_allowed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_waiting_may_be_allowed(tmp_path: Path, form: HeaderForm) -> None:
     clock = StallingClock()
     async with running_broker(tmp_path, clock=clock) as broker:
-        async with BrokerClient(broker.address) as client:
+        async with BrokerClient(broker.address, form) as client:
             await client.call(UpdateBrokerConfig(body="brokerFastFailureEnable=false\n"))
         clock.step_s = 0.05
-        answers = await sent_in_one_piece(broker, HeaderForm.JSON)
+        answers = await sent_in_one_piece(broker, form)
         clock.step_s = 0.0
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
 
 
+@pytest.mark.parametrize("form", HeaderForm)
 async def test_a_full_disk_refuses_messages_and_serves_consumers(
-    tmp_path: Path, error_logs: ErrorLogs
+    tmp_path: Path, error_logs: ErrorLogs, form: HeaderForm
 ) -> None:
     files = FaultyFiles(tmp_path)
     settings = {"disk_warning_percent": 90, "clean_forcibly": False, "clean_interval_ms": 10}
     async with (
         running_broker(tmp_path, files=files, store=settings) as broker,
-        BrokerClient(broker.address, HeaderForm.BINARY) as client,
+        BrokerClient(broker.address, form) as client,
     ):
         await client.send(b"before")
         files.space_now = FULL
@@ -111,11 +113,14 @@ async def test_a_full_disk_refuses_messages_and_serves_consumers(
         error_logs.expect("the store takes no messages")
 
 
-async def test_a_log_file_that_cannot_be_made_refuses_messages(tmp_path: Path, error_logs: ErrorLogs) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_a_log_file_that_cannot_be_made_refuses_messages(
+    tmp_path: Path, error_logs: ErrorLogs, form: HeaderForm
+) -> None:
     files = FaultyFiles(tmp_path)
     async with (
         running_broker(tmp_path, files=files, store={"log_segment_bytes": 8192}) as broker,
-        BrokerClient(broker.address) as client,
+        BrokerClient(broker.address, form) as client,
     ):
         await client.create_topic()
         files.failures["create"] = errno.ENOSPC
@@ -136,12 +141,15 @@ async def test_a_log_file_that_cannot_be_made_refuses_messages(tmp_path: Path, e
         error_logs.records.clear()
 
 
-async def test_a_failing_sync_is_told_to_those_who_wait_for_it(tmp_path: Path, error_logs: ErrorLogs) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_a_failing_sync_is_told_to_those_who_wait_for_it(
+    tmp_path: Path, error_logs: ErrorLogs, form: HeaderForm
+) -> None:
     files = FaultyFiles(tmp_path)
     settings = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 200}
     async with (
         running_broker(tmp_path, files=files, store=settings) as broker,
-        BrokerClient(broker.address) as client,
+        BrokerClient(broker.address, form) as client,
     ):
         await client.send(b"safe")
         files.failures["sync"] = errno.EIO
@@ -151,8 +159,9 @@ async def test_a_failing_sync_is_told_to_those_who_wait_for_it(tmp_path: Path, e
     error_logs.records.clear()
 
 
-async def test_too_many_pulls_that_wait_are_refused(tmp_path: Path) -> None:
-    async with Bench(tmp_path, HeaderForm.BINARY, max_in_flight_per_connection=10) as bench:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_too_many_pulls_that_wait_are_refused(tmp_path: Path, form: HeaderForm) -> None:
+    async with Bench(tmp_path, form, max_in_flight_per_connection=10) as bench:
         await bench.client.create_topic()
         waiting = [asyncio.create_task(bench.client.pull(hold_ms=60_000)) for _ in range(10)]
         await turn_until(lambda: bench.broker.statistics().held_pulls == 10)

@@ -367,8 +367,11 @@ async def test_a_batch_and_a_oneway_wake_as_well(bench: Bench) -> None:
     assert (await waiting).bodies == [b"c"]
 
 
-async def test_a_synchronously_flushed_message_wakes_once_it_is_safe(tmp_path: Path) -> None:
-    async with Bench(tmp_path, HeaderForm.BINARY, store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_a_synchronously_flushed_message_wakes_once_it_is_safe(
+    tmp_path: Path, form: HeaderForm
+) -> None:
+    async with Bench(tmp_path, form, store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
         await bench.client.create_topic()
         waiting = await held_pull(bench)
         await bench.client.send(b"safe")

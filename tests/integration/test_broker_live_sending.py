@@ -265,18 +265,20 @@ async def test_a_synchronous_flush_is_waited_for(tmp_path: Path, form: HeaderFor
         assert store.statistics().sync_count >= 5
 
 
-async def test_a_sender_may_decline_to_wait_for_the_flush(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_a_sender_may_decline_to_wait_for_the_flush(tmp_path: Path, form: HeaderForm) -> None:
     async with Bench(
-        tmp_path, HeaderForm.BINARY, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 60_000}
+        tmp_path, form, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 60_000}
     ) as bench:
         sent = await bench.client.send(b"quick", properties={"WAIT": "false"})
         assert sent.code == ResponseCode.SUCCESS
 
 
-async def test_an_asynchronous_flush_is_not_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_an_asynchronous_flush_is_not_waited_for(tmp_path: Path, form: HeaderForm) -> None:
     hour_ms = 3_600_000
     store = {"flush_interval_ms": hour_ms, "flush_thorough_interval_ms": hour_ms}
-    async with Bench(tmp_path, HeaderForm.JSON, store=store) as bench:
+    async with Bench(tmp_path, form, store=store) as bench:
         await bench.client.send(b"answered at once")
         assert bench.broker.store.flushed_offset == 0
         assert (await bench.client.pull()).bodies == [b"answered at once"]

@@ -119,9 +119,9 @@ async def fake_name_server() -> AsyncIterator[FakeNameServer]:
 class Broker:
     """As much of a broker as registers."""
 
-    def __init__(
-        self, directory: Path, *name_servers: str, form: int = HeaderForm.JSON, **settings: Any
-    ) -> None:
+    form: int
+
+    def __init__(self, directory: Path, *name_servers: str, **settings: Any) -> None:
         self.live = LiveSettings(
             BrokerSettings(
                 **{
@@ -135,7 +135,7 @@ class Broker:
         )
         self.topics = TopicTable(JsonTable(Files(), directory / "topics.json"), ManualClock())
         self.add("First", "Second")
-        self.dialer = Dialer(form=form)
+        self.dialer = Dialer(form=self.form)
         self.registration = Registration(
             self.live, self.topics, self.dialer, broker_address=BROKER, ha_address="10.0.0.1:10912"
         )
@@ -158,9 +158,14 @@ class Broker:
             self._task.result()
 
 
-@pytest.mark.parametrize("form", list(HeaderForm))
-async def test_everything_is_registered_with_a_checksum(tmp_path: Path, form: int) -> None:
-    async with fake_name_server() as fake, Broker(tmp_path, fake.address, form=form) as broker:
+@pytest.fixture(params=HeaderForm, ids=lambda form: form.name, autouse=True)
+def _either_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is proved in both."""
+    monkeypatch.setattr(Broker, "form", request.param, raising=False)
+
+
+async def test_everything_is_registered_with_a_checksum(tmp_path: Path) -> None:
+    async with fake_name_server() as fake, Broker(tmp_path, fake.address) as broker:
         registered = await fake.next_registration()
         request = registered.request
         assert (request.broker_name, request.broker_addr, request.cluster_name) == ("broker-a", BROKER, "C")
