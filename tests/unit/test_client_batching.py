@@ -101,10 +101,16 @@ def accumulator(wire: Wire, linger_s: float = 60, max_bytes: int = 10_000) -> Ac
     return Accumulator(wire.deliver, linger_s=linger_s, max_bytes=max_bytes)
 
 
+def added(gathering: Accumulator, each: Letter, queue: MessageQueue | None) -> "asyncio.Future[object]":
+    promise = gathering.maybe_add(each, queue)
+    assert promise is not None
+    return promise
+
+
 async def test_letters_of_one_turn_leave_together_and_get_their_own_results() -> None:
     wire = Wire()
     gathering = accumulator(wire, linger_s=0)
-    promises = [gathering.add(letter(b"%d" % number), None) for number in range(5)]
+    promises = [added(gathering, letter(b"%d" % number), None) for number in range(5)]
     assert await asyncio.gather(*promises) == [b"0", b"1", b"2", b"3", b"4"]
     assert wire.batches == [[b"0", b"1", b"2", b"3", b"4"]]
     assert (gathering.batches, gathering.letters) == (1, 5)
@@ -113,9 +119,9 @@ async def test_letters_of_one_turn_leave_together_and_get_their_own_results() ->
 async def test_letters_linger() -> None:
     wire = Wire()
     gathering = accumulator(wire, linger_s=0.01)
-    first = gathering.add(letter(b"1"), None)
+    first = added(gathering, letter(b"1"), None)
     await asyncio.sleep(0)
-    second = gathering.add(letter(b"2"), None)
+    second = added(gathering, letter(b"2"), None)
     await asyncio.gather(first, second)
     assert wire.batches == [[b"1", b"2"]]
 
@@ -131,7 +137,7 @@ async def test_only_letters_that_agree_share_a_batch() -> None:
         (letter(b"5", topic="u"), None),
         (letter(b"6"), None),
     ]:
-        gathering.add(each, queue)
+        added(gathering, each, queue)
     await gathering.close()
     assert wire.batches == [[b"1", b"6"], [b"2"], [b"3"], [b"4"], [b"5"]]
     assert wire.queues == [None, QUEUE, None, None, None]
@@ -141,7 +147,7 @@ async def test_a_full_batch_does_not_linger() -> None:
     wire = Wire()
     size_bytes = entry_bytes(letter(b"1"))
     gathering = accumulator(wire, max_bytes=2 * size_bytes)
-    await asyncio.gather(*(gathering.add(letter(b"%d" % number), None) for number in range(4)))
+    await asyncio.gather(*(added(gathering, letter(b"%d" % number), None) for number in range(4)))
     assert wire.batches == [[b"0", b"1"], [b"2", b"3"]]
 
 
@@ -149,17 +155,16 @@ async def test_what_does_not_fit_any_more_starts_the_next_batch() -> None:
     wire = Wire()
     size_bytes = entry_bytes(letter(b"1"))
     gathering = accumulator(wire, max_bytes=2 * size_bytes + 1)
-    first = gathering.add(letter(b"1"), None)
-    second = gathering.add(letter(b"2" * (size_bytes // 2)), None)
+    first = added(gathering, letter(b"1"), None)
+    second = added(gathering, letter(b"2" * (size_bytes // 2)), None)
     await first
     assert wire.batches == [[b"1"]]
     gathering.flush("u")
     assert not second.done()
     gathering.flush("t")
     await second
-    assert gathering.takes(letter(b"x"))
-    assert not gathering.takes(letter(b"x" * 3 * size_bytes))
-    assert not gathering.takes(letter(delay_level=1))
+    assert gathering.maybe_add(letter(b"x" * 3 * size_bytes), None) is None
+    assert gathering.maybe_add(letter(delay_level=1), None) is None
 
 
 async def test_a_failure_is_everyones() -> None:
@@ -167,7 +172,7 @@ async def test_a_failure_is_everyones() -> None:
     wire.problem = SendFailed("a message", [])
     gathering = accumulator(wire, linger_s=0)
     outcomes = await asyncio.gather(
-        *(gathering.add(letter(), None) for _ in range(3)), return_exceptions=True
+        *(added(gathering, letter(), None) for _ in range(3)), return_exceptions=True
     )
     assert outcomes == [wire.problem] * 3
 
@@ -175,12 +180,12 @@ async def test_a_failure_is_everyones() -> None:
 async def test_who_gives_up_before_leaving_does_not_leave() -> None:
     wire = Wire()
     gathering = accumulator(wire)
-    first, second = gathering.add(letter(b"1"), None), gathering.add(letter(b"2"), None)
+    first, second = added(gathering, letter(b"1"), None), added(gathering, letter(b"2"), None)
     first.cancel()
     await gathering.close()
     assert wire.batches == [[b"2"]]
     assert second.result() == b"2"
-    gathering.add(letter(b"3"), None).cancel()
+    added(gathering, letter(b"3"), None).cancel()
     await gathering.close()
     assert len(wire.batches) == 1
 
@@ -189,7 +194,7 @@ async def test_who_gives_up_on_the_way_harms_nobody() -> None:
     wire = Wire()
     wire.gate = asyncio.Event()
     gathering = accumulator(wire, linger_s=0)
-    first, second = gathering.add(letter(b"1"), None), gathering.add(letter(b"2"), None)
+    first, second = added(gathering, letter(b"1"), None), added(gathering, letter(b"2"), None)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     first.cancel()

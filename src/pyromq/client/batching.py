@@ -6,13 +6,13 @@ retried, packed or part of a transaction.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 from pyromq.client.letters import Letter
 from pyromq.errors import BadMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.batch import MIN_ENTRY_SIZE, BatchEntry, encode_batch
+from pyromq.protocol.batch import MIN_ENTRY_SIZE, add_entry
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
@@ -67,7 +67,10 @@ def split(letters: Iterable[Letter], max_bytes: int) -> list[list[Letter]]:
 def pack_letters(letters: Sequence[Letter]) -> Letter:
     """One letter that holds them all."""
     first = letters[0]
-    body = encode_batch(BatchEntry(each.body, each.properties.encode(), each.flag) for each in letters)
+    entries: list[bytes] = []
+    for letter in letters:
+        add_entry(entries, letter.body, letter.properties.encode(), letter.flag)
+    body = b"".join(entries)
     # java: brokers append these to the properties of every message inside, where a unique key of the batch
     # would win over those of the messages
     properties = "" if first.wait_stored else f"{props.WAIT}{NAME_SEPARATOR}false{PAIR_SEPARATOR}"
@@ -83,23 +86,17 @@ def pack_letters(letters: Sequence[Letter]) -> Letter:
     )
 
 
-class _Key(NamedTuple):
-    """What letters must have in common to come into one batch."""
-
-    topic: str
-    queue: MessageQueue | None
-    wait_stored: bool
-    tags: str | None
+_Key: TypeAlias = tuple[str, MessageQueue | None, bool, str | None]
+"""What letters must have in common to come into one batch: topic, queue, `wait_stored`, tags."""
 
 
 class _Gathering:
     """A batch that is not full yet."""
 
-    __slots__ = ("letters", "promises", "size_bytes", "timer")
+    __slots__ = ("letters", "size_bytes", "timer")
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
-        self.promises: list[asyncio.Future[object]] = []
+        self.letters: list[tuple[Letter, asyncio.Future[object]]] = []
         self.size_bytes = 0
         self.timer: asyncio.Handle | None = None
 
@@ -132,12 +129,12 @@ class Accumulator:
             f"batches={self.batches} letters={self.letters}>"
         )
 
-    def takes(self, letter: Letter) -> bool:
-        return batching_problem(letter) is None and entry_bytes(letter) <= self._max_bytes
-
-    def add(self, letter: Letter, queue: MessageQueue | None) -> "asyncio.Future[object]":
-        key = _Key(letter.topic, queue, letter.wait_stored, letter.tags)
+    def maybe_add(self, letter: Letter, queue: MessageQueue | None) -> "asyncio.Future[object] | None":
+        """Where the result will be; None for a letter that must go alone."""
         size_bytes = entry_bytes(letter)
+        if size_bytes > self._max_bytes or batching_problem(letter) is not None:
+            return None
+        key = (letter.topic, queue, letter.wait_stored, letter.tags)
         gathering = self._gatherings.get(key)
         if gathering is not None and gathering.size_bytes + size_bytes > self._max_bytes:
             self._flush(key)
@@ -150,8 +147,7 @@ class Accumulator:
                 # What is sent in one turn of the loop leaves together.
                 gathering.timer = self._loop.call_soon(self._flush, key)
         promise: asyncio.Future[object] = self._loop.create_future()
-        gathering.letters.append(letter)
-        gathering.promises.append(promise)
+        gathering.letters.append((letter, promise))
         gathering.size_bytes += size_bytes
         if gathering.size_bytes >= self._max_bytes:
             self._flush(key)
@@ -160,7 +156,7 @@ class Accumulator:
     def flush(self, topic: str | None = None) -> None:
         """Send what is gathered for a topic, or everything, now."""
         for key in list(self._gatherings):
-            if topic is None or key.topic == topic:
+            if topic is None or key[0] == topic:
                 self._flush(key)
 
     async def close(self) -> None:
@@ -171,17 +167,13 @@ class Accumulator:
         gathering = self._gatherings.pop(key)
         if gathering.timer is not None:
             gathering.timer.cancel()
-        task = self._loop.create_task(self._send(gathering, key.queue))
+        task = self._loop.create_task(self._send(gathering, key[1]))
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
     async def _send(self, gathering: _Gathering, queue: MessageQueue | None) -> None:
         # Whoever was cancelled before it left does not leave.
-        wanted = [
-            (letter, promise)
-            for letter, promise in zip(gathering.letters, gathering.promises, strict=True)
-            if not promise.done()
-        ]
+        wanted = [each for each in gathering.letters if not each[1].done()]
         if not wanted:
             return
         self.batches += 1

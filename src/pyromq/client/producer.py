@@ -364,8 +364,9 @@ class ProducerParts:
             await self.room.enter(size_bytes)
         try:
             if self.accumulator is not None and not alone:
-                if timeout_s is None and self.accumulator.takes(letter):
-                    return cast(SendResult, await self.accumulator.add(letter, queue))
+                promise = self.accumulator.maybe_add(letter, queue) if timeout_s is None else None
+                if promise is not None:
+                    return cast(SendResult, await promise)
                 # What was sent before this one leaves before it.
                 self.accumulator.flush(letter.topic)
                 await asyncio.sleep(0)
@@ -398,27 +399,38 @@ class ProducerParts:
         if len(places) != len(letters):
             # java: queues made for batches have one place for all of them
             places = [answer.msg_id] * len(letters)
-        return [
-            self.result(letter, sent, place, index)
-            for index, (letter, place) in enumerate(zip(letters, places, strict=True))
-        ]
+        return self._results(letters, places, sent)
 
-    def result(self, letter: Letter, sent: Sent, place: str | None = None, index: int = 0) -> SendResult:
+    def result(self, letter: Letter, sent: Sent) -> SendResult:
+        return self._results((letter,), (sent.answer.msg_id,), sent)[0]
+
+    def _results(self, letters: Sequence[Letter], places: Sequence[str], sent: Sent) -> list[SendResult]:
+        """What became of letters that left together; `places` are their ids in the store."""
         answer = sent.answer
         queue = sent.queue if not self._has_namespace else self.shown_queue(sent.queue)
-        result = SendResult(
-            _STATUS[answer.code],
-            letter.unique_key,
-            answer.msg_id if place is None else place,
-            queue if queue.queue_id == answer.queue_id else _with_id(queue, answer.queue_id),
-            answer.queue_offset + index,
-            answer.transaction_id,
-            answer.recall_handle,
-            answer.msg_region or DEFAULT_REGION,
-        )
-        if self.tracing is not None and answer.trace_on is not False and letter.topic != self.tracing.topic:
-            self._trace(self.tracing, letter, sent, result)
-        return result
+        if queue.queue_id != answer.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, answer.queue_id)
+        status, offset = _STATUS[answer.code], answer.queue_offset
+        transaction_id, recall_handle = answer.transaction_id, answer.recall_handle
+        region = answer.msg_region or DEFAULT_REGION
+        results = [
+            SendResult(
+                status,
+                letter.unique_key,
+                place,
+                queue,
+                offset + index,
+                transaction_id,
+                recall_handle,
+                region,
+            )
+            for index, (letter, place) in enumerate(zip(letters, places, strict=True))
+        ]
+        tracing = self.tracing
+        if tracing is not None and answer.trace_on is not False and letters[0].topic != tracing.topic:
+            for letter, result in zip(letters, results, strict=True):
+                self._trace(tracing, letter, sent, result)
+        return results
 
     def _trace(self, tracing: Tracing, letter: Letter, sent: Sent, result: SendResult) -> None:
         kind = MessageKind.NORMAL
@@ -442,10 +454,6 @@ class ProducerParts:
             is_ok=result.is_ok,
         )
         tracing.report(record, (result.message_id, *letter.keys.split()))
-
-
-def _with_id(queue: MessageQueue, queue_id: int) -> MessageQueue:
-    return MessageQueue(queue.topic, queue.broker_name, queue_id)
 
 
 def _sharding(key: str | None) -> dict[str, str] | None:

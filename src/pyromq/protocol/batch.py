@@ -34,17 +34,25 @@ class BatchEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     for entry in entries:
-        size = MIN_ENTRY_SIZE + len(entry.body) + len(entry.properties)
-        try:
-            parts.append(_HEAD.pack(size, entry.flag, len(entry.body)))
-            parts.append(entry.body)
-            parts.append(_PROPERTIES_LENGTH.pack(len(entry.properties)))
-            parts.append(entry.properties)
-        except struct.error as error:
-            raise LocalProtocolError(f"batch entry of {size} bytes: {error}") from None
+        add_entry(parts, entry.body, entry.properties, entry.flag)
     return b"".join(parts)
+
+
+def add_entry(parts: list[bytes], body: bytes, properties: bytes, flag: int) -> None:
+    """One entry more to the pieces that a batch will be joined from."""
+    body_bytes, properties_bytes = len(body), len(properties)
+    size = MIN_ENTRY_SIZE + body_bytes + properties_bytes
+    try:
+        parts += (
+            _HEAD.pack(size, flag, body_bytes),
+            body,
+            _PROPERTIES_LENGTH.pack(properties_bytes),
+            properties,
+        )
+    except struct.error as error:
+        raise LocalProtocolError(f"batch entry of {size} bytes: {error}") from None
 
 
 def decode_batch(body: bytes) -> list[BatchEntry]:
