@@ -17,6 +17,9 @@ from pyromq.store.settings import StoreSettings
 LOG_SEGMENT_BYTES = 64 * 1024 * 1024
 """Small enough for a laptop: a log file takes its whole size from the start."""
 
+PULL_MESSAGES, PULL_BYTES = 8192, 4 * 1024 * 1024
+"""What one pull may get if it asks for that much, as Spark does; ordinary consumers ask for 32 messages."""
+
 _SHUTDOWN_S = 5
 _PORTS_BETWEEN_BROKERS = 10
 _EVERYWHERE = ("", "0.0.0.0", "::")
@@ -80,6 +83,10 @@ class StandaloneSettings:
             "root": self.store if self.brokers == 1 else self.store / name,
             "flush_disk_type": "SYNC_FLUSH" if self.flush == "sync" else "ASYNC_FLUSH",
             "log_segment_bytes": LOG_SEGMENT_BYTES,
+            "max_batch_in_memory": PULL_MESSAGES,
+            "max_batch_bytes_in_memory": PULL_BYTES,
+            "max_batch_on_disk": PULL_MESSAGES,
+            "max_batch_bytes_on_disk": PULL_BYTES,
             # The disks of laptops are full of other things.
             "disk_max_used_percent": 95,
             "disk_clean_forcibly_percent": 98,
