@@ -14,9 +14,11 @@ from libc.string cimport memcmp, memcpy
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.codes import CURRENT_VERSION, Language
-from pyromq.store.results import AppendStatus, ReadStatus
+from pyromq.store.results import AppendResult, AppendStatus, ReadStatus
 
+from pyromq_native.appending cimport Appended, Appender, QueueEnd
 from pyromq_native.headers cimport Header, Span, scan_header, unescape
+from pyromq_native.records cimport Record
 from pyromq_native.requests cimport (
     LITE_PULL,
     PULL,
@@ -122,6 +124,10 @@ cdef inline uint32_t _load_uint32(const uint8_t *at) noexcept:
     return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
 
 
+cdef inline const uint8_t *_start_of(bytes value) noexcept:
+    return <const uint8_t *>PyBytes_AS_STRING(value)
+
+
 cdef class Counted:
     """What happened to one queue since it was last added to its series."""
 
@@ -165,7 +171,9 @@ cdef class Outlet:
 cdef class Express:
     """See `pyromq.broker.express.Express`, which takes the same arguments."""
 
-    cdef object _append, _append_batch, _read
+    cdef object _store, _read
+    cdef Appender _appender
+    cdef int64_t _last_offset, _last_size
     cdef object _appending, _pressure, _stamp, _born_hosts, _statistics, _lanes, _outlets, _offsets
     cdef object _put_ok, _found, _answer_when_safe
     cdef bytes _store_host, _id_prefix
@@ -198,9 +206,10 @@ cdef class Express:
         Py_ssize_t high_water_bytes,
         answer_when_safe,
     ):
-        self._append = store.append
-        self._append_batch = store.append_encoded_batch
+        self._store = store
+        self._appender = store.appender
         self._read = store.read
+        self._last_offset = self._last_size = 0
         self._appending = appending
         self._lanes = lanes
         self._pressure = pressure
@@ -246,7 +255,7 @@ cdef class Express:
         self._known_outlets.clear()
 
     def __call__(self, bytes data not None, connection):
-        cdef const uint8_t *start = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef const uint8_t *start = _start_of(data)
         cdef Py_ssize_t available = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t position = 0
         cdef Py_ssize_t body_at, end
@@ -258,8 +267,7 @@ cdef class Express:
         cdef Send send
         cdef Pull pull
         cdef bytes born_host = None
-        cdef object last = None
-        cdef object appended
+        cdef bint has_sent = False
         cdef Py_ssize_t pulled
         cdef Counted counted
         self._answers.length = 0
@@ -289,12 +297,9 @@ cdef class Express:
                         born_host = self._admitted(connection)
                         if born_host is None:
                             break
-                    appended = self._take_send(
-                        &header, &send, start + body_at, end - body_at, born_host
-                    )
-                    if appended is None:
+                    if not self._take_send(&header, &send, start + body_at, end - body_at, born_host):
                         break
-                    last = appended
+                    has_sent = True
                 elif (header.code == PULL or header.code == LITE_PULL) and self._outlets is not None:
                     if header.flag or not read_pull(&header, &pull):
                         break
@@ -314,14 +319,17 @@ cdef class Express:
                 counted.settle()
             self._touched.clear()
             self.pulls_taken = pulls
-        if last is not None:
+        if has_sent:
             self._appending.dispatch_soon()
             if self._answers.length:
                 if self._is_sync_flush:
-                    self._answer_when_safe(connection, self._answers.take(), last)
+                    self._answer_when_safe(connection, self._answers.take(), self._last_append())
                 else:
                     connection.put(self._answers.take())
         return frames, position
+
+    cdef object _last_append(self):
+        return AppendResult(self._put_ok, self._last_offset, self._last_size)
 
     cdef bytes _admitted(self, connection):
         """The packed address of the peer, None if nothing may be sent now; asked once for each read."""
@@ -338,82 +346,123 @@ cdef class Express:
 
     # Sends
 
-    cdef object _take_send(
+    cdef bint _take_send(
         self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, bytes born_host
-    ):
-        """Append a message or a batch and write its answer; None if the general road has to see it."""
+    ) except -1:
+        """Append a message or a batch and write its answer; False if the general road has to see it."""
         cdef const uint8_t *text = send.properties.at
         cdef Py_ssize_t text_bytes = send.properties.length
         cdef Traits traits
         cdef Lane lane
         cdef Text scratch = self._scratch
-        cdef bytes properties
-        cdef Py_ssize_t suffix_bytes
-        cdef int64_t size_bytes
-        cdef object appended
+        cdef Appended appended
+        cdef tuple offsets = ()
         if send.properties.has_escapes:
             scratch.length = 0
             scratch.reserve(text_bytes)
             text_bytes = unescape(send.properties, scratch.data)
             text = scratch.data
             if text_bytes < 0:
-                return None
+                return False
         if not read_traits(text, text_bytes, &traits) or (self._is_sync_flush and not traits.waits):
-            return None
+            return False
         if not _is_alphanumeric(traits.unique_key):
-            return None
+            return False
         lane = self._find_lane(send)
         if lane is None:
-            return None
+            return False
         if send.is_batch:
-            try:
-                appended = self._append_batch(
-                    lane.topic,
-                    lane.queue_id,
-                    PyBytes_FromStringAndSize(<const char *>body, body_bytes),
-                    born_timestamp=send.born_timestamp,
-                    born_host=born_host,
-                    store_host=self._store_host,
-                    sys_flag=send.sys_flag | lane.sys_flag,
-                    reconsume_times=send.reconsume_times,
-                )
-            except RemoteProtocolError:
-                return None
-        else:
-            if not traits.unique_key.length or text[text_bytes - 1] != 2:
-                return None
-            suffix_bytes = PyBytes_GET_SIZE(self._suffix)
-            properties = PyBytes_FromStringAndSize(NULL, text_bytes + suffix_bytes)
-            memcpy(PyBytes_AS_STRING(properties), text, <size_t>text_bytes)
-            memcpy(
-                PyBytes_AS_STRING(properties) + text_bytes,
-                PyBytes_AS_STRING(self._suffix),
-                <size_t>suffix_bytes,
-            )
-            appended = self._append(
-                lane.topic,
-                lane.queue_id,
-                PyBytes_FromStringAndSize(<const char *>body, body_bytes),
-                properties,
-                born_timestamp=send.born_timestamp,
-                born_host=born_host,
-                store_host=self._store_host,
-                flag=send.flag,
-                sys_flag=send.sys_flag | lane.sys_flag,
-                reconsume_times=send.reconsume_times,
-            )
-        if appended.status is not self._put_ok:
-            return None
-        size_bytes = appended.size_bytes
+            offsets = self._append_batch(lane, send, body[:body_bytes], born_host, &appended)
+            if offsets is None:
+                return False
+        elif not traits.unique_key.length or text[text_bytes - 1] != 2:
+            return False
+        elif not self._append_one(lane, send, text, text_bytes, body, body_bytes, born_host, &appended):
+            return False
+        self._last_offset = appended.log_offset
+        self._last_size = appended.size_bytes
         if not lane.calls:
             self._touched.append(lane)
         lane.calls += 1
-        lane.size_bytes += size_bytes
-        offsets = appended.record_offsets
         lane.messages += len(offsets) or 1
+        lane.size_bytes += appended.size_bytes
         if not header.flag:
             self._write_sent(header, lane, appended.log_offset, offsets, appended.queue_offset, &traits)
-        return appended
+        return True
+
+    cdef bint _append_one(
+        self,
+        Lane lane,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        bytes born_host,
+        Appended *appended,
+    ) except -1:
+        cdef Record record
+        cdef QueueEnd queue
+        if self._appender is not None:
+            queue = self._appender.find_queue(lane.topic, lane.queue_id)
+            if queue is not None:
+                record.body = body
+                record.body_bytes = body_bytes
+                record.properties = text
+                record.properties_bytes = text_bytes
+                record.more_properties = _start_of(self._suffix)
+                record.more_properties_bytes = PyBytes_GET_SIZE(self._suffix)
+                record.born_host = _start_of(born_host)
+                record.born_host_bytes = PyBytes_GET_SIZE(born_host)
+                record.store_host = _start_of(self._store_host)
+                record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
+                record.flag = send.flag
+                record.sys_flag = send.sys_flag | lane.sys_flag
+                record.reconsume_times = send.reconsume_times
+                record.born_timestamp = send.born_timestamp
+                record.prepared_transaction_offset = 0
+                if self._appender.append_record(queue, &record, appended):
+                    return True
+        result = self._store.append(
+            lane.topic,
+            lane.queue_id,
+            body[:body_bytes],
+            text[:text_bytes] + self._suffix,
+            born_timestamp=send.born_timestamp,
+            born_host=born_host,
+            store_host=self._store_host,
+            flag=send.flag,
+            sys_flag=send.sys_flag | lane.sys_flag,
+            reconsume_times=send.reconsume_times,
+        )
+        return self._note(result, appended)
+
+    cdef tuple _append_batch(
+        self, Lane lane, Send *send, bytes body, bytes born_host, Appended *appended
+    ):
+        """Where the messages of a batch lie; None if it was not stored."""
+        try:
+            result = self._store.append_encoded_batch(
+                lane.topic,
+                lane.queue_id,
+                body,
+                born_timestamp=send.born_timestamp,
+                born_host=born_host,
+                store_host=self._store_host,
+                sys_flag=send.sys_flag | lane.sys_flag,
+                reconsume_times=send.reconsume_times,
+            )
+        except RemoteProtocolError:
+            return None
+        return result.record_offsets if self._note(result, appended) else None
+
+    cdef bint _note(self, result, Appended *appended) except -1:
+        if result.status is not self._put_ok:
+            return False
+        appended.log_offset = result.log_offset
+        appended.size_bytes = result.size_bytes
+        appended.queue_offset = result.queue_offset
+        return True
 
     cdef Lane _find_lane(self, Send *send):
         cdef Py_ssize_t topic_bytes = send.topic.length

@@ -815,6 +815,11 @@ class MessageStore:
         return self._settings
 
     @property
+    def appender(self) -> "Appender | None":
+        """The compiled way in, for other compiled code; what it declines goes through `append`."""
+        return self._appender
+
+    @property
     def checkpoint(self) -> Checkpoint:
         return self._flusher.checkpoint
 
