@@ -1,4 +1,4 @@
-"""Answers to pulls that are seen seldom: another broker is suggested, a filter is old, pulling is unwelcome."""
+"""Answers that pulls seldom get: another broker is suggested, a filter is old, pulling is unwelcome."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
