@@ -23,8 +23,8 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # Read for every message: no frame of ours around it.
+    monotonic = staticmethod(time.monotonic)
 
 
 class ManualClock:

@@ -9,10 +9,11 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Protocol, cast
+
+import msgspec
 
 from pyromq.client.consumer.consume_tracing import ConsumeTracing
 from pyromq.client.consumer.figures import Counts, Figures
@@ -43,8 +44,7 @@ class NoHandler(PyroError):
     """A message came whose topic nobody handles any more."""
 
 
-@dataclass(eq=False, slots=True)
-class Work:
+class Work(msgspec.Struct, eq=False):
     """Messages of one queue that are handled in one go."""
 
     held: HeldQueue
@@ -251,11 +251,11 @@ class ConcurrentDelivery:
             self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _work_on(self) -> None:
-        clock = self._clock
+        clock, waiting, running = self._clock, self._waiting, self._running
         now = clock.monotonic()
         turn_ends = now + _TURN_S
-        while self._waiting:
-            work = self._waiting.popleft()
+        while waiting:
+            work = waiting.popleft()
             if work.held.closing.is_set():
                 continue
             handler = work.handler
@@ -265,7 +265,20 @@ class ConcurrentDelivery:
             if type(handler) is not Handler:
                 self._settle(work, NoHandler(f"nobody handles the topic {work.messages[0].topic}"))
             elif handler.is_async:
-                await self._run(handler, work)
+                # Not a coroutine of its own: most handlers cost less than that.
+                running.add(work)
+                problem: BaseException | None = None
+                try:
+                    await handler.function(work.messages if handler.takes_batch else work.messages[0])
+                except Exception as failure:
+                    problem = failure
+                except asyncio.CancelledError as failure:
+                    if _is_being_cancelled():
+                        raise
+                    problem = failure
+                finally:
+                    running.discard(work)
+                self._settle(work, problem)
             else:
                 await self._run_on_thread(handler, work)
             now = work.ended
@@ -276,21 +289,6 @@ class ConcurrentDelivery:
                 self._yielding -= 1
                 now = clock.monotonic()
                 turn_ends = now + _TURN_S
-
-    async def _run(self, handler: Handler, work: Work) -> None:
-        self._running.add(work)
-        problem: BaseException | None = None
-        try:
-            await handler.function(work.messages if handler.takes_batch else work.messages[0])
-        except Exception as failure:
-            problem = failure
-        except asyncio.CancelledError as failure:
-            if _is_being_cancelled():
-                raise
-            problem = failure
-        finally:
-            self._running.discard(work)
-        self._settle(work, problem)
 
     async def _run_on_thread(self, handler: Handler, first: Work) -> None:
         """Give a thread as much as every thread could get: changing threads costs more than most handlers."""
