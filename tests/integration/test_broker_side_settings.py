@@ -1,10 +1,14 @@
 """Settings of Apache's that act beside the roads of messages: what they do is seen by clients."""
 
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.broker_cluster import GROUP, TOPIC, Bench, consumer, pull
+from tests.conftest import ErrorLogs
+from tests.support.broker_cluster import GROUP, TOPIC, Bench, BrokerClient, consumer, pull, running_broker
+from tests.support.faulty_files import FaultyFiles
+from tests.support.loop import turn_until
 
 from pyromq.broker.services import protection
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -106,6 +110,31 @@ async def test_nobody_is_stopped_unless_that_is_wanted(
         seen = looks
         while looks < seen + 2:
             assert await may_consume(bench)
+
+
+async def test_a_look_that_fails_harms_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+) -> None:
+    monkeypatch.setattr(protection, "LOOK_INTERVAL_S", 0.001)
+    files = FaultyFiles(tmp_path)
+    async with (
+        running_broker(tmp_path, files=files) as broker,
+        BrokerClient(broker.address) as client,
+    ):
+        await client.heartbeat(consumer())
+        for _ in range(2):
+            await client.send(b"x" * 1000)
+        await client.pull(0, max_msg_nums=1)
+        files.failures["write"] = errno.EIO
+        await client.call(
+            UpdateBrokerConfig(
+                body="consumerFallbehindThreshold=0\ndisableConsumeIfConsumerReadSlowly=true\n"
+            )
+        )
+        await turn_until(lambda: error_logs.records)
+        error_logs.expect("slow groups not stopped, tried again next time")
+        files.failures.clear()
+        assert not (await client.call(GetGroupConfig(group=GROUP))).body.consume_enable
 
 
 # filterSupportRetry

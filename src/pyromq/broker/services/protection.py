@@ -13,6 +13,7 @@ from pyromq.broker.tables.clients import ConsumerTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.config.live import LiveSettings
+from pyromq.errors import StoreError
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -58,11 +59,15 @@ class Protection:
             for queue_id, offset in queues.items():
                 queue = self._store.find_queue(topic, queue_id)
                 if queue is not None and offset < queue.end_offset:
-                    log_offset, _, _ = queue.unit(max(offset, queue.first_unit))
+                    # What is cleaned away by now is not read any more.
+                    log_offset, _, _ = queue.unit(max(offset, self._store.min_offset(topic, queue_id)))
                     behind[group] = max(behind.get(group, 0), log_end - log_offset)
         return behind
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_INTERVAL_S)
-            self.stop_slow_groups()
+            try:
+                self.stop_slow_groups()
+            except (StoreError, OSError) as problem:
+                _log.error("slow groups not stopped, tried again next time: %s", problem)
