@@ -94,6 +94,7 @@ async def audit(client: BrokerClient, ledger: Ledger) -> None:
             assert ledger.seen[queue_id][offset] == body
 
 
+@pytest.mark.timeout(600)  # each round starts a process, which a busy machine makes wait
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path, flush: str) -> None:
     # A killed process leaves its written pages to the system, so not even the unflushed tail is lost.
