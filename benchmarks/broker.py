@@ -62,7 +62,9 @@ PULLED_TOPIC: Final = "pulled-{size}"
 HELD_TOPIC: Final = "held"
 HELD_QUEUES: Final = 100
 LONGEST: Final = 2
-"""A load that leaves the broker idle ends after this many times its CPU time."""
+"""A measured load that leaves the broker idle ends after this many times its CPU time."""
+PATIENCE: Final = 5
+"""The same of loads that only warm up."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Plan:
     warm_up: int
     """Seconds before each measured load."""
     compiling_s: int
-    """Load of each kind before the first figure: a JVM compiles its hot paths only after some of them."""
+    """CPU time of each kind of load before the first figure: a JVM compiles its hot paths only then."""
     filled_s: int
     held_connections: int
     held_per_connection: int
@@ -224,9 +226,12 @@ def pull_cells(plan: Plan, queue_length: Callable[[int], int]) -> list[Cell]:
     ]  # fmt: skip
 
 
-def load(server: Running, cell: Cell, seconds: int) -> None:
-    """So many seconds of a load, unmeasured."""
-    run_loadgen("-P", str(server.port), "-t", str(seconds), "-u", "0", *cell.options)
+def load(server: Running, cell: Cell, cpu_s: int) -> None:
+    """A load until the server has used so much CPU time: with less, no JVM has compiled what matters."""
+    run_loadgen(
+        "-P", str(server.port), "-p", str(server.pid), "-u", "0",
+        "-C", str(1000 * cpu_s), "-t", str(PATIENCE * cpu_s), *cell.options,
+    )  # fmt: skip
 
 
 def sample(server: Running, cell: Cell, cpu_s: int, warm_up: int) -> Sample:
@@ -260,7 +265,7 @@ def measure(servers: Sequence[Running], cells: Sequence[Cell], plan: Plan, resul
 
 def compile_hot_paths(servers: Sequence[Running], plan: Plan) -> None:
     for server in servers:
-        _say(f"  warming up {server.name}: {plan.compiling_s} s of each kind of load")
+        _say(f"  warming up {server.name}: {plan.compiling_s} s of CPU with each kind of load")
         with server.turn():
             for form, size in itertools.product(plan.forms, SIZES):
                 options = ("-m", "send", "-T", "sent", "-b", str(size), "-c", "8", "-w", "8", "-s", form)
@@ -479,8 +484,8 @@ def report(
         f"CPU, or after {LONGEST * plan.cpu_s} s; {plan.warm_up} s of the same load go before it. Python "
         f"{sys.version.split()[0]}; {os.cpu_count()} cores shared by the generator and one broker at a time, "
         "loopback. × is ours ÷ Apache's, the median of the rounds, with the lowest and highest.",
-        f"Apache's brokers: {' '.join(APACHE_JVM)}, full JIT, {plan.compiling_s} s of each kind of load "
-        "before the first figure. All brokers: "
+        f"Apache's brokers: {' '.join(APACHE_JVM)}, full JIT, {plan.compiling_s} s of CPU with each kind of "
+        "load before the first figure. All brokers: "
         + ", ".join(f"{key}={value}" for key, value in SETTINGS.items())
         + ".",
     ]

@@ -55,8 +55,8 @@ def orders(servers: Sequence[Running], rounds: int) -> Iterator[list[Running]]:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Ours ÷ theirs, round by round."""
-    return [mine / its for mine, its in zip(ours, theirs, strict=False) if its]
+    """Ours ÷ theirs, round by round; what is measured as a difference may come out as nothing, or less."""
+    return [mine / its for mine, its in zip(ours, theirs, strict=False) if its > 0 and mine >= 0]
 
 
 def short(value: float) -> str:
