@@ -127,6 +127,10 @@ class Topics:
             )
         )
 
+    def reach(self, topic: str) -> int:
+        """How many messages a topic holds."""
+        return sum(self._cluster.latest(self._cluster.queues(Selection(topics=(topic,)))).values())
+
     def committed(self, group: str, topic: str) -> dict[int, int]:
         queues = self._cluster.queues(Selection(topics=(topic,)))
         return {queue.queue_id: at for queue, at in self._cluster.committed(group, queues).items()}

@@ -6,11 +6,13 @@ import pytest
 
 from pyromq.errors import ConfigError
 from pyromq.spark.options import (
+    KAFKAS_NAMES,
     KNOWN,
     Position,
     ReadOptions,
     Selection,
     WriteOptions,
+    check_names,
     read_options,
     write_options,
 )
@@ -66,7 +68,9 @@ READ: list[tuple[bool, dict[str, str], str, Any]] = [
     (False, {"includeHeaders": "false"}, "with_properties", False),
     (False, {"valueFormat": "string"}, "value_format", "string"),
     (False, {"valueFormat": "json", "valueSchema": "id bigint"}, "value_schema", "id bigint"),
-    (False, {"valueMode": "failfast"}, "value_mode", "failfast"),
+    (False, {"valueMode": "failfast", "valueFormat": "string"}, "value_mode", "failfast"),
+    (False, {"kafka.group.id": "lake"}, "pull_group", "lake"),
+    (False, {"kafka.group.id": "lake", "consumerGroup": "lake"}, "pull_group", "lake"),
     (False, {"pullMessages": "32"}, "pull_messages", 32),
     (False, {"pullsInFlight": "2"}, "pulls_in_flight", 2),
 ]
@@ -81,6 +85,7 @@ ACCESS: list[tuple[dict[str, str], str, Any]] = [
     ({"namesrv": "a:1;b:2, c:3"}, "namesrv", ("a:1", "b:2", "c:3")),
     ({"tls": "true", "tlsCaFile": "ca.pem"}, "tls_ca_file", "ca.pem"),
     ({"pollTimeoutMs": "100"}, "timeout_ms", 100),
+    ({"kafkaConsumer__pollTimeoutMs": "100"}, "timeout_ms", 100),
     ({"fetchOffset__numRetries": "0"}, "retries", 0),
     ({"fetchOffset__retryIntervalMs": "10"}, "retry_interval_ms", 10),
 ]
@@ -129,17 +134,43 @@ def test_write_options(given: dict[str, str], attribute: str, expected: Any) -> 
     assert getattr(options, attribute) == expected
 
 
+def test_a_prefix_makes_a_group_of_its_own_for_each_query() -> None:
+    one, other = read(groupIdPrefix="lake").pull_group, read(groupIdPrefix="lake").pull_group
+    assert one != other
+    assert one.startswith("lake-")
+
+
+KAFKA_READS = """
+    assign subscribe subscribePattern startingTimestamp startingOffsetsByTimestamp startingOffsets
+    endingTimestamp endingOffsetsByTimestamp endingOffsets startingOffsetsByTimestampStrategy
+    failOnDataLoss maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions
+    maxRecordsPerPartition includeHeaders groupIdPrefix kafka.group.id kafkaConsumer.pollTimeoutMs
+    fetchOffset.numRetries fetchOffset.retryIntervalMs
+"""
+KAFKA_WRITES = "topic includeHeaders"
+
+
+@pytest.mark.parametrize("name", [*KAFKA_READS.split(), *KAFKA_WRITES.split()])
+def test_options_of_the_kafka_source_have_the_same_names(name: str) -> None:
+    check_names({name: ""})
+
+
 def test_every_known_option_is_tested_here() -> None:
     tables = [given for _, given, _, _ in READ] + [given for given, _, _ in ACCESS + WRITE]
-    tables += [given for given, _ in SELECTIONS] + [{"mode": "", "accessKey": "", "secretKey": ""}]
+    tables += [given for given, _ in SELECTIONS] + [
+        {"mode": "", "accessKey": "", "secretKey": "", "groupIdPrefix": ""}
+    ]
     tested = {name.replace("__", ".").lower() for given in tables for name in given} | {"securitytoken"}
-    assert tested == set(KNOWN)
+    assert tested == set(KNOWN) | {name.lower() for name in KAFKAS_NAMES}
 
 
 WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
     (False, {"subscrib": "x"}, "subscribe"),
     (False, {"kafka.bootstrap.servers": "x"}, "namesrv"),
-    (False, {"groupIdPrefix": "x"}, "consumerGroup"),
+    (False, {"groupIdPrefix": "x", "consumerGroup": "y"}, "consumerGroup or groupIdPrefix"),
+    (False, {"groupIdPrefix": "a b"}, "illegal characters"),
+    (False, {"kafka.group.id": "x", "consumerGroup": "y"}, "another name"),
+    (False, {"valueMode": "failfast"}, "valueFormat with it"),
     (False, {"namesrv": ""}, "namesrv"),
     (False, {"namesrv": "nowhere"}, "nowhere"),
     (False, {"subscribePattern": "x"}, "exactly one"),
@@ -198,6 +229,7 @@ def test_wrong_options_for_reading_are_named(streaming: bool, given: dict[str, s
         ({"topic": "A B"}, "illegal characters"),
         ({"batchBytes": "0"}, "batchBytes"),
         ({"sendsInFlight": "no"}, "sendsInFlight"),
+        ({"producerGroup": "a b"}, "illegal characters"),
     ],
 )
 def test_wrong_options_for_writing_are_named(given: dict[str, str], named: str) -> None:

@@ -12,8 +12,7 @@ from pyspark.sql.types import StructType
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import partitions_of
-from pyromq.spark.positions import resolve_end, resolve_start
-from pyromq.spark.queues import Span
+from pyromq.spark.positions import resolve_spans
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +27,10 @@ class BatchReader(DataSourceReader):
         options = self._options
         cluster = Cluster(options.access)
         try:
-            queues = cluster.queues(options.selection)
-            start = resolve_start(cluster, options, queues)
-            end = resolve_end(cluster, options, queues)
+            spans = resolve_spans(cluster, options, cluster.queues(options.selection))
         finally:
             cluster.close()
-        return partitions_of([Span(queue, start[queue], end[queue]) for queue in queues], options)
+        return partitions_of(spans, options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyromq.spark.reading import read_partition  # planning stays quick without it

@@ -16,7 +16,12 @@ from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import DLQ_PREFIX, READ, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, WRITE
 from pyromq.protocol.record import scan_record
-from pyromq.protocol.requests.offsets import GetMaxOffset, GetMinOffset, QueryConsumerOffset, SearchOffset
+from pyromq.protocol.requests.offsets import (
+    GetMaxOffset,
+    GetMinOffset,
+    QueryConsumerOffset,
+    SearchOffset,
+)
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.protocol.requests.routes import GetAllTopics, GetRoute, GetSystemTopicsFromNameServer
 from pyromq.spark.options import PULL_GROUP, Access, Selection
@@ -78,6 +83,8 @@ class Cluster:
         self.access = access
         self.links = links if links is not None else Links(access)
         self._routes: dict[str, TopicRouteData] = {}
+        self._seen: set[str] = set()
+        """Topics that have had a route."""
         self._pause = threading.Event()
 
     def __repr__(self) -> str:
@@ -88,18 +95,18 @@ class Cluster:
 
     # Topics and queues
 
-    def queues(self, selection: Selection) -> list[Queue]:
-        """The queues that can be read now."""
+    def queues(self, selection: Selection, *, patient: bool = True) -> list[Queue]:
+        """The queues that can be read now; if not `patient`, silent name servers are an error at once."""
         if selection.queues is not None:
             return sorted(selection.queues)
         topics = selection.topics
         if selection.pattern is not None:
-            topics = self._matching(selection.pattern)
-        return sorted(queue for topic in topics for queue in self._queues_of(topic, selection))
+            topics = self._matching(selection.pattern, patient)
+        return sorted(queue for topic in topics for queue in self._queues_of(topic, selection, patient))
 
-    def _matching(self, pattern: str) -> tuple[str, ...]:
-        known = set(self.ask_name_server(GetAllTopics()).body.topic_list)
-        known -= set(self.ask_name_server(GetSystemTopicsFromNameServer()).body.topic_list)
+    def _matching(self, pattern: str, patient: bool) -> tuple[str, ...]:
+        known = set(self.ask_name_server(GetAllTopics(), patient=patient).body.topic_list)
+        known -= set(self.ask_name_server(GetSystemTopicsFromNameServer(), patient=patient).body.topic_list)
         wanted = re.compile(pattern)
         # Patterns are about the topics of applications; retries and dead letters must be asked for.
         hidden: tuple[str, ...] = (SYSTEM_TOPIC_PREFIX,)
@@ -115,11 +122,11 @@ class Cluster:
             )
         )
 
-    def _queues_of(self, topic: str, selection: Selection) -> list[Queue]:
+    def _queues_of(self, topic: str, selection: Selection, patient: bool) -> list[Queue]:
         try:
-            route = self.fresh_route(topic)
+            route = self.fresh_route(topic, patient=patient)
         except NoRoute:
-            if selection.pattern is not None or topic in self._routes:
+            if selection.pattern is not None or topic in self._seen:
                 return []  # deleted while being looked at, or all its brokers are away for the moment
             raise
         return [
@@ -140,14 +147,16 @@ class Cluster:
             for queue_id in range(data.write_queue_nums)
         )
 
-    def fresh_route(self, topic: str) -> TopicRouteData:
+    def fresh_route(self, topic: str, *, patient: bool = True) -> TopicRouteData:
+        question = GetRoute(topic=topic, accept_standard_json_only=True)
         try:
-            route = self.ask_name_server(GetRoute(topic=topic, accept_standard_json_only=True)).body
+            route = self.ask_name_server(question, patient=patient).body
         except Refused as refusal:
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise NoRoute(topic, ";".join(self.access.namesrv)) from None
             raise
         self._routes[topic] = route
+        self._seen.add(topic)
         return route
 
     def address(self, queue: Queue) -> str:
@@ -160,6 +169,13 @@ class Cluster:
         self._routes.pop(queue.topic, None)
         raise BrokerAway(f"the broker {queue.broker} of {queue} is not registered with any name server")
 
+    def address_to_read(self, queue: Queue) -> str:
+        """The same for a queue that is known to exist: a topic without a broker will get one back."""
+        try:
+            return self.address(queue)
+        except NoRoute as problem:
+            raise BrokerAway(f"no broker has {queue} at the moment: {problem}") from None
+
     def forget_routes(self) -> None:
         self._routes.clear()
 
@@ -167,6 +183,16 @@ class Cluster:
 
     def latest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         return self._offsets(queues, lambda q: GetMaxOffset(topic=q.topic, queue_id=q.queue_id))
+
+    def latest_of_reachable(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """The same without the queues of brokers that are away, unless all of them are."""
+        questions = {q: GetMaxOffset(topic=q.topic, queue_id=q.queue_id) for q in queues}
+        answers, problem = self.ask_reachable(questions)
+        if problem is not None:
+            if not answers:
+                return self.latest(questions)
+            _log.warning("a broker is away, its queues wait: %s", problem)
+        return _numbers(answers)
 
     def earliest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         return self._offsets(queues, lambda q: GetMinOffset(topic=q.topic, queue_id=q.queue_id))
@@ -233,12 +259,7 @@ class Cluster:
     def _offsets(
         self, queues: Iterable[Queue], question: Callable[[Queue], Request[Any]]
     ) -> dict[Queue, int]:
-        offsets: dict[Queue, int] = {}
-        for queue, answer in self.ask_brokers({queue: question(queue) for queue in queues}).items():
-            if isinstance(answer, Refused):
-                raise answer
-            offsets[queue] = answer.offset
-        return offsets
+        return _numbers(self.ask_brokers({queue: question(queue) for queue in queues}))
 
     # Asking
 
@@ -247,22 +268,44 @@ class Cluster:
         answers: dict[Queue, A | Refused] = {}
 
         def ask_the_rest() -> None:
-            by_address: dict[str, list[Queue]] = {}
-            for queue in questions:
-                if queue not in answers:
-                    by_address.setdefault(self.address(queue), []).append(queue)
-            for address, queues in by_address.items():
-                requests = [questions[queue] for queue in queues]
-                replies = self._with_link(address, partial(Link.call_all, requests=requests))
-                for queue, reply in zip(queues, replies, strict=True):
-                    if isinstance(reply, Refused) and is_passing(reply):
-                        raise reply
-                    answers[queue] = reply
+            rest = {queue: question for queue, question in questions.items() if queue not in answers}
+            given, problem = self.ask_reachable(rest)
+            answers.update(given)
+            if problem is not None:
+                raise problem
 
         self.persist("brokers", ask_the_rest)
         return answers
 
-    def ask_name_server(self, request: Request[A]) -> A:
+    def ask_reachable(
+        self, questions: Mapping[Queue, Request[A]]
+    ) -> tuple[dict[Queue, A | Refused], PyroError | None]:
+        """The answers that can be had now, and what stood in the way of the others, if anything did."""
+        answers: dict[Queue, A | Refused] = {}
+        away: PyroError | None = None
+        by_address: dict[str, list[Queue]] = {}
+        for queue in questions:
+            try:
+                by_address.setdefault(self.address_to_read(queue), []).append(queue)
+            except TransportError as problem:
+                away = problem
+        for address, queues in by_address.items():
+            requests = [questions[queue] for queue in queues]
+            try:
+                replies = self._with_link(address, partial(Link.call_all, requests=requests))
+            except TransportError as problem:
+                away = problem
+                continue
+            for queue, reply in zip(queues, replies, strict=True):
+                if isinstance(reply, Refused) and is_passing(reply):
+                    away = reply
+                else:
+                    answers[queue] = reply
+        if away is not None:
+            self.forget_routes()
+        return answers, away
+
+    def ask_name_server(self, request: Request[A], *, patient: bool = True) -> A:
         def ask_any() -> A:
             problem: PyroError | None = None
             for address in self.access.namesrv:
@@ -273,7 +316,7 @@ class Cluster:
             assert problem is not None
             raise problem
 
-        return self.persist("name servers", ask_any)
+        return self.persist("name servers", ask_any) if patient else ask_any()
 
     def _with_link(self, address: str, use: Callable[[Link], T]) -> T:
         link = self.links.take(address)
@@ -300,6 +343,13 @@ class Cluster:
             self.forget_routes()
             self._pause.wait(self.access.retry_interval_ms / 1000)
         raise AssertionError("unreachable")
+
+
+def _numbers(answers: Mapping[Queue, Any]) -> dict[Queue, int]:
+    for answer in answers.values():
+        if isinstance(answer, Refused):
+            raise answer
+    return {queue: answer.offset for queue, answer in answers.items()}
 
 
 class BrokerAway(TransportError):

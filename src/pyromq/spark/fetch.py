@@ -81,7 +81,7 @@ class Fetch:
         while self._next < self._span.end:
             link: Link | None = None
             try:
-                link = self._cluster.links.take(self._cluster.address(self._span.queue))
+                link = self._cluster.links.take(self._cluster.address_to_read(self._span.queue))
                 yield from self._pieces_over(link)
                 self._cluster.links.give_back(link)
             except PyroError as problem:

@@ -1,6 +1,7 @@
 """A stream's progress as offsets of a consumer group, for tools that show how far groups are behind.
 
-It is a copy for people to look at: Spark's own journal decides, and a failure to copy is only logged.
+It is a copy for people to look at: Spark's own journal decides. What cannot be copied now is logged, and
+copied the next time; nothing waits for it.
 """
 
 import logging
@@ -9,7 +10,7 @@ import socket
 from collections.abc import Mapping
 
 from pyromq.clock import Clock
-from pyromq.errors import PyroError, Refused
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -42,23 +43,25 @@ class GroupProgress:
         return f"<GroupProgress {self._group} queues={len(self._published)}>"
 
     def publish(self, positions: Mapping[Queue, int]) -> None:
-        changed = {q: offset for q, offset in positions.items() if self._published.get(q) != offset}
-        try:
-            self._appear(positions)
-            answers = self._cluster.ask_brokers(
-                {
-                    queue: UpdateConsumerOffset(
-                        consumer_group=self._group,
-                        topic=queue.topic,
-                        queue_id=queue.queue_id,
-                        commit_offset=offset,
-                    )
-                    for queue, offset in changed.items()
-                }
-            )
-        except PyroError as problem:
+        self._appear(positions)
+        changed = {
+            queue: offset
+            for queue, offset in positions.items()
+            if queue.broker in self._brokers and self._published.get(queue) != offset
+        }
+        answers, problem = self._cluster.ask_reachable(
+            {
+                queue: UpdateConsumerOffset(
+                    consumer_group=self._group,
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    commit_offset=offset,
+                )
+                for queue, offset in changed.items()
+            }
+        )
+        if problem is not None:
             _log.warning("progress not published group=%s: %s", self._group, problem)
-            return
         for queue, answer in answers.items():
             if isinstance(answer, Refused):
                 _log.warning("progress refused group=%s queue=%s: %s", self._group, queue, answer)
@@ -75,10 +78,14 @@ class GroupProgress:
         if not heralds:
             return
         heartbeat = SendHeartbeat(body=self._heartbeat(sorted({queue.topic for queue in queues})))
-        for queue, answer in self._cluster.ask_brokers(dict.fromkeys(heralds.values(), heartbeat)).items():
+        answers, problem = self._cluster.ask_reachable(dict.fromkeys(heralds.values(), heartbeat))
+        if problem is not None:
+            _log.warning("group not joined group=%s: %s", self._group, problem)
+        for queue, answer in answers.items():
             if isinstance(answer, Refused):
-                raise answer
-            self._brokers[queue.broker] = now
+                _log.warning("group refused group=%s broker=%s: %s", self._group, queue.broker, answer)
+            else:
+                self._brokers[queue.broker] = now
 
     def _heartbeat(self, topics: list[str]) -> HeartbeatData:
         options = self._options

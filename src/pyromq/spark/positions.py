@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from pyromq.errors import ConfigError
 from pyromq.spark.cluster import Cluster
+from pyromq.spark.fetch import report_loss
 from pyromq.spark.options import EARLIEST, LATEST, Position, ReadOptions
-from pyromq.spark.queues import Queue
+from pyromq.spark.queues import Queue, Span
 
 
 def resolve_start(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
@@ -14,6 +15,24 @@ def resolve_start(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue
 
 def resolve_end(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> dict[Queue, int]:
     return _resolve(cluster, options.end, options, queues, "ending")
+
+
+def resolve_spans(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> list[Span]:
+    """What a batch reads. An end before the start is a contradiction, or a loss of messages."""
+    start, end = resolve_start(cluster, options, queues), resolve_end(cluster, options, queues)
+    for queue in queues:
+        if start[queue] <= end[queue] or options.start.kind == "earliest":
+            continue
+        if options.end.kind == "latest":
+            span = Span(queue, start[queue], end[queue])
+            why = f"the queue ends at {span.end} now"
+            report_loss(span, span.end, span.start, why, fails=options.fail_on_data_loss)
+        else:
+            name = {"offsets": "endingOffsets", "timestamp": "endingTimestamp"}.get(
+                options.end.kind, "endingOffsetsByTimestamp"
+            )
+            raise ConfigError(name, f"{queue} at {end[queue]}", f"no end before the start at {start[queue]}")
+    return [Span(queue, start[queue], end[queue]) for queue in queues]
 
 
 def _resolve(

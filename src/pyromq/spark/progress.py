@@ -7,12 +7,13 @@ times, and "latest" means something else each time.
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from pyromq.clock import Clock, SystemClock
+from pyromq.errors import TransportError
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import report_loss
 from pyromq.spark.group_progress import GroupProgress
@@ -57,16 +58,22 @@ def spans_between(start: Offset, end: Offset) -> list[Span]:
 class Progress:
     """The driver's side of one stream."""
 
-    def __init__(self, options: ReadOptions, cluster: Cluster, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        cluster: Cluster,
+        clock: Clock | None = None,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
         self._options = options
         self._cluster = cluster
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._first: dict[Queue, int] | None = None
         self._target: dict[Queue, int] | None = None
         self._queues: list[Queue] = []
-        self._queues_at = float("-inf")
+        self._queues_at = -1.0
         self._last_batch_at = self._clock.monotonic()
-        self._pause = threading.Event()
+        self._wait = wait if wait is not None else threading.Event().wait
         self._group = GroupProgress(options, cluster, self._clock) if options.commit_offsets else None
 
     def __repr__(self) -> str:
@@ -106,11 +113,11 @@ class Progress:
                 return make_offset(end, journal)
             if self._target is not None or self._clock.monotonic() >= deadline:
                 return start
-            self._pause.wait(IDLE_POLL_S)
+            self._wait(IDLE_POLL_S)
 
     def newest(self) -> Offset:
         """How far the queues reach, for those who compute lags."""
-        return make_offset(self._cluster.latest(self._known_queues()), {})
+        return make_offset(self._cluster.latest_of_reachable(self._known_queues()), {})
 
     def finished(self, positions: Mapping[Queue, int]) -> None:
         """Everything before these positions is done."""
@@ -144,7 +151,7 @@ class Progress:
     def _available(self) -> dict[Queue, int]:
         if self._target is not None:
             return self._target
-        return self._cluster.latest(self._known_queues())
+        return self._cluster.latest_of_reachable(self._known_queues())
 
     def _rewound(self, span: Span, journal: dict[Queue, int]) -> None:
         """A queue that ends before our position has lost its end, or is a new one with an old name."""
@@ -154,7 +161,7 @@ class Progress:
             if self._cluster.latest([queue])[queue] >= span.start:
                 return
             if attempt < self._options.access.retries:
-                self._pause.wait(self._options.access.retry_interval_ms / 1000)
+                self._wait(self._options.access.retry_interval_ms / 1000)
         fails = self._options.fail_on_data_loss
         report_loss(span, span.end, span.start, f"the queue ends at {span.end} now", fails=fails)
         journal[queue] = self._cluster.earliest([queue])[queue]
@@ -180,9 +187,16 @@ class Progress:
 
     def _known_queues(self, *, fresh: bool = False) -> list[Queue]:
         now = self._clock.monotonic()
-        if fresh or now - self._queues_at >= QUEUES_FRESH_S:
+        if fresh or self._queues_at < 0:
             self._queues = self._cluster.queues(self._options.selection)
             self._queues_at = now
+        elif now - self._queues_at >= QUEUES_FRESH_S:
+            self._queues_at = now
+            try:
+                self._queues = self._cluster.queues(self._options.selection, patient=False)
+            except TransportError as problem:
+                # Brokers can be read without name servers; only what is new is not seen for a while.
+                _log.warning("no name server answers, the queues known go on: %s", problem)
         return self._queues
 
 

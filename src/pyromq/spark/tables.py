@@ -75,4 +75,11 @@ def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str,
     remembered: dict[str, str] = {}
     for field in schema.fields:
         remembered |= (field.metadata or {}).get(REMEMBERED, {})
+    if not remembered and not options:
+        raise ConfigError(
+            "namesrv",
+            "",
+            "the addresses of the name servers. A table created with a list of columns forgets its options:"
+            " create it without one, or create a temporary view",
+        )
     return remembered | dict(options)

@@ -1,0 +1,257 @@
+"""How far a stream goes next, without Spark: a cluster that says what it is told, a clock that is moved."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from pyromq.clock import ManualClock
+from pyromq.errors import ConnectFailed
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.fetch import DataLoss
+from pyromq.spark.options import Access, Selection, read_options
+from pyromq.spark.progress import FIRST, IDLE_WAIT_S, Progress, spans_between
+from pyromq.spark.queues import Queue, flatten
+
+A0, A1, B0 = Queue("Orders", "a", 0), Queue("Orders", "a", 1), Queue("Orders", "b", 0)
+EVERYTHING = ReadAllAvailable()
+
+
+class ToldCluster(Cluster):
+    """Its queues are what a test says they are."""
+
+    def __init__(self) -> None:
+        super().__init__(Access(("127.0.0.1:1",)))
+        self.first: dict[Queue, int] = {A0: 0, A1: 0}
+        self.last: dict[Queue, int] = {A0: 0, A1: 0}
+        self.away: set[str] = set()
+        self.name_servers_away = False
+        self.questions = 0
+
+    def queues(self, selection: Selection, *, patient: bool = True) -> list[Queue]:
+        if self.name_servers_away:
+            raise ConnectFailed("no name server")
+        return sorted(self.last)
+
+    def latest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        self.questions += 1
+        return {queue: self.last[queue] for queue in queues}
+
+    def latest_of_reachable(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        return self.latest([queue for queue in queues if queue.broker not in self.away])
+
+    def earliest(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        return {queue: self.first[queue] for queue in queues}
+
+    def record_bytes(self, queue: Queue, offset: int) -> int:
+        return 100
+
+
+class Stream:
+    def __init__(self, **options: str) -> None:
+        self.cluster, self.clock = ToldCluster(), ManualClock()
+        base = {"namesrv": "127.0.0.1:1", "subscribe": "Orders", "fetchOffset.numRetries": "1"}
+        self.options = read_options(base | options, streaming=True)
+        self.progress = self.restarted()
+
+    def restarted(self) -> Progress:
+        self.progress = Progress(self.options, self.cluster, self.clock, self.clock.advance)
+        return self.progress
+
+    def next(self, start: dict[str, Any], limit: Any = None) -> dict[str, Any]:
+        # Spark journals offsets as text.
+        told: dict[str, Any] = json.loads(json.dumps(start))
+        return self.progress.latest(told, limit or self.progress.default_limit())
+
+
+def sizes(start: dict[str, Any], end: dict[str, Any]) -> dict[Queue, int]:
+    return {span.queue: span.size for span in spans_between(start, end) if span.size}
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["asked twice", "restarted"])
+def test_trap_latest_means_the_moment_of_the_first_decision(restart: bool) -> None:
+    """Spark asks for the first offset twice, and again after a restart inside of batch 0."""
+    stream = Stream(startingOffsets="latest")
+    stream.cluster.last = {A0: 100, A1: 7}
+    end = stream.next(FIRST)
+    stream.cluster.last = {A0: 150, A1: 7}
+    if restart:
+        stream.restarted()  # batch 0 is journalled: Spark plans it again from the same end
+    else:
+        assert flatten(stream.next(FIRST)["from"]) == flatten(end["from"])
+    assert sizes(FIRST, end) == {}
+    assert sizes(end, stream.next(end)) == {A0: 50}
+
+
+def test_trap_equal_positions_are_equal_text() -> None:
+    """Spark compares offsets as text: another order of keys would be a batch without end."""
+    stream = Stream(startingOffsets="earliest")
+    stream.cluster.last = {B0: 1, A1: 2, A0: 3}
+    stream.cluster.first = dict.fromkeys(stream.cluster.last, 0)
+    one = json.dumps(stream.next(FIRST))
+    other = Stream(startingOffsets="earliest")
+    other.cluster.last = {A0: 3, B0: 1, A1: 2}
+    other.cluster.first = dict.fromkeys(other.cluster.last, 0)
+    assert json.dumps(other.next(FIRST)) == one
+
+
+def test_trap_an_idle_query_waits_inside_the_question() -> None:
+    """Spark asks again every few milliseconds otherwise."""
+    stream = Stream(startingOffsets="earliest")
+    end = stream.next(FIRST)
+    before = stream.clock.monotonic()
+    assert stream.next(end) == end
+    assert stream.clock.monotonic() - before >= IDLE_WAIT_S
+
+
+def test_trap_progress_is_published_when_the_next_batch_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own commit never comes for the last batch."""
+    from pyromq.spark.group_progress import GroupProgress
+
+    published: list[dict[Queue, int]] = []
+    record: Callable[..., None] = lambda self, positions: published.append(dict(positions))  # noqa: E731
+    monkeypatch.setattr(GroupProgress, "publish", record)
+    stream = Stream(startingOffsets="earliest", consumerGroup="lake", commitOffsets="true")
+    stream.cluster.last = {A0: 5, A1: 0}
+    stream.progress.fix_target()
+    end = stream.next(FIRST)
+    assert stream.next(end) == end
+    assert published[-1] == {A0: 5, A1: 0}
+
+
+def test_trap_everything_available_has_no_other_limits() -> None:
+    """A trigger of `once` passes no limit of ours, and takes all in one batch."""
+    stream = Stream(startingOffsets="earliest", maxOffsetsPerTrigger="10", minOffsetsPerTrigger="5")
+    stream.cluster.last = {A0: 3, A1: 100}
+    first = stream.next(FIRST, EVERYTHING)
+    assert sizes(FIRST, first) == {A0: 3, A1: 100}
+
+
+def test_new_queues_and_new_brokers_are_read_from_their_beginning() -> None:
+    stream = Stream(startingOffsets="latest")
+    stream.cluster.last = {A0: 10, A1: 10}
+    end = stream.next(FIRST)
+    stream.clock.advance(2)
+    stream.cluster.last |= {B0: 40}
+    stream.cluster.first |= {B0: 15}
+    later = stream.next(end)
+    assert sizes(end, later) == {B0: 25}
+    assert later["from"] == {"Orders": {"b:0": 15}}
+
+
+def test_a_new_queue_without_messages_is_no_reason_for_a_batch() -> None:
+    stream = Stream(startingOffsets="latest")
+    end = stream.next(FIRST)
+    stream.clock.advance(2)
+    stream.cluster.last |= {B0: 0}
+    stream.cluster.first |= {B0: 0}
+    assert stream.next(end) == end
+
+
+def test_queues_of_a_broker_that_is_away_wait_while_others_go_on() -> None:
+    stream = Stream(startingOffsets="earliest")
+    stream.cluster.last = {A0: 10, B0: 10}
+    stream.cluster.first = {A0: 0, B0: 0}
+    end = stream.next(FIRST)
+    stream.cluster.away = {"b"}
+    stream.cluster.last = {A0: 15, B0: 10}
+    without = stream.next(end)
+    assert sizes(end, without) == {A0: 5}
+    stream.cluster.away = set()
+    stream.cluster.last = {A0: 15, B0: 30}
+    assert sizes(without, stream.next(without)) == {B0: 20}
+
+
+def test_a_queue_taken_from_the_route_stays_where_it_is_until_it_comes_back() -> None:
+    stream = Stream(startingOffsets="earliest")
+    stream.cluster.last = {A0: 10, B0: 10}
+    stream.cluster.first = {A0: 0, B0: 0}
+    end = stream.next(FIRST)
+    stream.clock.advance(2)
+    stream.cluster.last = {A0: 15}
+    without = stream.next(end)
+    assert flatten(without["q"]) == {A0: 15, B0: 10}
+    stream.clock.advance(2)
+    stream.cluster.last = {A0: 15, B0: 12}
+    assert sizes(without, stream.next(without)) == {B0: 2}
+
+
+def test_name_servers_may_be_away_while_brokers_are_read() -> None:
+    stream = Stream(startingOffsets="earliest")
+    end = stream.next(FIRST)
+    stream.cluster.name_servers_away = True
+    stream.clock.advance(5)
+    stream.cluster.last = {A0: 3, A1: 0}
+    assert sizes(end, stream.next(end)) == {A0: 3}
+
+
+def test_few_messages_wait_until_there_are_enough() -> None:
+    stream = Stream(startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    end = stream.next(FIRST)
+    stream.cluster.last = {A0: 6, A1: 3}
+    assert stream.next(end) == end
+    stream.cluster.last = {A0: 6, A1: 4}
+    assert sizes(end, stream.next(end)) == {A0: 6, A1: 4}
+
+
+@pytest.mark.parametrize(("delay", "wait_s"), [("20m", 1201), (None, 901)])
+def test_few_messages_wait_no_longer_than_the_delay(delay: str | None, wait_s: float) -> None:
+    given = {"maxTriggerDelay": delay} if delay is not None else {}
+    stream = Stream(startingOffsets="earliest", minOffsetsPerTrigger="10", **given)
+    end = stream.next(FIRST)
+    stream.cluster.last = {A0: 1, A1: 0}
+    stream.clock.advance(wait_s - 60)
+    assert stream.next(end) == end
+    stream.clock.advance(60)
+    assert sizes(end, stream.next(end)) == {A0: 1}
+
+
+def test_a_batch_takes_no_more_than_its_limit_and_shares_it_between_queues() -> None:
+    stream = Stream(startingOffsets="earliest", maxOffsetsPerTrigger="30", minOffsetsPerTrigger="5")
+    stream.cluster.last = {A0: 80, A1: 20}
+    end = stream.next(FIRST)
+    assert sizes(FIRST, end) == {A0: 24, A1: 6}
+
+
+def test_bytes_limit_a_batch_beside_the_number_of_messages() -> None:
+    stream = Stream(startingOffsets="earliest", maxBytesPerTrigger="1k", maxOffsetsPerTrigger="50")
+    stream.cluster.last = {A0: 1000, A1: 0}
+    assert sizes(FIRST, stream.next(FIRST)) == {A0: 10}
+
+
+def test_available_now_ends_where_queues_ended_at_its_start() -> None:
+    stream = Stream(startingOffsets="earliest", maxOffsetsPerTrigger="15", minOffsetsPerTrigger="10")
+    stream.cluster.last = {A0: 20, A1: 0}
+    stream.progress.fix_target()
+    stream.cluster.last = {A0: 99, A1: 99}
+    first = stream.next(FIRST)
+    second = stream.next(first)
+    assert [sizes(FIRST, first), sizes(first, second)] == [{A0: 15}, {A0: 5}]
+    assert stream.next(second) == second
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_queue_that_ends_before_its_position_has_lost_messages(fails: bool) -> None:
+    stream = Stream(startingOffsets="earliest", failOnDataLoss=str(fails).lower())
+    stream.cluster.last = {A0: 100, A1: 0}
+    end = stream.next(FIRST)
+    stream.cluster.last = {A0: 20, A1: 0}
+    if fails:
+        with pytest.raises(DataLoss, match="messages 20 to 99 of Orders@a:0 are gone"):
+            stream.next(end)
+    else:
+        assert sizes(end, stream.next(end)) == {A0: 20}
+
+
+def test_the_limit_of_a_trigger_is_told_to_spark() -> None:
+    assert isinstance(Stream().progress.default_limit(), ReadAllAvailable)
+    limit = Stream(maxOffsetsPerTrigger="7").progress.default_limit()
+    assert isinstance(limit, ReadMaxRows)
+    assert limit.max_rows == 7
+
+
+def test_an_offset_of_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="another version"):
+        spans_between(FIRST, {"v": 2, "q": {}})
