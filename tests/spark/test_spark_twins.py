@@ -1,5 +1,6 @@
 """The compiled ways between records and Arrow give what the interpreted ones give, byte for byte."""
 
+import sys
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 from tests.support.stored_messages import NAMED, TIDY, stored
 
 from pyromq.compiled import WHY, twin
-from pyromq.errors import RemoteProtocolError
+from pyromq.errors import BadMessage, RemoteProtocolError
+from pyromq.protocol.batch import decode_batch
 from pyromq.protocol.record import StoredMessage, encode_record
-from pyromq.spark import columns
+from pyromq.spark import columns, encode
+from pyromq.spark.encode import Ids, Letters
 from pyromq.spark.schema import ALL_COLUMNS
 
 _rows = twin("rows")
@@ -52,7 +55,7 @@ def assert_same(bodies: list[bytes], names: list[str], start: int, end: int) -> 
 
 
 @compiled
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.lists(st.one_of(PLAIN, PLAIN, PLAIN, stored()), max_size=5), min_size=1, max_size=3),
     NAMES,
@@ -67,7 +70,7 @@ def test_the_same_columns_from_any_records(
 
 
 @compiled
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(PLAIN, min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
@@ -100,3 +103,76 @@ def test_plain_records_are_not_declined() -> None:
     assert scan.properties(bytearray, (b"KEYS",), True) is not None
     with pytest.raises(ValueError, match="fixed part"):
         scan.int64s(bytearray, 81, 1)
+
+
+TEXTS = (
+    st.none()
+    | st.text(st.characters(codec="utf-8"), max_size=5)
+    | st.sampled_from(["", "a\x01", "k" * 20_000])
+)
+MAP = pa.map_(pa.string(), pa.string())
+WRITTEN = {
+    "value": (pa.binary(), st.binary(min_size=1, max_size=9) | st.sampled_from([b"", None])),
+    "key": (pa.string(), TEXTS),
+    "tags": (pa.string(), TEXTS),
+    "shardingKey": (pa.string(), TEXTS),
+    "delayLevel": (pa.int32(), st.none() | st.integers(1, 18)),
+    "keys": (pa.list_(pa.string()), st.none() | st.lists(st.text("ab", max_size=2), max_size=3)),
+    "properties": (
+        MAP,
+        st.none()
+        | st.dictionaries(st.sampled_from(["", "KEYS", "TAGS", "UNIQ_KEY", "own", "größe"]), TEXTS).map(
+            lambda pairs: list(pairs.items())
+        ),
+    ),
+}
+
+
+@st.composite
+def written(draw: st.DrawFn) -> pa.RecordBatch:
+    """A batch to write, perhaps a slice of a larger one. Most can be sent, some cannot."""
+    optional = draw(st.lists(st.sampled_from(sorted(WRITTEN.keys() - {"value"})), unique=True))
+    rows = draw(st.integers(1, 5))
+    arrays = {}
+    for name in ["value", *optional]:
+        type_, cells = WRITTEN[name]
+        arrays[name] = pa.array(draw(st.lists(cells, min_size=rows, max_size=rows)), type_)
+    first = draw(st.integers(0, rows - 1))
+    return pa.RecordBatch.from_pydict(arrays).slice(first)
+
+
+def entries_of(batch: pa.RecordBatch, task: str, *, with_properties: bool) -> list[list[bytes]] | str:
+    ids = Ids(task)
+    try:
+        made = [Letters(batch, ids, with_properties=with_properties).entries() for _ in range(2)]
+    except BadMessage as problem:
+        return str(problem)
+    return [entries.to_pylist() for entries in made]
+
+
+@compiled
+@settings(max_examples=200, deadline=None)
+@given(written(), st.booleans())
+def test_the_same_entries_from_any_rows(batch: pa.RecordBatch, with_properties: bool) -> None:
+    compiled_way = entries_of(batch, "q:1:0", with_properties=with_properties)
+    with patch.object(encode, "_native", None):
+        interpreted = entries_of(batch, "q:1:0", with_properties=with_properties)
+    assert compiled_way == interpreted
+
+
+@compiled
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(-3, 40), min_size=4, max_size=4), st.integers(-2, 3), st.integers(1, 5))
+def test_columns_with_senseless_edges_are_declined(edges: list[int], offset: int, count: int) -> None:
+    native = twin("rows_to_entries")
+    assert native is not None
+    memory = b"".join(edge.to_bytes(4, sys.byteorder, signed=True) for edge in edges)
+    column = (b"\x05", offset, memory, b"x" * 20)
+    whole = (None, 0, b"".join(n.to_bytes(4, sys.byteorder) for n in range(0, 24, 4)), b"y" * 20)
+    for arguments in ((column, (), None), (whole, ((b"KEYS", column),), None), (whole, (), (column,) * 3)):
+        made = native.entries(bytearray, count, *arguments, (), b"P" * 20, 0)
+        assert made is None or len(decode_batch(bytes(made[1][: _last(made[0])]))) == count
+
+
+def _last(edges: bytearray) -> int:
+    return int.from_bytes(edges[-4:], sys.byteorder)

@@ -5,13 +5,15 @@ written again has the same id and readers can tell.
 """
 
 import hashlib
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyromq.compiled import twin
 from pyromq.errors import BadMessage, ConfigError
 from pyromq.protocol.batch import MIN_ENTRY_SIZE
 from pyromq.protocol.java_hash import java_string_hash
@@ -29,6 +31,8 @@ from pyromq.protocol.properties import (
 )
 from pyromq.spark.decode import over
 from pyromq.spark.schema import ALL_COLUMNS
+
+_native = twin("rows_to_entries")
 
 COLUMNS: Final = {
     "value": ("binary", "string"),
@@ -85,17 +89,25 @@ class Ids:
     """
 
     def __init__(self, task: str) -> None:
-        self._prefix = hashlib.blake2b(task.encode(), digest_size=10).hexdigest().upper().encode()
+        self.prefix = hashlib.blake2b(task.encode(), digest_size=10).hexdigest().upper().encode()
         self._row = 0
 
     def __repr__(self) -> str:
-        return f"<Ids {self._prefix.decode()} made={self._row}>"
+        return f"<Ids {self.prefix.decode()} made={self._row}>"
 
     def next(self, count: int) -> pa.StringArray:
-        rows = np.arange(self._row, self._row + count, dtype=np.int64)
+        return self.texts(self.take(count), count)
+
+    def take(self, count: int) -> int:
+        """Set the ids of the next rows aside; the number of the first."""
+        first = self._row
         self._row += count
+        return first
+
+    def texts(self, first: int, count: int) -> pa.StringArray:
+        rows = np.arange(first, first + count, dtype=np.int64)
         texts = np.empty((count, 32), np.uint8)
-        texts[:, :20] = np.frombuffer(self._prefix, np.uint8)
+        texts[:, :20] = np.frombuffer(self.prefix, np.uint8)
         texts[:, 20:] = _HEX[(rows[:, None] >> _SHIFTS) & 15]
         edges = np.arange(0, 32 * (count + 1), 32, dtype=np.int32)
         buffers = [None, pa.py_buffer(edges), pa.py_buffer(texts.tobytes())]
@@ -107,12 +119,13 @@ class Letters:
 
     def __init__(self, batch: pa.RecordBatch, ids: Ids, *, with_properties: bool = True) -> None:
         self._batch = batch
+        self._ids = ids
+        self._with_properties = with_properties
         self.count = batch.num_rows
-        self.bodies = self._bodies()
-        self.properties = self._properties(ids.next(self.count), with_properties)
-        longest = pc.max(pc.binary_length(self.properties)).as_py() if self.count else 0
-        if longest > PROPERTIES_LIMIT_BYTES:
-            raise BadMessage(f"properties of {longest} bytes; {PROPERTIES_LIMIT_BYTES} are allowed")
+        self._first_id = ids.take(self.count)
+        self._compiled = self._compiled_entries()
+        if self._compiled is None and self.count:
+            self._refuse_what_cannot_be_sent()
 
     def __repr__(self) -> str:
         return f"<Letters {self.count}>"
@@ -121,37 +134,55 @@ class Letters:
         index = self._batch.schema.get_field_index(name)
         return self._batch.column(index) if index >= 0 else None
 
-    def _bodies(self) -> pa.BinaryArray:
-        bodies = self._batch.column("value").cast(pa.binary())
-        lengths = pc.fill_null(pc.binary_length(bodies), _ZERO)
-        if self.count and pc.min(lengths).as_py() == 0:
+    def _refuse_what_cannot_be_sent(self) -> None:
+        lengths = pc.fill_null(pc.binary_length(self.bodies), _ZERO)
+        if pc.min(lengths).as_py() == 0:
             raise BadMessage("a row has no value: messages need a body")
-        return bodies
+        longest = pc.max(pc.binary_length(self.properties)).as_py()
+        if longest > PROPERTIES_LIMIT_BYTES:
+            raise BadMessage(f"properties of {longest} bytes; {PROPERTIES_LIMIT_BYTES} are allowed")
 
-    def _properties(self, ids: pa.StringArray, with_properties: bool) -> pa.BinaryArray:
-        """`name U+0001 value U+0002`, repeated, for each message."""
-        parts: list[pa.Array | pa.Scalar] = []
+    @cached_property
+    def bodies(self) -> pa.BinaryArray:
+        return self._batch.column("value").cast(pa.binary())
+
+    def _columns_of_properties(self) -> list[tuple[str, pa.StringArray]]:
+        """The properties that have a column of their own, in the order in which they are written."""
         keys = self.column("key")
         if (several := self.column("keys")) is not None:
             keys = pc.binary_join(several, KEY_SEPARATOR)
-        own = ((KEYS, keys), (TAGS, self.column("tags")), (SHARDING_KEY, self.column("shardingKey")))
-        for name, values in own:
-            if values is not None:
-                parts.append(_pairs(name, values.cast(pa.string())))
-        if (level := self.column("delayLevel")) is not None:
-            parts.append(_pairs(DELAY, level.cast(pa.string())))
+        found = [(KEYS, keys), (TAGS, self.column("tags")), (SHARDING_KEY, self.column("shardingKey"))]
+        found.append((DELAY, self.column("delayLevel")))
         if (moment := self.column("deliverTimestamp")) is not None:
             millis = pc.divide(moment.cast(pa.timestamp("us", moment.type.tz)).cast(pa.int64()), 1000)
-            parts.append(_pairs(TIMER_DELIVER_MS, millis.cast(pa.string())))
-        given = self.column("properties")
-        if given is not None and with_properties:
-            taken = {name for name, values in own if values is not None}
-            parts.append(_mapped(given, RESERVED_NAMES - ({KEYS, TAGS} - taken)))
-        parts += [_BEFORE_ID, ids, _AFTER_ID]
+            found.append((TIMER_DELIVER_MS, millis))
+        return [(name, values.cast(pa.string())) for name, values in found if values is not None]
+
+    def _maps(self) -> pa.MapArray | None:
+        return self.column("properties") if self._with_properties else None
+
+    def _left_out(self) -> frozenset[str]:
+        """Names in maps that do not count: a message has columns for them, or they tell of its past."""
+        columns = self._batch.schema.names
+        has_keys = "key" in columns or "keys" in columns
+        kept = {name for name, is_given in ((KEYS, has_keys), (TAGS, "tags" in columns)) if not is_given}
+        return RESERVED_NAMES - kept
+
+    @cached_property
+    def properties(self) -> pa.BinaryArray:
+        """`name U+0001 value U+0002`, repeated, for each message."""
+        parts: list[pa.Array | pa.Scalar] = [
+            _pairs(name, values) for name, values in self._columns_of_properties()
+        ]
+        if (maps := self._maps()) is not None:
+            parts.append(_mapped(maps, self._left_out()))
+        parts += [_BEFORE_ID, self._ids.texts(self._first_id, self.count), _AFTER_ID]
         return pc.binary_join_element_wise(*parts, _NOTHING).cast(pa.binary())
 
     def entries(self) -> pa.BinaryArray:
         """Each message as an entry of a batch."""
+        if self._compiled is not None:
+            return self._compiled
         bodies = pc.binary_length(self.bodies).to_numpy()
         properties = pc.binary_length(self.properties).to_numpy()
         heads = np.zeros((self.count, 5), ">i4")
@@ -165,6 +196,30 @@ class Letters:
             self.properties,
             _NO_BYTES,
         )
+
+    def _compiled_entries(self) -> pa.BinaryArray | None:
+        """The same by the compiled twin; None where it is missing or declines."""
+        if _native is None:
+            return None
+        texts = [(name.encode(), _parts(values)) for name, values in self._columns_of_properties()]
+        pairs: Any = None
+        left_out: tuple[bytes, ...] = ()
+        if (maps := self._maps()) is not None:
+            bits, edges, *_ = maps.buffers()
+            names, values = maps.keys.cast(pa.string()), maps.items.cast(pa.string())
+            pairs = ((bits, maps.offset, edges, None), _parts(names), _parts(values))
+            left_out = tuple(name.encode() for name in sorted(self._left_out()))
+        made = _native.entries(
+            pa.allocate_buffer,
+            self.count,
+            _parts(self.bodies),
+            tuple(texts),
+            pairs,
+            left_out,
+            self._ids.prefix,
+            self._first_id,
+        )
+        return made and pa.Array.from_buffers(pa.binary(), self.count, [None, *made])
 
     def delayed(self) -> NDArray[np.bool_]:
         """Which messages have to travel alone: those that wait for their time."""
@@ -182,6 +237,12 @@ def shard(key: str, queues: int) -> int:
     # java: the absolute value, and the one number that has none counts as 0
     value = abs(java_string_hash(key))
     return 0 if value > 0x7FFFFFFF else value % queues
+
+
+def _parts(texts: pa.Array) -> tuple[Any, int, Any, Any]:
+    """An array's memory, as the compiled twin wants it."""
+    bits, edges, data = texts.buffers()
+    return bits, texts.offset, edges, data
 
 
 def _pairs(name: str, values: pa.StringArray) -> pa.Array:
