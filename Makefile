@@ -43,11 +43,16 @@ interop: setup ## the same code beside Apache's own servers and clients (needs J
 	$(BIN)/python -m tests.support.apache_releases
 	$(BIN)/python -m tests.support.interop_runs $(TESTS)
 
-bench: setup ## every benchmark, beside Apache's servers where they can be had
-	$(BIN)/python -m benchmarks.namesrv
-	$(BIN)/python -m benchmarks.store
-	$(BIN)/python -m benchmarks.broker
-	$(BIN)/python -m benchmarks.client
+# OPTIONS=--quick only shows that all of them work; MINUTES is the time of the comparison with Apache's servers.
+MINUTES ?= 25
+
+bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where they can be had
+	$(BIN)/python -m benchmarks.store $(OPTIONS)
+	$(BIN)/python -m benchmarks.client $(OPTIONS)
+	@if $(BIN)/python -c 'import pyspark' 2> /dev/null; then $(BIN)/python -m benchmarks.spark; \
+	  else echo "benchmarks.spark was left out: 'make spark' installs what it needs"; fi
+	$(BIN)/python -m benchmarks.compare_with_kafka $(OPTIONS)
+	$(BIN)/python -m benchmarks.compare_with_apache --minutes $(MINUTES) $(OPTIONS)
 
 docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests

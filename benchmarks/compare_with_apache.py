@@ -149,8 +149,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=25.0, help="about so long altogether")
     parser.add_argument("--apache", default="5.3.3", help="of 5.3.3 and 4.9.7, or both: 5.3.3,4.9.7")
     parser.add_argument("--parts", default=",".join(SHARES))
-    parser.add_argument("--out", type=Path, default=Path("docs/benchmarks"))
+    parser.add_argument("--out", type=Path, help="by default docs/benchmarks, and build/benchmarks if quick")
     options = parser.parse_args()
+    options.out = options.out or Path("build/benchmarks" if options.quick else "docs/benchmarks")
     options.out.mkdir(parents=True, exist_ok=True)
     for part in options.parts.split(","):
         write_pictures(part, run(part, options), options.out)
