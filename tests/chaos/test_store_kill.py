@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.small_stores import bodies_of, small_settings
 
 from pyromq.store.message_store import MessageStore
@@ -38,9 +39,9 @@ while True:
 """
 
 
-def run_and_kill(root: Path, first: int, batches: int) -> int:
+def run_and_kill(root: Path, first: int, batches: int, native: str) -> int:
     """Let a writer work until it has reported some batches, kill it, and say what it reported last."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYROMQ_NATIVE": native}
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, str(root), str(first)], stdout=subprocess.PIPE, env=environment
     ) as writer:
@@ -55,11 +56,12 @@ def run_and_kill(root: Path, first: int, batches: int) -> int:
     return reported
 
 
-def test_every_acknowledged_message_survives_being_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("native", ["0", os.environ.get("PYROMQ_NATIVE", "1")])
+def test_every_acknowledged_message_survives_being_killed(tmp_path: Path, native: str) -> None:
     settings = small_settings(tmp_path, log_segment_bytes=32768, queue_file_bytes=2000)
     count = 0
     for round_number in range(ROUNDS):
-        acknowledged = run_and_kill(tmp_path, count, 3 + round_number * 5)
+        acknowledged = run_and_kill(tmp_path, count, 3 + round_number * 5, native)
         with MessageStore.open(settings, start_flusher=False) as store:
             assert not store.recovery.was_clean
             bodies = bodies_of(store)

@@ -17,6 +17,7 @@ from tests.support.small_stores import (
     TOPIC,
     append,
     dispatch_all,
+    interpreted,
     read_queue,
     small_settings,
 )
@@ -187,9 +188,23 @@ class StoreMachine(RuleBasedStateMachine):
             assert len(hits) == (1 if is_there else 0)
 
 
+class InterpretedMachine(StoreMachine):
+    """The same without compiled twins; where there are none, both are the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.without_twins = interpreted()
+        self.without_twins.__enter__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.without_twins.__exit__(None, None, None)
+
+
 TestStoreMachine: Any = StoreMachine.TestCase
-TestStoreMachine.settings = settings(
-    max_examples=150,
+TestInterpretedMachine: Any = InterpretedMachine.TestCase
+TestStoreMachine.settings = TestInterpretedMachine.settings = settings(
+    max_examples=75,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

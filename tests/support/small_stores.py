@@ -1,10 +1,13 @@
 """Stores with tiny files, so that a few messages fill many of them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pyromq.protocol.record import Host, StoredMessage, decode_record
+from pyromq.store import dispatch, message_store, reading
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult
 from pyromq.store.settings import StoreSettings
@@ -78,3 +81,14 @@ def read_queue(store: MessageStore, topic: str = TOPIC, queue_id: int = 0) -> li
 
 def bodies_of(store: MessageStore, topic: str = TOPIC, queue_id: int = 0) -> list[bytes]:
     return [message.body for message in read_queue(store, topic, queue_id)]
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Stores opened in here do without compiled twins, as long as they are used in here."""
+    with (
+        patch.object(dispatch, "_native", None),
+        patch.object(message_store, "_native", None),
+        patch.object(reading, "_native", None),
+    ):
+        yield

@@ -2,9 +2,18 @@
 
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.small_stores import BORN_HOST, STORE_HOST, append, dispatch_all, small_settings
+import pytest
+from tests.support.small_stores import (
+    BORN_HOST,
+    STORE_HOST,
+    append,
+    dispatch_all,
+    interpreted,
+    small_settings,
+)
 
 from pyromq.clock import ManualClock
 from pyromq.protocol.java_hash import java_string_hash
@@ -14,6 +23,15 @@ NOW = 1_700_000_000_000
 SEGMENT_BYTES = 1024
 QUEUE_BYTES = 100
 SLOTS, UNITS = 7, 20
+
+
+@pytest.fixture(autouse=True, params=["as it is installed", "interpreted"])
+def _both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "interpreted":
+        with interpreted():
+            yield
+    else:
+        yield
 
 
 def record(

@@ -88,7 +88,7 @@ def test_neighbours_are_handed_out_in_one_slice(tmp_path: Path) -> None:
         result = store.read(TOPIC, 0, 0)
         assert (len(result.views), result.message_count) == (1, 20)
         append(store, b"between", queue_id=1)
-        append(store, b"x")
+        append(store, b"x" * 3000)
         dispatch_all(store)
         assert len(store.read(TOPIC, 0, 19).views) == 2
 

@@ -210,6 +210,10 @@ cdef class Carrier:
                         index_file.next_unit = room.next_unit
                         index_file.end_log_offset = room.entries[0].log_offset
                         index_file.end_timestamp = room.entries[0].store_timestamp
+                        put_int64(<uint8_t *>index.buf + 8, room.entries[0].store_timestamp)
+                        put_int64(<uint8_t *>index.buf + 24, room.entries[0].log_offset)
+                        put_int32(<uint8_t *>index.buf + 32, <uint32_t>room.used_slots)
+                        put_int32(<uint8_t *>index.buf + 36, <uint32_t>room.next_unit)
             finally:
                 PyBuffer_Release(&index)
         finally:

@@ -134,11 +134,14 @@ class ConsumeQueue(QueueEnd):
         count = min(count, self.end_offset - offset)
         if count <= 0 or offset < self.first_unit:
             return b""
+        buffer, position = self.place(offset)
+        return buffer[position : position + count * UNIT_BYTES]
+
+    def place(self, offset: int) -> tuple[mmap, int]:
+        """The file that has the unit of a message, and where in it."""
         byte_offset = offset * UNIT_BYTES
-        file_bytes = self._files.file_bytes
-        position = byte_offset % file_bytes
-        buffer = self._files.get(self, byte_offset - position).buffer
-        return buffer[position : min(position + count * UNIT_BYTES, file_bytes)]
+        position = byte_offset % self._files.file_bytes
+        return self._files.get(self, byte_offset - position).buffer, position
 
     def unit(self, offset: int) -> tuple[int, int, int]:
         """Log offset, size and tags code of one message; it must exist."""

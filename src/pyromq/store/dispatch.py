@@ -121,12 +121,14 @@ class Dispatcher:
         Raises OSError when a file cannot be made or grown; next time it goes on from there, and then tells
         of what had arrived before.
         """
-        self.write_index()
+        if self._entries:
+            self.write_index()
         if self.is_following:
             self._step_in_memory(limit, max_messages)
         else:
             self._step_in_log(limit, max_messages)
-        self.write_index()
+        if self._keys:
+            self.write_index()
         if self._forgotten:
             self._forgotten = {topic: end for topic, end in self._forgotten.items() if end > self.offset}
         touched, self._touched = self._touched, {}
@@ -167,7 +169,8 @@ class Dispatcher:
 
     def _carry(self, carrier: "Carrier", segment: Segment, limit: int, max_messages: int) -> int:
         """Have compiled code carry what it can from here on; how many messages that were."""
-        self.write_index()  # entries are in log order
+        if self._keys:
+            self.write_index()  # entries are in log order
         file = self._index.open_file if self._index is not None else None
         first_unit = file.next_unit if file is not None else 0
         try:
@@ -186,7 +189,6 @@ class Dispatcher:
         finally:
             self.offset = carrier.offset
             if self._index is not None and file is not None and file.next_unit != first_unit:
-                file.write_header()
                 self._index.mark_dirty(file)
             if carrier.count:
                 self.last_timestamp = carrier.last_timestamp

@@ -94,7 +94,7 @@ class IndexFile:
         if before is not None:
             file.begin_timestamp = file.end_timestamp = before.end_timestamp
             file.begin_log_offset = file.end_log_offset = before.end_log_offset
-        file.write_header()
+        file._write_header()
         return file
 
     def __repr__(self) -> str:
@@ -143,7 +143,7 @@ class IndexFile:
         self.used_slots += previous.count(0)
         self.next_unit = number + len(entries)
         self.end_log_offset, self.end_timestamp = log_offsets[-1], timestamps[-1]
-        self.write_header()
+        self._write_header()
         return len(entries)
 
     @property
@@ -169,7 +169,7 @@ class IndexFile:
         self._files.allocate(self.path, position, end - position)
         self.reserved_units = (end - self.units_start) // _UNIT_BYTES
 
-    def write_header(self) -> None:
+    def _write_header(self) -> None:
         HEADER.pack_into(
             self.mapped.buffer,
             0,
@@ -244,7 +244,7 @@ class IndexFile:
         buffer = self.mapped.buffer
         buffer[HEADER.size : self.units_start] = slots
         buffer[self.units_start : self.units_start + len(units)] = bytes(units)
-        self.write_header()
+        self._write_header()
         self._files.sync(self.path)
         self.close()
         self._files.rename(self.path, final)

@@ -1,14 +1,23 @@
-"""Reading a queue: which messages one answer holds, and where they are. No byte of a message is copied."""
+"""Reading a queue: which messages one answer holds, and where they are.
+
+Messages are handed out as slices of the log; only small ones that lie apart may be copied together, where
+that is cheaper than slices.
+"""
 
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Collection
+from itertools import accumulate
 from typing import Final
 
+from pyromq.compiled import twin
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from pyromq.store.results import Boundary, ReadResult, ReadStatus
 from pyromq.store.settings import StoreSettings
+
+_native = twin("slicing")
 
 RecordTest = Callable[[memoryview], bool]
 
@@ -52,12 +61,13 @@ class QueueReader:
         # java: at least 800 units, and never fewer than were asked for
         scan = max(settings.max_filter_bytes // UNIT_BYTES, max_messages)
         plain = tag_codes is None and matches is None
+        count = min(max_messages if plain else scan, max_offset - offset)
         try:
-            raw = queue.units(offset, max_messages if plain else scan)
+            units, position = queue.place(offset)
         except FileNotFoundError:
             next_offset = queue.first_offset_after_file(offset)
             return ReadResult(ReadStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset)
-        first_place = _PLACE.unpack_from(raw)[0]
+        first_place = _PLACE.unpack_from(units, position)[0]
         is_far = log.end_offset - first_place > self._in_memory_bytes
         if is_far:
             max_messages = min(max_messages, settings.max_batch_on_disk)
@@ -65,24 +75,54 @@ class QueueReader:
         else:
             max_messages = min(max_messages, settings.max_batch_in_memory)
             max_bytes = min(max_bytes, settings.max_batch_bytes_in_memory)
-        if plain:
-            places = list(_PLACE.iter_unpack(raw[: max_messages * UNIT_BYTES]))
-            size_bytes = sum([size for _, size in places])
-            if size_bytes <= max_bytes or len(places) == 1:
-                views = self._slices(places, size_bytes)
-                if views:
+        # java: the tags code of a delayed message is a time, so tags cannot be told from it
+        codes = None if queue.is_schedule else tag_codes
+        if _native is not None and matches is None:
+            segment = log.segments.find(first_place)
+            if segment is not None:
+                found = _native.slice_records(
+                    units,
+                    position,
+                    count,
+                    codes,
+                    segment.mapped.view,
+                    segment.start,
+                    log.end_offset,
+                    max_messages,
+                    max_bytes,
+                )
+                if found is not None:
+                    examined, messages, size_bytes, views = found
                     return ReadResult(
-                        ReadStatus.FOUND,
-                        offset + len(places),
+                        ReadStatus.FOUND if messages else ReadStatus.NO_MATCHED_MESSAGE,
+                        offset + examined,
                         min_offset,
                         max_offset,
                         views,
-                        len(places),
+                        messages,
                         size_bytes,
                         is_far,
                     )
-        # java: the tags code of a delayed message is a time, so tags cannot be told from it
-        codes = None if queue.is_schedule else tag_codes
+        raw = units[position : position + count * UNIT_BYTES]
+        if plain:
+            places = list(_PLACE.iter_unpack(raw[: max_messages * UNIT_BYTES]))
+            size_bytes = sum([size for _, size in places])
+            if size_bytes > max_bytes:
+                fitting = bisect_right(list(accumulate([size for _, size in places])), max_bytes)
+                places = places[: max(fitting, 1)]
+                size_bytes = sum([size for _, size in places])
+            views = self._slices(places, size_bytes)
+            if views:
+                return ReadResult(
+                    ReadStatus.FOUND,
+                    offset + len(places),
+                    min_offset,
+                    max_offset,
+                    views,
+                    len(places),
+                    size_bytes,
+                    is_far,
+                )
         return self._scan(queue, offset, raw, max_messages, max_bytes, codes, matches, min_offset, is_far)
 
     def _slices(self, places: list[tuple[int, int]], size_bytes: int) -> list[memoryview]:
