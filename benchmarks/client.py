@@ -85,7 +85,7 @@ Run = Callable[[str, Sequence[str]], Sample]
 
 
 def pyromq_client() -> Run:
-    return lambda mode, words: _run(
+    return lambda mode, words: run_load(
         [sys.executable, "-m", "benchmarks.client_load", mode, *words], REPOSITORY
     )
 
@@ -97,7 +97,7 @@ def apache_client(release: Release) -> Run:
         home = tempfile.mkdtemp(prefix="pyromq-bench-")
         try:
             command = ["java", *JVM, f"-Duser.home={home}", "-cp", class_path, "ClientLoad", mode, *words]
-            return _run(command, Path(home))
+            return run_load(command, Path(home))
         finally:
             shutil.rmtree(home, ignore_errors=True)
 
@@ -121,7 +121,7 @@ def _compiled(release: Release) -> str:
     return f"{jars}/*{os.pathsep}{classes}"
 
 
-def _run(command: Sequence[str], directory: Path) -> Sample:
+def run_load(command: Sequence[str], directory: Path) -> Sample:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command[-8:])} failed:\n{done.stdout}{done.stderr}")
@@ -149,11 +149,20 @@ class Results:
     def add(self, cell: str, client: str, sample: Sample) -> None:
         self.samples.setdefault((cell, client), []).append(sample)
         failed = f", {sample.failed} failed" if sample.failed else ""
-        _say(f"  {cell}: {client}: {sample.rate:,.0f}/s, {sample.cpu_us:.2f} µs CPU{failed}")
+        say(f"  {cell}: {client}: {sample.rate:,.0f}/s, {sample.cpu_us:.2f} µs CPU{failed}")
 
     def median(self, cell: str, client: str, figure: str) -> float | None:
         samples = self.samples.get((cell, client))
         return statistics.median(getattr(sample, figure) for sample in samples) if samples else None
+
+    def as_json(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        return {
+            cell: {
+                client: {name: self.median(cell, client, name) for name in ("rate", "cpu_us", "failed")}
+                for client in self.clients
+            }
+            for cell in dict.fromkeys(cell for cell, _ in self.samples)
+        }
 
 
 def cells(plan: Plan) -> Iterator[Cell]:
@@ -171,7 +180,7 @@ def measure(plan: Plan, results: Results, runs: dict[str, Run], name_server: str
     groups = itertools.count()
     for size, topic in plan.topics.items():
         fill = pyromq_client()("fill", [name_server, f"{topic}-filled", str(size), str(plan.consumed)])
-        _say(f"  filled with {plan.consumed:,} messages of {size} B: {fill.rate:,.0f}/s")
+        say(f"  filled with {plan.consumed:,} messages of {size} B: {fill.rate:,.0f}/s")
     for _ in range(plan.rounds):
         for cell in cells(plan):
             for client, run in runs.items():
@@ -260,7 +269,7 @@ def measure_kills(plan: Plan, results: Results) -> None:
     with OwnNameServer() as name_server:
         kills = [uvloop.run(kill_one_of_two(name_server.address, number)) for number in range(plan.kills)]
     for kill in kills:
-        _say(f"  {kill}")
+        say(f"  {kill}")
     detours = sorted(kill.last_detour_ms for kill in kills)
     results.kills = {
         "brokers killed": len(kills),
@@ -297,7 +306,7 @@ def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:,.3g}"
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
@@ -329,7 +338,7 @@ def main() -> None:
         try:
             runs[client] = CLIENTS[client]()
         except PeerUnavailable as reason:
-            _say(f"{client} left out: {reason}")
+            say(f"{client} left out: {reason}")
     results = Results(list(runs))
     with OwnNameServer() as name_server, OwnBroker(name_server.address, settings=BROKER_SETTINGS) as broker:
         topics = [name for topic in plan.topics.values() for name in (topic, f"{topic}-filled")]
@@ -342,14 +351,8 @@ def main() -> None:
     for name, value in results.kills.items():
         print(f"| {name} | {_shown(value) if value else '0'} |")
     if options.json:
-        figures = {
-            cell: {
-                client: {name: results.median(cell, client, name) for name in ("rate", "cpu_us", "failed")}
-                for client in results.clients
-            }
-            for cell in dict.fromkeys(cell for cell, _ in results.samples)
-        }
-        options.json.write_text(json.dumps({"loads": figures, "kills": results.kills}, indent=1) + "\n")
+        figures = {"loads": results.as_json(), "kills": results.kills}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":
