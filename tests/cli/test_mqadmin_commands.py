@@ -78,7 +78,13 @@ def report_what_was_done(tool: Tool, message_id: str) -> None:
     tool.text("sendMessage", "-t", TRACES, "-p", body, "-k", f"{message_id} {others}")
 
 
+WATCH = ("--watch", "0.01", "--rounds", "2")
+
 READS: list[tuple[list[str], str]] = [
+    (["topicStatus", "-t", TOPIC, *WATCH], r"#In/s +#Trend\n(.*\n)+.*, every 0\.01 s\n(.*\n)+.* 0\.0 +▁▁?\n"),
+    (["consumerProgress", "-g", GROUP, *WATCH], r"#Trend\n(.*\n)+.*, every 0\.01 s\n(.*\n)+.* ▁*█*\n"),
+    (["consumerProgress", *WATCH], r"(?s)every 0\.01 s.*every 0\.01 s"),
+    (["brokerStatus", "-b", "broker-a", *WATCH], r"#In/s +#In Trend"),
     (["clusterList"], r"#Cluster Name +#Broker Name +#BID +#Addr +#Version +#InTPS\(LOAD\) +#OutTPS\(LOAD\)"),
     (["clusterList"], r"DefaultCluster +broker-a +0 +127\.0\.0\.1:\d+ +V5_3_3 .* true"),
     (["clusterList", "-m"], r"#InTotalYest +#OutTotalYest +#InTotalToday +#OutTotalToday"),
