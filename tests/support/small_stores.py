@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyromq.protocol.record import Host, StoredMessage, decode_record
-from pyromq.store import dispatch, message_store, reading
+from pyromq.store import dispatch, key_hash, message_store, reading
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult
 from pyromq.store.settings import StoreSettings
@@ -90,5 +90,6 @@ def interpreted() -> Iterator[None]:
         patch.object(dispatch, "_native", None),
         patch.object(message_store, "_native", None),
         patch.object(reading, "_native", None),
+        patch.object(key_hash, "_native", None),
     ):
         yield

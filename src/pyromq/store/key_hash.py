@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from pyromq.compiled import twin
 from pyromq.protocol.java_hash import java_string_hash
+
+_native = twin("hashing")
 
 _LANE_BYTES: Final = 16
 _MOST_BYTES: Final = 256
@@ -26,6 +29,10 @@ def index_key_hash(key: str) -> int:
 
 def index_key_hashes(keys: Sequence[bytes]) -> list[int]:
     """`index_key_hash` of each key, given in UTF-8."""
+    if _native is not None:
+        found: list[int] | None = _native.index_key_hashes(keys)
+        if found is not None:
+            return found
     longest = max(map(len, keys), default=0)
     if longest > _MOST_BYTES or not b"".join(keys).isascii():
         return [index_key_hash(key.decode("utf-8", "replace")) for key in keys]
