@@ -1,5 +1,7 @@
 """The message store alone, in one process: appending, group commit, reading, recovery and start-up.
 
+What has compiled twins (`pyromq-native`) is measured with them and, in a process of its own, without.
+
     python -m benchmarks.store [--quick] [--directory DIR] [--only append,sync,...] [--json FILE]
 
 CPU time is the process's own, the flusher's thread included. Recovery and start-up happen in a fresh process,
@@ -20,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from pyromq import compiled
+from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.record import Host
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
@@ -70,7 +74,11 @@ def fill(store: MessageStore, count: int, body: bytes) -> None:
 
 
 def appending(directory: Path, quick: bool) -> Figures:
-    """Asynchronous flush. The disk is not waited for: figures are CPU time per message."""
+    """Asynchronous flush. The disk is not waited for: figures are CPU time per message.
+
+    Appends and dispatch take turns, as in a broker: 256 of the one, then the other. Dispatch fills the queue
+    and adds two keys to the index.
+    """
     figures: Figures = {}
     count = 20_000 if quick else 500_000
     for size in (100, KIB):
@@ -78,19 +86,59 @@ def appending(directory: Path, quick: bool) -> Figures:
         with MessageStore.open(settings(directory / f"append-{size}")) as store:
             fill(store, 1_000, body)
             append_s = dispatch_s = 0.0
+            best_s = 1.0
             for first in range(0, count, 256):
                 began = time.process_time()
                 for number in range(first, first + 256):
                     append(store, number, body)
                 appended = time.process_time()
                 store.dispatch()
+                ended = time.process_time()
                 append_s += appended - began
-                dispatch_s += time.process_time() - appended
+                dispatch_s += ended - appended
+                best_s = min(best_s, ended - began)
                 store.upkeep()
-            figures[f"append {size} B, async: CPU µs a message"] = append_s / count * 1e6
+            total_s = append_s + dispatch_s
+            figures[f"append + dispatch {size} B: CPU µs a message"] = total_s / count * 1e6
+            figures[f"append + dispatch {size} B, best 256: CPU µs a message"] = best_s / 256 * 1e6
+            figures[f"append {size} B: CPU µs a message"] = append_s / count * 1e6
             figures[f"dispatch {size} B, two keys: CPU µs a message"] = dispatch_s / count * 1e6
         shutil.rmtree(directory / f"append-{size}")
     return figures
+
+
+def batches(directory: Path, quick: bool) -> Figures:
+    """64 messages of 100 B in one request, as it came over the wire; with their dispatch."""
+    count = 20_000 if quick else 500_000
+    body = bytes(100)
+    encoded = [
+        encode_batch(BatchEntry(body, properties) for properties in PROPERTY_SETS[first : first + 64])
+        for first in range(0, len(PROPERTY_SETS), 64)
+    ]
+    append_s = dispatch_s = 0.0
+    with MessageStore.open(settings(directory / "batches")) as store:
+        fill(store, 1_000, body)
+        for number in range(count // 64):
+            began = time.process_time()
+            store.append_encoded_batch(
+                TOPIC,
+                number & 3,
+                encoded[number % len(encoded)],
+                born_timestamp=BORN_MS,
+                born_host=BORN_HOST,
+                store_host=STORE_HOST,
+            )
+            appended = time.process_time()
+            store.dispatch()
+            append_s += appended - began
+            dispatch_s += time.process_time() - appended
+            store.upkeep()
+    shutil.rmtree(directory / "batches")
+    done = count // 64 * 64
+    return {
+        "batch of 64 × 100 B, append + dispatch: CPU µs a message": (append_s + dispatch_s) / done * 1e6,
+        "batch of 64 × 100 B, append: CPU µs a message": append_s / done * 1e6,
+    }
 
 
 def group_commit(directory: Path, quick: bool) -> Figures:
@@ -250,8 +298,11 @@ def bytes_read() -> int:
 
 # ------------------------------------------------------------------------------------------- all of it
 
+WITH_TWINS: Final = ("append", "batch", "read")
+
 PARTS: Final[dict[str, Callable[[Path, bool], Figures]]] = {
     "append": appending,
+    "batch": batches,
     "sync": group_commit,
     "read": reading,
     "recovery": recovery,
@@ -275,17 +326,49 @@ def main() -> None:
         open_and_report(options.open)
         return
     figures: Figures = {}
+    interpreted: Figures = {}
     with tempfile.TemporaryDirectory(prefix="pyromq-bench-", dir=options.directory) as directory:
         for part in options.only.split(","):
-            measured = PARTS[part](Path(directory), options.quick)
-            for name, value in measured.items():
-                sys.stderr.write(f"  {name} = {value:,.3f}\n")
-            figures |= measured
-    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores\n\n| figure | value |\n|---|---:|")
+            figures |= tell(PARTS[part](Path(directory), options.quick))
+            if compiled.IS_COMPILED and part in WITH_TWINS:
+                interpreted |= tell(measure_interpreted(Path(directory), part, options.quick))
+    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores; compiled twins: {compiled.WHY}\n")
+    print(
+        "| figure | value | interpreted |\n|---|---:|---:|"
+        if interpreted
+        else "| figure | value |\n|---|---:|"
+    )
     for name, value in figures.items():
-        print(f"| {name} | {f'{value:,.4g}' if value < 1000 else f'{value:,.0f}'} |")
+        cells = [name, shown(value)]
+        if interpreted:
+            cells.append(shown(interpreted[name]) if name in interpreted else "")
+        print(f"| {' | '.join(cells)} |")
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+        options.json.write_text(json.dumps({"figures": figures, "interpreted": interpreted}, indent=1) + "\n")
+
+
+def tell(measured: Figures) -> Figures:
+    for name, value in measured.items():
+        sys.stderr.write(f"  {name} = {value:,.3f}\n")
+    return measured
+
+
+def shown(value: float) -> str:
+    return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+
+
+def measure_interpreted(directory: Path, part: str, quick: bool) -> Figures:
+    """The same part in a process that has no compiled twins."""
+    kept = directory / "interpreted.json"
+    command = [sys.executable, "-m", "benchmarks.store", "--only", part, "--directory", str(directory)]
+    command += ["--json", str(kept), *(["--quick"] if quick else [])]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"PYROMQ_NATIVE": "0"}
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    measured: Figures = json.loads(kept.read_text())["figures"]
+    return measured
 
 
 if __name__ == "__main__":

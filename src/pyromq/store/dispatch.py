@@ -242,39 +242,46 @@ class Dispatcher:
         tag_codes, touched = self._tag_codes, self._touched
         is_indexing, index_from = self._index is not None, self.index_from
         add_key, add_place, add_time = self._keys.append, self._key_places.append, self._key_times.append
-        for queue, log_offset, size, queue_offset, sys_flag, store_timestamp, properties in messages:
-            if log_offset + size > limit:
-                return
-            unique = keys = b""
-            tags_code = 0
-            if properties:
-                tags, unique, keys = queue.probe.read(properties)
-                if queue.is_schedule:
-                    tags_code = self._tags_code(queue, store_timestamp, properties, tags)
-                elif tags:
-                    found = tag_codes.get(tags)
-                    tags_code = (
-                        self._tags_code(queue, store_timestamp, properties, tags) if found is None else found
-                    )
-            # java: prepared (0x4) and rolled-back (0xC) records have no place in a queue
-            if not sys_flag & 0x4:
-                queue.put(queue_offset, log_offset, size, tags_code)
-                touched[queue] = None
-            # java: and rolled-back ones none in the index
-            if is_indexing and log_offset >= index_from and sys_flag & 0xC != 0xC:
-                if unique:
-                    add_key(queue.index_prefix + unique)
-                    add_place(log_offset)
-                    add_time(store_timestamp)
-                if keys:
-                    for key in keys.split(b" ") if b" " in keys else (keys,):
-                        if key:
-                            add_key(queue.index_prefix + key)
-                            add_place(log_offset)
-                            add_time(store_timestamp)
-            self.last_timestamp = store_timestamp
-            self.offset = log_offset + size
-            self.dispatched_messages += 1
+        timestamp, offset, count = self.last_timestamp, self.offset, 0
+        try:
+            for queue, log_offset, size, queue_offset, sys_flag, store_timestamp, properties in messages:
+                end = log_offset + size
+                if end > limit:
+                    break
+                unique = keys = b""
+                tags_code = 0
+                if properties:
+                    tags, unique, keys = queue.probe.read(properties)
+                    if queue.is_schedule:
+                        tags_code = self._tags_code(queue, store_timestamp, properties, tags)
+                    elif tags:
+                        found = tag_codes.get(tags)
+                        tags_code = (
+                            self._tags_code(queue, store_timestamp, properties, tags)
+                            if found is None
+                            else found
+                        )
+                # java: prepared (0x4) and rolled-back (0xC) records have no place in a queue
+                if not sys_flag & 0x4:
+                    queue.put(queue_offset, log_offset, size, tags_code)
+                    touched[queue] = None
+                # java: and rolled-back ones none in the index
+                if is_indexing and log_offset >= index_from and sys_flag & 0xC != 0xC:
+                    if unique:
+                        add_key(queue.index_prefix + unique)
+                        add_place(log_offset)
+                        add_time(store_timestamp)
+                    if keys:
+                        for key in keys.split(b" ") if b" " in keys else (keys,):
+                            if key:
+                                add_key(queue.index_prefix + key)
+                                add_place(log_offset)
+                                add_time(store_timestamp)
+                timestamp, offset = store_timestamp, end
+                count += 1
+        finally:
+            self.last_timestamp, self.offset = timestamp, offset
+            self.dispatched_messages += count
 
     def _tags_code(self, queue: ConsumeQueue, store_timestamp: int, properties: bytes, tags: bytes) -> int:
         if queue.is_schedule:
