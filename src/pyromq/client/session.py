@@ -413,6 +413,9 @@ def _preparation(settings: ClientSettings) -> Callable[[Frame], None] | None:
         if namespace is not None:
             frame.ext["nsd"], frame.ext["ns"] = "true", namespace
         if credentials is not None:
+            if frame.form == HeaderForm.BINARY:
+                # java: brokers find nothing where an empty text was, and check the word "null" instead
+                frame.ext = {name: text for name, text in frame.ext.items() if text}
             frame.ext.update(signing_fields(frame.ext, frame.body, credentials))
 
     return prepare

@@ -1,0 +1,86 @@
+"""Our clients at Apache's brokers that let in only whoever signs: what is signed well works, nothing else."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf
+from tests.support.apache_releases import APACHE_4, RELEASES, Release
+
+from pyromq import Credentials, Message, PyroError, ReceivedMessage, aio
+from pyromq.protocol.frame import HeaderForm
+
+# A JVM takes its time to start, and longer on a busy machine.
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+
+FORMS = pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
+KEY, SECRET = "RocketMQ", "12345678"
+TIMEOUT_S = 60.0
+
+_ACCOUNTS = f"""globalWhiteRemoteAddresses: []
+accounts:
+- accessKey: {KEY}
+  secretKey: {SECRET}
+  whiteRemoteAddress:
+  admin: false
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: SUB
+"""
+_PROVIDERS = "org.apache.rocketmq.auth.authentication.provider"
+_SETTINGS_5 = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_PROVIDERS}.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_PROVIDERS}.LocalAuthenticationMetadataProvider",
+    "initAuthenticationUser": json.dumps({"username": KEY, "password": SECRET}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": KEY, "secretKey": SECRET}),
+}
+
+
+@dataclass(frozen=True)
+class Guarded:
+    names: str
+    client: ApacheClient
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=str)
+def guarded(
+    request: pytest.FixtureRequest, client_of: ClientOf, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guarded]:
+    release: Release = request.param
+    client = client_of(release, "JSON")
+    store = tmp_path_factory.mktemp("store")
+    settings = {"aclEnable": "true"} if release is APACHE_4 else _SETTINGS_5
+    with ApacheNameServer(release) as names:
+        broker = ApacheBroker(release, names.address, store, settings=settings)
+        (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
+        with broker:
+            client.wait_for_broker(names.address, broker.name)
+            yield Guarded(names.address, client)
+
+
+@FORMS
+async def test_who_signs_sends_and_consumes(guarded: Guarded, form: HeaderForm) -> None:
+    topic, credentials = f"Signed{form.name}", Credentials(KEY, SECRET)
+    arrived: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
+    async with aio.Producer("orders", guarded.names, credentials=credentials, form=form) as producer:
+        one = Message(topic, b"one", tags="A", keys=["k"], properties={"colour": "grün"})
+        sent = [await producer.send(one)]
+        sent += await producer.send([Message(topic, b"two"), Message(topic, b"three")])
+    consumer = aio.PushConsumer(
+        f"billing{form.name}", guarded.names, credentials=credentials, form=form, start_from="first"
+    )
+    consumer.subscribe(topic, "*", arrived.put)
+    async with asyncio.timeout(TIMEOUT_S), consumer:
+        received = [await arrived.get() for _ in sent]
+    assert {message.message_id for message in received} == {result.message_id for result in sent}
+
+
+@pytest.mark.parametrize(
+    "credentials", [None, Credentials(KEY, "87654321"), Credentials("Stranger", SECRET)], ids=repr
+)
+async def test_who_does_not_sign_well_is_refused(guarded: Guarded, credentials: Credentials | None) -> None:
+    async with aio.Producer("orders", guarded.names, credentials=credentials) as producer:
+        with pytest.raises(PyroError):
+            await producer.send(Message("Refused", b"x"))
