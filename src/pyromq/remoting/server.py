@@ -1,6 +1,5 @@
 """Accepts connections and ends them; what travels on them is the connection's business."""
 
-import asyncio
 import socket
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from pyromq.errors import StateError
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import HeaderForm
+from pyromq.remoting.acceptor import Acceptor
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.entrance import Entrance
 from pyromq.remoting.limits import ServerLimits
@@ -60,7 +60,7 @@ class Server:
             express=express,
         )
         self._entrance = Entrance(self._traffic, tls, self._welcome)
-        self._listener: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._address: tuple[str, int] | None = None
         limits = self._traffic.limits
         self._sweep = Sweep(min(limits.idle_s / 12, limits.handshake_s / 2), self.close_idle)
@@ -95,9 +95,8 @@ class Server:
 
     async def listen(self, taken: socket.socket, backlog: int = 1024) -> None:
         """Let clients in at a port that was taken before."""
-        loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._entrance.accept, sock=taken, backlog=backlog)
+            self._acceptor = Acceptor(taken, backlog, self._entrance.accept)
         except OSError:
             taken.close()
             raise
@@ -118,10 +117,10 @@ class Server:
 
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop accepting, let what is in flight finish, then close every connection."""
-        if self._listener is None:
+        if self._acceptor is None:
             return
-        listener, self._listener = self._listener, None
-        listener.close()
+        acceptor, self._acceptor = self._acceptor, None
+        await acceptor.close()
         self._entrance.close()
         await self._traffic.close(grace_s)
         self._sweep.stop()

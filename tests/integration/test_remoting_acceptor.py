@@ -1,0 +1,90 @@
+"""Who waits at the door is let in at once, and a shortage passes."""
+
+import asyncio
+import errno
+import socket
+from contextlib import ExitStack
+
+import pytest
+from tests.conftest import ErrorLogs
+
+from pyromq.remoting import acceptor as acceptor_module
+from pyromq.remoting.acceptor import Acceptor
+from pyromq.remoting.server import listening_socket
+
+
+class Arrivals:
+    def __init__(self) -> None:
+        self.made = 0
+        self.changed = asyncio.Event()
+
+    def protocol(self) -> asyncio.Protocol:
+        arrivals = self
+
+        class Counting(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                arrivals.made += 1
+                arrivals.changed.set()
+                transport.close()
+
+        return Counting()
+
+    async def wait_for(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while self.made < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Short(socket.socket):
+    """Has no descriptors left for a while."""
+
+    shortages = 1
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.shortages:
+            self.shortages -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+async def test_everybody_who_waits_is_let_in_in_one_turn() -> None:
+    arrivals = Arrivals()
+    listening = listening_socket("127.0.0.1", 0)
+    acceptor = Acceptor(listening, 100, arrivals.protocol)
+    with ExitStack() as clients:
+        for _ in range(50):
+            clients.enter_context(socket.create_connection(listening.getsockname()))
+        acceptor._accept()
+        assert "entering=50" in repr(acceptor)
+        await arrivals.wait_for(50)
+    await acceptor.close()
+    await acceptor.close()
+
+
+async def test_a_shortage_of_descriptors_passes(
+    monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+) -> None:
+    monkeypatch.setattr(acceptor_module, "_PAUSE_S", 0.01)
+    arrivals = Arrivals()
+    taken = listening_socket("127.0.0.1", 0)
+    short = Short(taken.family, taken.type, taken.proto, taken.detach())
+    acceptor = Acceptor(short, 10, arrivals.protocol)
+    with socket.create_connection(short.getsockname()):
+        await arrivals.wait_for(1)
+    await acceptor.close()
+    error_logs.expect("too many open files")
+
+
+async def test_closing_in_the_middle_of_a_shortage_ends_the_pause(error_logs: ErrorLogs) -> None:
+    arrivals = Arrivals()
+    taken = listening_socket("127.0.0.1", 0)
+    short = Short(taken.family, taken.type, taken.proto, taken.detach())
+    acceptor = Acceptor(short, 10, arrivals.protocol)
+    with socket.create_connection(short.getsockname()):
+        acceptor._accept()
+        error_logs.expect("too many open files")
+        assert "pausing" in repr(acceptor)
+        await acceptor.close()
+    assert short.fileno() == -1
+    assert arrivals.made == 0
