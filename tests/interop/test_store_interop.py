@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
 from tests.support.apache_releases import RELEASES, Release
 from tests.support.java_rows import Row, java_row, rows_of
 from tests.support.small_stores import dispatch_all
@@ -71,12 +72,16 @@ class Directory:
             )
         )
 
-    def send(self, seed: int) -> None:
+    def send(self, seed: int) -> list[Row]:
+        """Everything the topic holds then, read by Java."""
         # 60 KiB in one record: most of a file, so that it begins the next one.
-        self.client.send(self.name_server, varied_messages(TOPIC, seed, fillers=150, big_bytes=60_000))
+        messages = varied_messages(TOPIC, seed, fillers=150, big_bytes=60_000)
+        before = len(self.client.read(self.name_server, TOPIC))
+        self.client.send(self.name_server, messages)
+        return self.read_by_java(before + len(messages))
 
-    def read_by_java(self) -> list[Row]:
-        return [java_row(row) for row in self.client.read(self.name_server, TOPIC)]
+    def read_by_java(self, count: int) -> list[Row]:
+        return [java_row(row) for row in self.client.read(self.name_server, TOPIC, at_least=count)]
 
 
 @pytest.fixture(params=RELEASES, ids=str)
@@ -89,8 +94,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path, client_of: ClientO
 @pytest.mark.parametrize("stop", STOPS)
 def test_apache_writes_and_we_write_on_and_both_read_it_all(directory: Directory, stop: str) -> None:
     with directory.apaches_broker() as broker:
-        directory.send(seed=1)
-        by_java = directory.read_by_java()
+        by_java = directory.send(seed=1)
         STOPS[stop](broker)
     with directory.our_store() as store:
         dispatch_all(store)
@@ -101,9 +105,8 @@ def test_apache_writes_and_we_write_on_and_both_read_it_all(directory: Directory
         by_us = rows_of(store, TOPIC)
     assert len(by_us) > len(by_java)
     with directory.apaches_broker():
-        assert directory.read_by_java() == by_us
-        directory.send(seed=2)
-        by_java = directory.read_by_java()
+        assert directory.read_by_java(len(by_us)) == by_us
+        by_java = directory.send(seed=2)
         assert_found_by_key(directory, by_us)
     assert len(by_java) > len(by_us)
     with directory.our_store() as store:
@@ -123,7 +126,7 @@ def test_a_store_of_ours_is_opened_by_apaches_broker(directory: Directory, is_cl
         store.flush()
         store.abandon()
     with directory.apaches_broker():
-        assert directory.read_by_java() == by_us
+        assert directory.read_by_java(len(by_us)) == by_us
         assert_found_by_key(directory, by_us)
 
 
@@ -131,9 +134,13 @@ def assert_found_by_key(directory: Directory, rows: list[Row]) -> None:
     """Apache's index finds what we put into it: some keys in its first file, some in its last."""
     keyed = [row for row in rows if "KEYS" in row["properties"]]
     for row in (keyed[0], keyed[len(keyed) // 2], keyed[-1]):
-        key = row["properties"]["KEYS"].split()[0]
-        said = directory.client.mqadmin("queryMsgByKey", "-n", directory.name_server, "-t", TOPIC, "-k", key)
-        assert row["properties"]["UNIQ_KEY"] in said, key
+        wait_until(partial(is_found_by_key, directory, row["properties"]), row["properties"]["KEYS"])
+
+
+def is_found_by_key(directory: Directory, properties: dict[str, str]) -> bool:
+    key = properties["KEYS"].split()[0]
+    said = directory.client.mqadmin("queryMsgByKey", "-n", directory.name_server, "-t", TOPIC, "-k", key)
+    return properties["UNIQ_KEY"] in said
 
 
 def append_varied(store: MessageStore) -> None:

@@ -340,6 +340,7 @@ def _write_properties(path: Path, values: Mapping[str, str]) -> None:
 
 
 _GAVE_UP: Final = "RemotingTimeoutException"
+_NO_ROUTE: Final = "Can not find Message Queue"
 
 
 class ApacheClient(JavaProcess):
@@ -450,9 +451,23 @@ class ApacheClient(JavaProcess):
         [reply] = _rows(self.run("request", name_server, group, str(timeout_ms), *_message_words([message])))
         return reply
 
-    def read(self, name_server: str, topic: str) -> list[dict[str, Any]]:
-        """Every message of a topic, by pulling each queue from its first offset to its last."""
-        return _rows(self.ask("read", name_server, topic))
+    def read(self, name_server: str, topic: str, at_least: int = 0) -> list[dict[str, Any]]:
+        """Every message of a topic, by pulling each queue from its first offset to its last; as soon as there
+        are so many, as Apache's brokers show only a moment later what they have stored.
+        """
+        rows: list[dict[str, Any]] = []
+
+        def are_shown() -> bool:
+            try:
+                rows[:] = _rows(self.ask("read", name_server, topic))
+            except RuntimeError as failure:
+                if not at_least or _NO_ROUTE not in str(failure):
+                    raise
+                return False
+            return len(rows) >= at_least
+
+        wait_until(are_shown, f"{at_least} messages of {topic}")
+        return rows
 
     def consume(
         self,
