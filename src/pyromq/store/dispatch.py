@@ -150,20 +150,26 @@ class Dispatcher:
             self.offset = self._log.end_offset
 
     def _step_in_log(self, limit: int, max_messages: int) -> None:
-        log = self._log
-        limit = min(limit, log.end_offset)
+        log, carrier = self._log, self._carrier
+        end = log.end_offset
+        if limit > end:
+            limit = end
         while max_messages > 0:
-            if self.offset >= log.end_offset:
-                self.is_following = self._carrier is None
+            if self.offset >= end:
+                self.is_following = carrier is None
                 return
-            self.offset = max(self.offset, log.start_offset)
             segment = log.segments.find(self.offset)
             if segment is None:
-                return
-            if self._carrier is not None:
-                max_messages -= self._carry(self._carrier, segment, limit, max_messages)
-            if max_messages > 0 and self.offset < segment.end:
-                if self.offset >= limit or not self._step_once(segment, limit):
+                if self.offset >= log.start_offset:
+                    return
+                self.offset = log.start_offset  # what was before has been cleaned
+                continue
+            if carrier is not None:
+                max_messages -= self._carry(carrier, segment, limit, max_messages)
+                if self.offset >= limit:
+                    return
+            if max_messages > 0:
+                if self.offset < segment.end and not self._step_once(segment, limit):
                     return
                 max_messages -= 1
 
@@ -171,7 +177,8 @@ class Dispatcher:
         """Have compiled code carry what it can from here on; how many messages that were."""
         if self._keys:
             self.write_index()  # entries are in log order
-        file = self._index.open_file if self._index is not None else None
+        index = self._index
+        file = index.open_file if index is not None else None
         first_unit = file.next_unit if file is not None else 0
         try:
             carrier.carry(
@@ -182,18 +189,19 @@ class Dispatcher:
                 max_messages,
                 self._touched,
                 self._forgotten,
-                self._index is not None,
+                index is not None,
                 self.index_from,
                 file,
             )
         finally:
             self.offset = carrier.offset
-            if self._index is not None and file is not None and file.next_unit != first_unit:
-                self._index.mark_dirty(file)
-            if carrier.count:
+            if index is not None and file is not None and file.next_unit != first_unit:
+                index.mark_dirty(file)
+            count = carrier.count
+            if count:
                 self.last_timestamp = carrier.last_timestamp
-                self.dispatched_messages += carrier.count
-        return carrier.count
+                self.dispatched_messages += count
+        return count
 
     def _step_once(self, segment: Segment, limit: int) -> bool:
         """Dispatch one record, or pass over what is none; False if it ends behind `limit`."""

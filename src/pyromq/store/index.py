@@ -89,7 +89,7 @@ class Index:
     def open_file(self) -> IndexFile | None:
         """The file that is written, once it has an entry and while it has room."""
         last = self._row[-1] if self._row else None
-        return last if last is not None and last.entry_count and not last.is_full else None
+        return last if last is not None and 1 < last.next_unit < last.units else None
 
     def mark_dirty(self, file: IndexFile) -> None:
         if not self._dirty or self._dirty[-1] is not file:
