@@ -1,1 +1,1 @@
-"""Ready pipelines: small PySpark programs over format("rocketmq")."""
+"""Ready pipelines: small PySpark programs over format("rocketmq"), each a function and a command."""

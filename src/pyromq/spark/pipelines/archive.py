@@ -1,25 +1,36 @@
-"""Topics into a lake: Parquet by topic and day, each message once however often the job is run."""
+"""Topics into a lake: Parquet by topic and day, each message once however often the job is run or killed."""
 
 from collections.abc import Mapping
-from pathlib import PurePath
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from pyromq.spark.pipelines import lake as lakes
+from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHECKPOINT = "_checkpoint"
+ROWS_PER_BATCH = 1_000_000
+"""How much is done at once, unless the options say something about it."""
+
+_SIZES = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxbytespertrigger")
 
 
-def archive(spark: "SparkSession", options: Mapping[str, str], lake: str, **trigger: Any) -> int:
-    """Copy what has come since the last run, or run on with a `trigger` of your own; how many were copied.
-
-    The checkpoint lies in the lake: moving or deleting one without the other would double or lose messages.
-    """
+def archive(
+    spark: "SparkSession",
+    options: Mapping[str, str],
+    lake: str,
+    *,
+    trigger: Mapping[str, Any] | None = None,
+    show: Show = unseen,
+) -> Tally:
+    """Copy what has come since the last run, or run on with a `trigger` like {"processingTime": "1 hour"}."""
+    lakes.refuse_strays(spark, lake)
     given = {"startingOffsets": "earliest"} | dict(options)
+    if not any(name.lower() in _SIZES for name in given):
+        given["maxOffsetsPerTrigger"] = str(ROWS_PER_BATCH)
     stream = spark.readStream.format("rocketmq").options(**given).load()
-    by_day = stream.selectExpr("*", "to_date(timestamp) as day")
-    writer = by_day.writeStream.format("parquet").partitionBy("topic", "day")
-    writer = writer.option("checkpointLocation", str(PurePath(lake) / CHECKPOINT))
-    query = writer.trigger(**(trigger or {"availableNow": True})).start(lake)
-    query.awaitTermination()
-    return sum(progress.numInputRows for progress in query.recentProgress)
+    writer = stream.writeStream.foreachBatch(partial(lakes.keep_batch, lake=lake))
+    writer = writer.option("checkpointLocation", lakes.checkpoint_of(lake))
+    query = writer.trigger(**(trigger or {"availableNow": True})).start()
+    return watch("archive", query, show)

@@ -1,14 +1,31 @@
-"""A lake back into a topic: what was archived is sent again, chosen by a condition, no faster than asked."""
+"""A lake back into topics: archived messages are sent again, oldest first, no faster than asked.
+
+A batch of the lake is the unit of work. With a checkpoint a replay that was interrupted goes on with the
+batch it was at, whose messages get the same ids again.
+"""
 
 import threading
-import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+
+from pyromq.clock import Clock, SystemClock
+from pyromq.spark.pipelines.lake import read_lake
+from pyromq.spark.pipelines.tallies import Show, Tally, unseen
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-WRITTEN = ("value", "key", "tags", "properties")
+ORDER = ("timestamp", "topic", "brokerName", "queueId", "offset")
+WRITTEN = ("value", "key", "tags", "properties", "topic")
+
+_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_STEPS_PER_S = 5
+"""How often a second a limited replay sends something."""
 
 
 def replay(
@@ -17,25 +34,87 @@ def replay(
     options: Mapping[str, str],
     *,
     where: str = "true",
-    rows_per_second: int | None = None,
-) -> int:
-    """Send the archived messages for which `where` holds, oldest first; how many there were.
+    rows_per_s: int | None = None,
+    keeps_queues: bool = False,
+    checkpoint: str | None = None,
+    show: Show = unseen,
+) -> Tally:
+    """Send the archived messages for which `where` holds to the option `topic`, or each to its own topic.
 
-    With a rate, a second's worth of messages is sent at a time.
+    `keeps_queues`: to the queue with the number it had; the topic must have that many.
     """
-    chosen = spark.read.parquet(lake).where(where)
-    total = chosen.count()
-    ordered = chosen.orderBy("timestamp", "topic", "brokerName", "queueId", "offset")
-    if rows_per_second is None:
-        _send(ordered.select(*WRITTEN), options)
-        return total
-    pause = threading.Event()
-    for first in range(0, total, rows_per_second):
-        started = time.monotonic()
-        _send(ordered.offset(first).limit(rows_per_second).select(*WRITTEN), options)
-        pause.wait(max(0.0, 1.0 - (time.monotonic() - started)))
-    return total
+    chosen = read_lake(spark, lake).where(where)
+    journal = Journal(spark, checkpoint) if checkpoint is not None else None
+    done = journal.last_batch if journal is not None else -1
+    name = journal.name if journal is not None else uuid.uuid4().hex
+    sizes = chosen.where(f"batch > {done}").groupBy("batch").count().orderBy("batch").collect()
+    columns = (*WRITTEN, "queueId") if keeps_queues else WRITTEN
+    tally = Tally(expected=sum(size["count"] for size in sizes))
+    for batch, rows in sizes:
+        # One task, because only one keeps the order; it is the sorting that is work, and that is shared.
+        ordered = chosen.where(f"batch = {batch}").orderBy(*ORDER).coalesce(1).select(*columns)
+        _send(ordered, dict(options) | {"idPrefix": f"{name}:{batch}"}, rows_per_s)
+        if journal is not None:
+            journal.finish(batch)
+        tally.rows_in += rows
+        tally.rows_out += rows
+        tally.batches += 1
+        tally.tick()
+        show({"replay": tally})
+    show({"replay": tally})
+    return tally
 
 
-def _send(frame: "DataFrame", options: Mapping[str, str]) -> None:
-    frame.write.format("rocketmq").options(**options).mode("append").save()
+def _send(frame: "DataFrame", options: Mapping[str, str], rows_per_s: int | None) -> None:
+    spark = frame.sparkSession
+    usual = spark.conf.get(_ARROW_ROWS)
+    if rows_per_s is not None:
+        frame = frame.mapInArrow(partial(pace, rows_per_s=rows_per_s), frame.schema)
+        # Spark collects that many rows before it hands them on.
+        spark.conf.set(_ARROW_ROWS, max(rows_per_s // _STEPS_PER_S, 1))
+    try:
+        frame.write.format("rocketmq").options(**options).mode("append").save()
+    finally:
+        spark.conf.set(_ARROW_ROWS, usual or 10_000)
+
+
+def pace(
+    batches: "Iterator[pa.RecordBatch]",
+    rows_per_s: int,
+    clock: Clock | None = None,
+    wait: Callable[[float], object] | None = None,
+) -> "Iterator[pa.RecordBatch]":
+    """The same rows, no sooner than the rate allows."""
+    clock = clock if clock is not None else SystemClock()
+    wait = wait if wait is not None else threading.Event().wait
+    started, rows = clock.monotonic(), 0
+    for batch in batches:
+        early_s = started + rows / rows_per_s - clock.monotonic()
+        if early_s > 0:
+            wait(early_s)
+        rows += batch.num_rows
+        yield batch
+
+
+class Journal:
+    """Which batches have been sent: a little table, on any file system that Spark can write to."""
+
+    def __init__(self, spark: "SparkSession", path: str) -> None:
+        self._spark = spark
+        self._path = path
+        try:
+            rows = spark.read.parquet(path).orderBy("batch").collect()
+        except AnalysisException:
+            rows = []
+        self.last_batch: int = rows[-1].batch if rows else -1
+        self.name: str = rows[-1].replay if rows else uuid.uuid4().hex
+        if not rows:
+            self.finish(-1)
+
+    def __repr__(self) -> str:
+        return f"<Journal {self._path} last_batch={self.last_batch}>"
+
+    def finish(self, batch: int) -> None:
+        row = self._spark.range(1).selectExpr(f"{batch} as batch", f"'{self.name}' as replay")
+        row.write.mode("append").parquet(self._path)
+        self.last_batch = batch

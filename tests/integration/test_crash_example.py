@@ -1,4 +1,4 @@
-"""The demo does what it says."""
+"""The example of a crash does what it says."""
 
 import subprocess
 import sys
@@ -7,9 +7,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_demo_loses_not_a_cent() -> None:
+def test_a_killed_cluster_loses_not_a_cent() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py"), "--orders", "1500"],
+        [sys.executable, str(ROOT / "examples" / "crash.py"), "--orders", "1500"],
         capture_output=True,
         text=True,
         timeout=100,

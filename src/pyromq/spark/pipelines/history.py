@@ -1,0 +1,75 @@
+"""One frame over the lake and what is not in it yet, without a gap and without a double.
+
+The lake ends where its last finished batch ends; from there on, queue by queue, the brokers are asked.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as fn
+
+from pyromq.errors import ConfigError
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.options import EARLIEST, ReadOptions, Selection, read_options
+from pyromq.spark.pipelines.lake import Archived, archived, finished
+from pyromq.spark.queues import nest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_DECIDED_HERE = (
+    "startingoffsets",
+    "startingtimestamp",
+    "startingoffsetsbytimestamp",
+    "valueformat",
+    "tags",
+    "sqlfilter",
+)
+
+
+def history(spark: "SparkSession", options: Mapping[str, str], lake: str) -> "DataFrame":
+    """All messages of the topics that `options` select; of all topics of the lake if they select none.
+
+    It is a snapshot: of the lake as it is now, and of the topics as they are at the frame's first action.
+    """
+    for name, value in options.items():
+        if name.lower() in _DECIDED_HERE:
+            raise ConfigError(name, value, "nothing: a history is whole; filter the frame instead")
+    reach = archived(spark, lake) or Archived(-1, {})
+    given = dict(options)
+    if not {name.lower() for name in given} & {"subscribe", "subscribepattern", "assign", "path"}:
+        topics = sorted({queue.topic for queue in reach.positions})
+        if not topics:
+            raise ConfigError("subscribe", None, f"topics: {lake} is empty and names none")
+        given["subscribe"] = ",".join(topics)
+    chosen = read_options(given, streaming=None)
+    start = _start_of_tail(chosen, reach)
+    tail = spark.read.format("rocketmq").options(**given, startingOffsets=start).load()
+    if reach.batch < 0:
+        return tail
+    past = finished(spark, lake, reach).where(_is_selected(chosen.selection, reach))
+    return past.select(*tail.columns).unionByName(tail)
+
+
+def _start_of_tail(options: ReadOptions, reach: Archived) -> str:
+    """Where the lake ends; queues it does not know are read whole."""
+    cluster = Cluster(options.access)
+    try:
+        queues = cluster.queues(options.selection)
+    finally:
+        cluster.close()
+    return json.dumps(nest({queue: reach.positions.get(queue, EARLIEST) for queue in queues}))
+
+
+def _is_selected(selection: Selection, reach: Archived) -> "Column":
+    """Also topics and queues that the cluster does not have any more."""
+    if selection.queues is not None:
+        place = fn.format_string("%s@%s:%d", "topic", "brokerName", "queueId")
+        return place.isin([str(queue) for queue in selection.queues])
+    topics = list(selection.topics)
+    if selection.pattern is not None:
+        known = {queue.topic for queue in reach.positions}
+        topics = [topic for topic in known if re.fullmatch(selection.pattern, topic)]
+    return fn.col("topic").isin(topics)

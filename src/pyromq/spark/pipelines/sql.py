@@ -1,0 +1,176 @@
+"""Streaming SQL: a script of statements becomes streaming queries, each with a checkpoint of its own."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as fn
+
+from pyromq.errors import ConfigError
+from pyromq.spark.encode import COLUMNS
+from pyromq.spark.pipelines.sql_script import Insert, Plain, Select, Statement, View, parse
+from pyromq.spark.pipelines.tables import show_frame
+from pyromq.spark.pipelines.tallies import OUT, Show, Tally, unseen, watch_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ROCKETMQ = "rocketmq"
+CONSOLE = "console"
+
+_OWN_OPTIONS = ("outputmode", "partitionby")
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where a query writes. Of the options `outputMode` and `partitionBy` are for the query itself."""
+
+    name: str
+    format: str = CONSOLE
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def own(self, name: str, default: str) -> str:
+        return next((value for key, value in self.options.items() if key.lower() == name), default)
+
+    @property
+    def sinks_options(self) -> dict[str, str]:
+        return {name: value for name, value in self.options.items() if name.lower() not in _OWN_OPTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A query that has been understood and not been started."""
+
+    sink: Sink
+    frame: "DataFrame"
+
+
+def run_sql(
+    spark: "SparkSession",
+    script: str,
+    options: Mapping[str, str],
+    *,
+    sink: Sink | None = None,
+    checkpoint: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    show: Show = unseen,
+) -> dict[str, Tally]:
+    """Run a script to its end.
+
+    `options` of the connector hold for all topics in it, `sink` is where queries without INSERT go.
+    """
+    # A session of its own: views of a script are nobody else's.
+    plans = planned(spark.newSession(), script, options, sink or Sink(CONSOLE))
+    with _checkpoints(checkpoint, plans) as directory:
+        queries: dict[str, StreamingQuery] = {}
+        try:
+            for plan in plans:
+                queries[plan.sink.name] = _started(plan, f"{directory}/{plan.sink.name}", trigger or {})
+        except BaseException:
+            for query in queries.values():
+                query.stop()
+            raise
+        return watch_all(queries, show)
+
+
+def planned(spark: "SparkSession", script: str, options: Mapping[str, str], default: Sink) -> list[Plan]:
+    """Do what the script says about views, and plan its queries."""
+    statements = parse(script)
+    sinks = _sinks(statements, options)
+    plans: list[Plan] = []
+    for statement in statements:
+        match statement:
+            case View() if statement.name in sinks:
+                continue
+            case View(format="rocketmq"):
+                _stream(spark, statement, options)
+            case View() | Plain():
+                spark.sql(statement.statement)
+            case Insert():
+                if statement.sink not in sinks:
+                    expected = "a name made by CREATE TEMPORARY VIEW … USING … in this script"
+                    raise ConfigError("INSERT INTO", statement.sink, expected)
+                plans.append(Plan(sinks[statement.sink], _checked(spark, statement.query)))
+            case Select():
+                plans.append(Plan(default, _checked(spark, statement.query)))
+    _check_plans(plans)
+    return plans
+
+
+def _sinks(statements: list[Statement], options: Mapping[str, str]) -> dict[str, Sink]:
+    written = {statement.sink for statement in statements if isinstance(statement, Insert)}
+    return {
+        view.name: Sink(view.name, view.format, _connected(view.format, view.options, options))
+        for view in statements
+        if isinstance(view, View) and view.name in written
+    }
+
+
+def _connected(form: str, own: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    return {**options, **own} if form == ROCKETMQ else dict(own)
+
+
+def _stream(spark: "SparkSession", view: View, options: Mapping[str, str]) -> None:
+    reader = spark.readStream.format(ROCKETMQ).options(**_connected(ROCKETMQ, view.options, options))
+    if view.columns is not None:
+        reader = reader.schema(view.columns)
+    reader.load().createOrReplaceTempView(view.name)
+
+
+def _checked(spark: "SparkSession", query: str) -> "DataFrame":
+    frame = spark.sql(query)
+    if not frame.isStreaming:
+        raise ConfigError("query", query, "at least one view USING rocketmq in it: nothing in it is a stream")
+    return frame
+
+
+def _check_plans(plans: list[Plan]) -> None:
+    if not plans:
+        raise ConfigError("script", "", "a query: INSERT INTO … SELECT, or SELECT")
+    names = [plan.sink.name for plan in plans]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError("sink", twice[0], "one query for each sink; UNION ALL makes one of two")
+
+
+@contextmanager
+def _checkpoints(given: str | None, plans: list[Plan]) -> Iterator[str]:
+    if given is not None:
+        yield given.rstrip("/")
+        return
+    if lasting := [plan.sink.name for plan in plans if plan.sink.format != CONSOLE]:
+        raise ConfigError("checkpoint", None, f"a directory that remembers what {lasting[0]} has got")
+    with TemporaryDirectory(prefix="pyromq-sql-", ignore_cleanup_errors=True) as directory:
+        yield directory
+
+
+def _started(plan: Plan, checkpoint: str, trigger: Mapping[str, Any]) -> "StreamingQuery":
+    sink = plan.sink
+    frame = as_messages(plan.frame) if sink.format == ROCKETMQ else plan.frame
+    writer = frame.observe(OUT, fn.count(fn.lit(1)).alias("rows")).writeStream
+    writer = writer.outputMode(sink.own("outputmode", "update" if sink.format == CONSOLE else "append"))
+    writer = writer.option("checkpointLocation", checkpoint)
+    if columns := sink.own("partitionby", ""):
+        writer = writer.partitionBy(*[column.strip() for column in columns.split(",")])
+    if sink.format == CONSOLE:
+        writer = writer.foreachBatch(partial(_print_batch, title=sink.name))
+    else:
+        writer = writer.format(sink.format).options(**sink.sinks_options)
+    return writer.trigger(**trigger).start() if trigger else writer.start()
+
+
+def _print_batch(frame: "DataFrame", batch: int, title: str, limit: int = 20) -> None:
+    if not frame.isEmpty():
+        show_frame(frame, f"{title}, batch {batch}", limit)
+
+
+def as_messages(frame: "DataFrame") -> "DataFrame":
+    """Rows without a value get one: their columns as JSON, except those that a message has anyway."""
+    if "value" in frame.columns:
+        return frame
+    body = [name for name in frame.columns if name not in COLUMNS]
+    rest = [name for name in frame.columns if name in COLUMNS]
+    return frame.select(fn.to_json(fn.struct(*body)).alias("value"), *rest)

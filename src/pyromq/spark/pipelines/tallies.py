@@ -1,0 +1,123 @@
+"""What a pipeline has done so far: rows in and out, batches, and for each topic how far behind its end it is.
+
+Everything comes from the progress that Spark itself reports about a query.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyromq.spark.progress import FIRST, spans_between
+from pyromq.spark.queues import flatten
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+OUT = "out"
+"""The observation that counts a query's rows on their way out."""
+
+POLL_S = 1
+
+
+@dataclass
+class TopicTally:
+    rows: int = 0
+    lag: int = 0
+
+
+@dataclass
+class Tally:
+    """`rows_out` counts what was observed as `OUT`; if nothing was, all that came in went out."""
+
+    expected: int | None = None
+    rows_in: int = 0
+    rows_out: int = 0
+    batches: int = 0
+    rows_per_s: float = 0.0
+    topics: dict[str, TopicTally] = field(default_factory=dict)
+    watermark: str | None = None
+    seconds: float = 0.0
+    _started: float = field(default_factory=time.monotonic, repr=False)
+    _last: str = field(default="", repr=False)
+
+    def tick(self) -> None:
+        """Note how long it has taken so far."""
+        self.seconds = time.monotonic() - self._started
+
+    @property
+    def lag(self) -> int:
+        return sum(topic.lag for topic in self.topics.values())
+
+    def add(self, report: dict[str, Any]) -> None:
+        """Count one report of Spark's; they come in order, and none is counted twice."""
+        if report["timestamp"] <= self._last:
+            return
+        self._last = report["timestamp"]
+        rows = report["numInputRows"]
+        self.rows_in += rows
+        observed = report.get("observedMetrics", {})
+        self.rows_out += observed[OUT]["rows"] if OUT in observed else rows
+        self.batches += "addBatch" in report["durationMs"]
+        if rows:
+            self.rows_per_s = report["processedRowsPerSecond"]
+        self.watermark = report.get("eventTime", {}).get("watermark", self.watermark)
+        for source in report["sources"]:
+            self._add_source(source)
+
+    def _add_source(self, source: dict[str, Any]) -> None:
+        end = source["endOffset"]
+        if not isinstance(end, dict) or "q" not in end:
+            return
+        for span in spans_between(source["startOffset"] or FIRST, end):
+            self.topics.setdefault(span.queue.topic, TopicTally()).rows += span.size
+        reached = flatten(end["q"])
+        lags = dict.fromkeys(self.topics, 0)
+        newest = source.get("latestOffset") or end
+        for queue, latest in flatten(newest["q"]).items():
+            lags[queue.topic] = lags.get(queue.topic, 0) + max(latest - reached.get(queue, 0), 0)
+        for topic, lag in lags.items():
+            self.topics.setdefault(topic, TopicTally()).lag = lag
+
+
+Show = Callable[[Mapping[str, Tally]], None]
+
+
+def unseen(_: Mapping[str, Tally]) -> None:
+    """For programs that show nothing."""
+
+
+def watch(name: str, query: "StreamingQuery", show: Show = unseen) -> Tally:
+    """Wait for the end of a query and show how it comes along; Ctrl-C stops it in good order."""
+    return watch_all({name: query}, show)[name]
+
+
+def watch_all(queries: Mapping[str, "StreamingQuery"], show: Show = unseen) -> dict[str, Tally]:
+    """The same for several; when one fails the others are stopped."""
+    tallies = {name: Tally() for name in queries}
+    try:
+        for query in queries.values():
+            while not query.awaitTermination(POLL_S):
+                _count(queries, tallies, show)
+                _raise_failure(queries)
+    finally:
+        for query in queries.values():
+            if query.isActive:
+                query.stop()
+        _count(queries, tallies, show)
+    return tallies
+
+
+def _count(queries: Mapping[str, "StreamingQuery"], tallies: Mapping[str, Tally], show: Show) -> None:
+    for name, query in queries.items():
+        for progress in query.recentProgress:
+            tallies[name].add(json.loads(progress.json))
+        tallies[name].tick()
+    show(tallies)
+
+
+def _raise_failure(queries: Mapping[str, "StreamingQuery"]) -> None:
+    for query in queries.values():
+        if (problem := query.exception()) is not None:
+            raise problem
