@@ -3,6 +3,7 @@
 import asyncio
 import random
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -150,13 +151,16 @@ def as_bytes(stream: list[tuple[Request[Any], int, bool]]) -> bytes:
 
 
 class Outcome:
-    def __init__(self, answers: bytes, log: bytes, taken: int, pulled: int, offsets: object) -> None:
+    def __init__(
+        self, answers: bytes, log: bytes, taken: int, pulled: int, offsets: object, also: int
+    ) -> None:
         self.answers = answers
         self.log = log
         self.taken = taken
         """How many frames took the short road."""
         self.pulled = pulled
         self.offsets = offsets
+        self.also = also
 
     @property
     def frames(self) -> list[bytes]:
@@ -178,8 +182,14 @@ class FixedHost:
         return Host.of("127.0.0.1", 10911)
 
 
-async def outcome(data: bytes, cuts: list[int], road: Road, flush: Flush = "ASYNC_FLUSH") -> Outcome:
-    """What a fresh broker makes of a stream."""
+async def outcome(
+    data: bytes,
+    cuts: list[int],
+    road: Road,
+    flush: Flush = "ASYNC_FLUSH",
+    also: Callable[[Any], Awaitable[int]] | None = None,
+) -> Outcome:
+    """What a fresh broker makes of a stream, and what `also` makes of its short road afterwards."""
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
     with (
@@ -239,11 +249,12 @@ async def outcome(data: bytes, cuts: list[int], road: Road, flush: Flush = "ASYN
         await asyncio.sleep(0)
         answers = b"".join(transport.writes)
         offsets = parts.offsets.wrapper().offset_table
+        more = await also(express) if also is not None else 0
         connection.close()
         connection.connection_lost(None)
         await broker.stop()
         log = b"".join(path.read_bytes() for path in sorted((Path(directory) / "commitlog").iterdir()))
-        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, offsets)
+        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, offsets, more)
 
 
 def fill(store: Any) -> None:
@@ -353,3 +364,42 @@ def test_what_is_plain_takes_the_short_road(
     assert short.taken == 5
     assert short.pulled == (5 if isinstance(request_, PullMessage) else 0)
     assert len(short.frames) == 6
+
+
+@NEEDS_COMPILED
+def test_no_damage_upsets_the_compiled_road() -> None:
+    """Whatever is changed in a frame, it is taken or declined; that both roads agree is shown above."""
+    chance = random.Random(5)
+    entries = encode_batch([BatchEntry(b"1", b"TAGS\x01t\x02"), BatchEntry(b"2")])
+    whole = [
+        as_bytes([(request, form, False)])
+        for form in FORMS
+        for request in (plain_send(), plain_send(SendMessageBatch, body=entries), plain_pull())
+    ]
+
+    class Peer:
+        peer_address = "10.0.0.1:4000"
+
+        def put(self, answers: bytes) -> None:
+            assert answers
+
+        def on_close(self, _: object) -> None: ...
+
+    async def survive(express: Any) -> int:
+        taken = 0
+        for _ in range(5_000):
+            data = bytearray(chance.choice(whole))
+            for _ in range(chance.randint(1, 4)):
+                at = chance.randrange(len(data))
+                data[at : at + chance.randint(0, 3)] = chance.choice(
+                    [chance.randbytes(chance.randint(1, 4)), b'"', b"\\", b"{", b"\0", b"\xff\xff\xff\xff"]
+                )
+            if chance.random() < 0.7:
+                data[:4] = (len(data) - 4).to_bytes(4)
+            frames, position = express(bytes(data), Peer())
+            assert 0 <= position <= len(data)
+            taken += frames
+        return taken
+
+    opened = b"".join(whole)
+    assert asyncio.run(outcome(opened, [len(opened) // 3], "compiled", also=survive)).also > 0
