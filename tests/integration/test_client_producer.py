@@ -252,6 +252,12 @@ async def test_a_producer_works_between_start_and_close_only(cluster: ClientClus
     await producer.close()
 
 
+async def test_a_producer_belongs_to_the_loop_it_was_started_on(producer: aio.Producer) -> None:
+    sending = producer.send(Message("Orders", b"x"))
+    with pytest.raises(StateError, match="on another event loop"):
+        await asyncio.to_thread(asyncio.run, sending)
+
+
 async def test_a_transaction_is_refused_by_a_broker_without_them(
     cluster: ClientCluster, broker: Broker
 ) -> None:

@@ -186,6 +186,24 @@ async def test_after_a_fork_the_child_makes_its_own(running: RunningCluster) -> 
     assert sorted(message.body for message in held) == [b"child", b"parent", b"parent again"]
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+async def test_processes_of_a_pool_make_their_own(running: RunningCluster, method: str) -> None:
+    topic = f"Pool-{method}"
+    process = await create_subprocess_exec(
+        sys.executable, "-m", "tests.support.pool_of_senders", running.namesrv, topic, method,
+        stdout=PIPE, stderr=PIPE, cwd=ROOT,
+    )  # fmt: skip
+    try:
+        _, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    held = await stored_messages(running.broker_address, topic)
+    expected = [b"parent", *(b"%d" % number for number in range(8))]
+    assert sorted(message.body for message in held) == sorted(expected)
+
+
 def interrupted_script(namesrv: str) -> None:
     from pyromq import Message, Producer
 

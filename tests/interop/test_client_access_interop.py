@@ -3,13 +3,12 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf
+from tests.support.apache import ApacheBroker, ApacheNameServer, ClientOf
 from tests.support.apache_releases import APACHE_4, RELEASES, Release
 
-from pyromq import Credentials, Message, PyroError, ReceivedMessage, aio
+from pyromq import Credentials, Message, PyroError, ReceivedMessage, TlsOptions, aio
 from pyromq.protocol.frame import HeaderForm
 
 # A JVM takes its time to start, and longer on a busy machine.
@@ -38,38 +37,32 @@ _SETTINGS_5 = {
 }
 
 
-@dataclass(frozen=True)
-class Guarded:
-    names: str
-    client: ApacheClient
-
-
 @pytest.fixture(scope="module", params=RELEASES, ids=str)
-def guarded(
+def names(
     request: pytest.FixtureRequest, client_of: ClientOf, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Guarded]:
+) -> Iterator[str]:
     release: Release = request.param
     client = client_of(release, "JSON")
     store = tmp_path_factory.mktemp("store")
     settings = {"aclEnable": "true"} if release is APACHE_4 else _SETTINGS_5
-    with ApacheNameServer(release) as names:
-        broker = ApacheBroker(release, names.address, store, settings=settings)
+    with ApacheNameServer(release) as server:
+        broker = ApacheBroker(release, server.address, store, settings=settings)
         (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
         with broker:
-            client.wait_for_broker(names.address, broker.name)
-            yield Guarded(names.address, client)
+            client.wait_for_broker(server.address, broker.name)
+            yield server.address
 
 
 @FORMS
-async def test_who_signs_sends_and_consumes(guarded: Guarded, form: HeaderForm) -> None:
+async def test_who_signs_sends_and_consumes(names: str, form: HeaderForm) -> None:
     topic, credentials = f"Signed{form.name}", Credentials(KEY, SECRET)
     arrived: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
-    async with aio.Producer("orders", guarded.names, credentials=credentials, form=form) as producer:
+    async with aio.Producer("orders", names, credentials=credentials, form=form) as producer:
         one = Message(topic, b"one", tags="A", keys=["k"], properties={"colour": "grün"})
         sent = [await producer.send(one)]
         sent += await producer.send([Message(topic, b"two"), Message(topic, b"three")])
     consumer = aio.PushConsumer(
-        f"billing{form.name}", guarded.names, credentials=credentials, form=form, start_from="first"
+        f"billing{form.name}", names, credentials=credentials, form=form, start_from="first"
     )
     consumer.subscribe(topic, "*", arrived.put)
     async with asyncio.timeout(TIMEOUT_S), consumer:
@@ -80,7 +73,14 @@ async def test_who_signs_sends_and_consumes(guarded: Guarded, form: HeaderForm) 
 @pytest.mark.parametrize(
     "credentials", [None, Credentials(KEY, "87654321"), Credentials("Stranger", SECRET)], ids=repr
 )
-async def test_who_does_not_sign_well_is_refused(guarded: Guarded, credentials: Credentials | None) -> None:
-    async with aio.Producer("orders", guarded.names, credentials=credentials) as producer:
+async def test_who_does_not_sign_well_is_refused(names: str, credentials: Credentials | None) -> None:
+    async with aio.Producer("orders", names, credentials=credentials) as producer:
         with pytest.raises(PyroError):
             await producer.send(Message("Refused", b"x"))
+
+
+async def test_everything_can_be_said_in_tls(names: str) -> None:
+    """Apache's servers have a certificate of their own making unless they are given one."""
+    options = TlsOptions(verify=False)
+    async with aio.Producer("orders", names, credentials=Credentials(KEY, SECRET), tls=options) as producer:
+        assert (await producer.send(Message("Hidden", b"x"))).is_ok

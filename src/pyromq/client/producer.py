@@ -345,8 +345,10 @@ class ProducerParts:
         pack: bool = True,
         kind: type[SendMessageV2] = SendMessageV2,
     ) -> Letter:
-        now_ms = self.session.clock.now_ms()
-        unique_key = self.session.unique_keys.next(now_ms)
+        session = self.session
+        session.check_loop()
+        now_ms = session.clock.now_ms()
+        unique_key = session.unique_keys.next(now_ms)
         return self.writer.write(message, unique_key, now_ms, system, pack=pack, kind=kind)
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:

@@ -216,6 +216,14 @@ class Session:
 
     # Calling
 
+    def check_loop(self) -> None:
+        """Raises StateError where nobody would ever be woken: on another loop than that of the start."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise StateError(
+                "used on another event loop than the one it was started on, or in a child made by fork: make"
+                " producers and consumers anew there"
+            )
+
     @property
     def fills_forms(self) -> bool:
         """Whether requests leave as they are declared: in JSON, with nothing added."""
