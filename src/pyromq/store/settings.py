@@ -41,7 +41,7 @@ class StoreSettings(Settings):
 
     # Limits
     max_message_bytes: SizeBytes = setting(4 * _MIB, "Largest body of a message.", key="maxMessageSize", mutable=True, check=at_least(10))
-    max_pending_dispatch: int = setting(100_000, "Messages remembered between append and dispatch; beyond that the log is read again.", check=_POSITIVE)
+    max_pending_dispatch: int = setting(100_000, "Messages that interpreted code remembers between append and dispatch; beyond that the log is read again.", check=_POSITIVE)
 
     # Flushing
     flush_disk_type: FlushDiskType = setting("ASYNC_FLUSH", "Whether an append is answered before or after it is on disk.")
