@@ -1,4 +1,4 @@
-"""Processes of a pool send, and so does their parent: `-m tests.support.pool_of_senders NAMESRV TOPIC HOW`."""
+"""Processes of a pool send, and so does their parent: `-m tests.support.pool_of_senders NAMESRV TOPIC HOW`"""
 
 import multiprocessing
 import sys
