@@ -91,7 +91,7 @@ def _bar(panel: Panel, left: float, middle: float, values: Sequence[float]) -> l
         f'fill="{colour}"/>',
         f'<line x1="{left + low:.1f}" x2="{left + high:.1f}" y1="{middle}" y2="{middle}" stroke="{INK}" '
         'stroke-width="1.5"/>',
-        f'<text x="{left + PANEL_PX + VALUE_PX - 14}" y="{middle + 4:.1f}" text-anchor="end">{ratio:.2f}'
+        f'<text x="{left + PANEL_PX + VALUE_PX - 14}" y="{middle + 4:.1f}" text-anchor="end">{_short(ratio)}'
         "</text>",
     ]
 
@@ -100,3 +100,7 @@ def _at(ratio: float) -> float:
     """Where a ratio lies in its panel; what is beyond the scale lies at its end."""
     share = (math.log2(max(ratio, TICKS[0])) - math.log2(TICKS[0])) / math.log2(TICKS[-1] / TICKS[0])
     return min(share, 1.0) * PANEL_PX
+
+
+def _short(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"

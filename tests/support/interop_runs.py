@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -57,6 +57,7 @@ class Run:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.output.close()
 
 
 def collect(arguments: Sequence[str]) -> list[str]:
@@ -98,9 +99,11 @@ def start(share: Share, scratch: Path) -> Run:
     return Run(share, process, output, time.monotonic())
 
 
-def run_all(waiting: list[Share], at_once: int, minutes: float) -> bool:
+def run_all(
+    waiting: list[Share], at_once: int, minutes: float, now_s: Callable[[], float] = time.monotonic
+) -> bool:
     """Run every share; whether all was well."""
-    deadline_s = time.monotonic() + 60 * minutes
+    deadline_s = now_s() + 60 * minutes
     running: list[Run] = []
     counts: Counter[str] = Counter()
     is_well = True
@@ -109,7 +112,7 @@ def run_all(waiting: list[Share], at_once: int, minutes: float) -> bool:
             while waiting or running:
                 while waiting and len(running) < at_once:
                     running.append(start(waiting.pop(0), Path(scratch)))
-                done = _wait_for_one(running, deadline_s)
+                done = _wait_for_one(running, lambda: now_s() >= deadline_s)
                 if done is None:
                     is_well = False
                     _tell_unfinished(running, waiting, minutes)
@@ -125,9 +128,9 @@ def run_all(waiting: list[Share], at_once: int, minutes: float) -> bool:
     return is_well
 
 
-def _wait_for_one(running: Sequence[Run], deadline_s: float) -> Run | None:
+def _wait_for_one(running: Sequence[Run], is_over: Callable[[], bool]) -> Run | None:
     """The first that ends; None when the time is over."""
-    while time.monotonic() < deadline_s:
+    while not is_over():
         for run in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.process.wait(0.2)

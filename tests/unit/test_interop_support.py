@@ -1,0 +1,163 @@
+"""How the interop tests come to run, and how it is said that they cannot; no Java or network is needed."""
+
+import contextlib
+import os
+import select
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import apache_releases, interop_runs
+from tests.support.apache_releases import APACHE_5, UNAVAILABLE
+from tests.support.interop_runs import Share, run_all, shares
+
+JAVA_17 = "echo 'openjdk version \"17.0.1\" 2021-10-19' >&2"
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory whose programs are the only ones; nothing has been fetched."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", str(directory))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return directory
+
+
+def install(programs: Path, name: str, script: str) -> None:
+    program = programs / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("installed", "reason"),
+    [
+        ({}, "java is not installed"),
+        ({"java": "echo 'openjdk version \"11.0.2\" 2019' >&2"}, "needs Java 17 here, java says: openjdk"),
+        ({"java": JAVA_17}, "javac is not installed"),
+        ({"java": JAVA_17, "javac": "exit 0"}, "mvn is not installed"),
+        (
+            {
+                "java": JAVA_17,
+                "javac": "exit 0",
+                "mvn": "echo '[ERROR] Some problems'; echo '[ERROR] Could not transfer it'; exit 1",
+            },
+            "cannot be had: Could not transfer it",
+        ),
+        (
+            # The registry answers the probe, and breaks down in the middle of the download.
+            {
+                "java": JAVA_17,
+                "javac": "exit 0",
+                "mvn": 'case "$*" in *validate*) exit 0;; esac; echo "[ERROR] Connection reset"; exit 1',
+            },
+            "could not fetch Apache RocketMQ 4.9.7 (servers) with Maven: Connection reset",
+        ),
+    ],
+)
+def test_what_keeps_apaches_releases_away_is_said(
+    programs: Path, capfd: pytest.CaptureFixture[str], installed: dict[str, str], reason: str
+) -> None:
+    for name, script in installed.items():
+        install(programs, name, script)
+    assert apache_releases.main([]) == UNAVAILABLE
+    assert reason in capfd.readouterr().err
+    assert not list(programs.parent.glob("cache/pyromq/apache/*"))
+
+
+def test_maven_is_not_waited_for_without_end(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(programs, "mvn", "exec /bin/sleep 600")
+    monkeypatch.setattr(apache_releases, "FETCH_TIMEOUT_S", 0.1)
+    with pytest.raises(apache_releases.PeerUnavailable, match="not done after 0 s"):
+        apache_releases.fetch(APACHE_5.servers, "servers")
+
+
+def test_what_was_fetched_is_kept(programs: Path) -> None:
+    install(
+        programs,
+        "mvn",
+        'for word; do case "$word" in -DoutputDirectory=*) echo jar > "${word#*=}/a.jar";; esac; done',
+    )
+    jars = apache_releases.fetch(APACHE_5.servers, "servers")
+    assert [jar.name for jar in jars.iterdir()] == ["a.jar"]
+    install(programs, "mvn", "exit 1")
+    assert apache_releases.fetch(APACHE_5.servers, "servers") == jars
+
+
+def test_tests_that_share_servers_stay_together_and_the_largest_share_begins() -> None:
+    tests = [
+        "tests/interop/test_a.py::test_one[4.9.8-JSON]",
+        "tests/interop/test_a.py::test_one[4.9.8-ROCKETMQ]",
+        "tests/interop/test_a.py::test_two[4.9.8-JSON-more]",
+        "tests/interop/test_b.py::test_one[5.3.3]",
+        "tests/interop/test_b.py::test_two[topicList -n-5.3.3]",
+        "tests/interop/test_b.py::test_three[5.3.3-binary]",
+        "tests/interop/test_c.py::test_plain",
+    ]
+    found = shares(tests)
+    assert [(share.name, len(share.tests)) for share in found] == [
+        ("test_b 5.3.3", 3),
+        ("test_a 4.9.8 JSON", 2),
+        ("test_a 4.9.8 ROCKETMQ", 1),
+        ("test_c", 1),
+    ]
+    assert sorted(test for share in found for test in share.tests) == sorted(tests)
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(interop_runs, "PYTEST", (sys.executable, "-c", program))
+
+
+def test_the_counts_of_all_shares_are_added_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs(monkeypatch, "print('== 3 passed, 1 skipped in 0.10s ==')")
+    assert run_all([Share("a", ("x",)), Share("b", ("y",)), Share("c", ("z",))], at_once=2, minutes=1)
+    assert "9 passed, 3 skipped" in capsys.readouterr().out
+
+
+def test_one_failure_fails_all_and_its_output_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs(
+        monkeypatch,
+        "print('what went wrong'); print('== 1 failed, 2 errors in 0.10s =='); raise SystemExit(1)",
+    )
+    assert not run_all([Share("a", ("x",))], at_once=2, minutes=1)
+    said = capsys.readouterr().out
+    assert "what went wrong" in said
+    assert "1 failed, 2 error\n" in said
+
+
+def test_when_the_time_is_over_everything_that_was_started_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = tmp_path / "pids"
+    runs(
+        monkeypatch,
+        "import os, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(told)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} ')\n"
+        "time.sleep(600)",
+    )
+
+    def now_s() -> float:
+        """Time stands still until the names of both processes are told."""
+        return 1e9 if told.exists() and told.read_text().endswith(" ") else 0.0
+
+    assert not run_all([Share("a", ("x",)), Share("b", ("y",))], at_once=1, minutes=1, now_s=now_s)
+    said = capsys.readouterr().out
+    assert "a: not done when 1 minutes were over" in said
+    assert "b: 1 minutes were over before it could start" in said
+    for pid in map(int, told.read_text().split()):
+        wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        watching = os.pidfd_open(pid)
+        try:
+            assert select.select([watching], [], [], 60)[0], f"{pid} lives"
+        finally:
+            os.close(watching)
