@@ -84,11 +84,11 @@ def test_far_behind_the_end_less_is_given(tmp_path: Path) -> None:
 
 
 def test_neighbours_are_handed_out_in_one_slice(tmp_path: Path) -> None:
-    with filled(tmp_path, 20, queue_file_bytes=4000) as store:
+    with filled(tmp_path, 20, queue_file_bytes=4000, log_segment_bytes=1 << 16) as store:
         result = store.read(TOPIC, 0, 0)
         assert (len(result.views), result.message_count) == (1, 20)
         append(store, b"between", queue_id=1)
-        append(store, b"x" * 3000)
+        append(store, b"x" * 20_000)
         dispatch_all(store)
         assert len(store.read(TOPIC, 0, 19).views) == 2
 

@@ -19,8 +19,8 @@ cdef extern from "Python.h":
 cdef enum:
     UNIT_BYTES = 20
     MOST_CODES = 128
-    # A slice of a view costs about as much as copying this many bytes.
-    COPIED_BYTES = 1024
+    # A slice of a view, and whoever sends it, cost about as much as copying this many bytes.
+    COPIED_BYTES = 4096
 
 
 cdef struct Piece:

@@ -21,6 +21,7 @@ _native = twin("slicing")
 
 RecordTest = Callable[[memoryview], bool]
 
+_FOUND: Final = ReadStatus.FOUND
 _PLACE: Final = struct.Struct(">qi8x")
 _LEAST_BYTES: Final = 100
 _MOST_BYTES: Final = 128 * 1024 * 1024
@@ -58,10 +59,10 @@ class QueueReader:
         settings = self._settings
         max_messages = max(max_messages, 1)  # java: an answer has one message at least
         max_bytes = min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)
-        # java: at least 800 units, and never fewer than were asked for
-        scan = max(settings.max_filter_bytes // UNIT_BYTES, max_messages)
         plain = tag_codes is None and matches is None
-        count = min(max_messages if plain else scan, max_offset - offset)
+        # java: at least 800 units, and never fewer than were asked for
+        scan = max_messages if plain else max(settings.max_filter_bytes // UNIT_BYTES, max_messages)
+        count = min(scan, max_offset - offset)
         try:
             units, position = queue.place(offset)
         except FileNotFoundError:
@@ -70,11 +71,13 @@ class QueueReader:
         first_place = _PLACE.unpack_from(units, position)[0]
         is_far = log.end_offset - first_place > self._in_memory_bytes
         if is_far:
-            max_messages = min(max_messages, settings.max_batch_on_disk)
-            max_bytes = min(max_bytes, settings.max_batch_bytes_on_disk)
+            most_messages, most_bytes = settings.max_batch_on_disk, settings.max_batch_bytes_on_disk
         else:
-            max_messages = min(max_messages, settings.max_batch_in_memory)
-            max_bytes = min(max_bytes, settings.max_batch_bytes_in_memory)
+            most_messages, most_bytes = settings.max_batch_in_memory, settings.max_batch_bytes_in_memory
+        if max_messages > most_messages:
+            max_messages = most_messages
+        if max_bytes > most_bytes:
+            max_bytes = most_bytes
         # java: the tags code of a delayed message is a time, so tags cannot be told from it
         codes = None if queue.is_schedule else tag_codes
         if _native is not None and matches is None:
@@ -94,7 +97,7 @@ class QueueReader:
                 if found is not None:
                     examined, messages, size_bytes, views = found
                     return ReadResult(
-                        ReadStatus.FOUND if messages else ReadStatus.NO_MATCHED_MESSAGE,
+                        _FOUND if messages else ReadStatus.NO_MATCHED_MESSAGE,
                         offset + examined,
                         min_offset,
                         max_offset,

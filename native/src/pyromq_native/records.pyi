@@ -1,0 +1,1 @@
+# Nothing here is for Python; what other compiled modules use is in records.pxd.
