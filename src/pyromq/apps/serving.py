@@ -1,6 +1,7 @@
 """Running a server until it is told to stop: the first signal ends it in good order, the second at once."""
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
@@ -8,9 +9,13 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 log = logging.getLogger("pyromq.apps")
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 16 * 1024 * 1024
 
 
 class Server(Protocol):
@@ -41,10 +46,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _settle_memory() -> None:
-    """What is here after the start stays: collecting garbage need not look at it again, and not so often."""
+    """What is here after the start stays: collecting garbage need not look at it again, and not so often.
+
+    Nor is the memory of large answers given back to the system only to be asked for again.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    with suppress(OSError, AttributeError):  # other C libraries than glibc have no such call
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        allocator.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _raise_file_limit() -> None:
