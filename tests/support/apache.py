@@ -210,21 +210,29 @@ def free_ports(count: int = 1) -> int:
         with contextlib.ExitStack() as held:
             try:
                 for port in range(first, first + count):
-                    held.enter_context(_listening(port))
+                    held.enter_context(_bound(socket.SOCK_STREAM, port))
+                claims = [
+                    held.enter_context(_bound(socket.SOCK_DGRAM, port))
+                    for port in range(first, first + count)
+                ]
             except OSError:
                 continue
+            # Whoever looks for ports at the same time sees by the datagram ports, which no peer uses, that
+            # these are taken; they stay so as long as this process lives.
+            for claim in claims:
+                claim.detach()
             return first
     raise PeerUnavailable(f"no {count} neighbouring ports are free")
 
 
-def _listening(port: int) -> socket.socket:
-    listener = socket.socket()
+def _bound(kind: socket.SocketKind, port: int) -> socket.socket:
+    bound = socket.socket(type=kind)
     try:
-        listener.bind(("0.0.0.0", port))
+        bound.bind(("0.0.0.0", port))
     except OSError:
-        listener.close()
+        bound.close()
         raise
-    return listener
+    return bound
 
 
 # ---------------------------------------------------------------------------------------------- servers
