@@ -204,8 +204,11 @@ def _without_phantoms(said: str) -> list[str]:
 
 def test_a_message_is_found_by_its_unique_key(both: Both, other: ApacheClient) -> None:
     command = ("queryMsgByUniqueKey", "-i", "MESSAGE", "-t", TOPIC)
-    ours = _without_phantoms(both.at(both.ours, *command))
-    assert ours == _without_phantoms(replace(both, client=other).at(both.apaches, *command))
+    ours = both.at(both.ours, *command).splitlines()
+    apaches = replace(both, client=other).at(both.apaches, *command).splitlines()
+    # Of those who consumed it, 5.3.3 shows here now the one and now the other.
+    shown, expected = ([line for line in said if "MessageTrack" not in line] for said in (ours, apaches))
+    assert shown == expected
     assert any(re.search(r"Keys:\s+\[?key3", line) for line in ours), ours
     assert any("CONSUMED" in line for line in ours), ours
 
