@@ -1,5 +1,6 @@
 """What operators ask of a broker over real sockets, in both forms: topics, groups, figures, settings."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -187,6 +188,23 @@ async def test_how_far_queues_reach(bench: Bench) -> None:
     assert table[QUEUE].last_update_timestamp > 0
     refusal = await bench.client.refusal(GetTopicStats(topic="Nowhere"))
     assert refusal.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_topic_of_many_queues_keeps_nobody_waiting(bench: Bench) -> None:
+    await bench.client.create_topic("Wide", queues=1000)
+    answered: list[str] = []
+
+    async def ask(name: str, request: GetTopicStats) -> int:
+        rows = len((await bench.client.call(request)).body.offset_table)
+        answered.append(name)
+        return rows
+
+    await bench.client.create_topic(queues=2)
+    rows = await asyncio.gather(
+        ask("many", GetTopicStats(topic="Wide")), ask("few", GetTopicStats(topic=TOPIC))
+    )
+    assert list(rows) == [1000, 2]
+    assert answered == ["few", "many"]
 
 
 async def test_how_far_a_group_is_behind(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.config import properties
-from pyromq.config.kinds import Millis, Seconds, SizeBytes, at_least, between
+from pyromq.config.kinds import Check, Millis, Seconds, SizeBytes, at_least, between
 from pyromq.config.loading import Layer, NoEffect, load
 from pyromq.config.settings import Notice, UnknownKey, setting, unknown_key
 from pyromq.errors import ConfigError, ConnectFailed
@@ -33,6 +33,10 @@ _LONGEST_REGISTRATION_MS = 60_000
 _PORT = between(0, 65535)
 _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
+_SHORT_TEXT: Check[str] = Check(
+    "of at most 255 printable characters", lambda text: len(text) <= 255 and text.isprintable()
+)
+"""It becomes part of every message."""
 _MIB = 1024 * 1024
 
 
@@ -96,7 +100,7 @@ class BrokerSettings(ServerSettings):
     trace_topic_enabled: bool = setting(False, "There is a topic for message traces.", key="traceTopicEnable")
     trace_topic: str = setting("RMQ_SYS_TRACE_TOPIC", "The topic for message traces.", key="msgTraceTopicName")
     trace_on: bool = setting(True, "Producers and consumers are told that traces are wanted.", mutable=True)
-    region_id: str = setting("DefaultRegion", "The region that producers and consumers are told for their traces.", mutable=True)
+    region_id: str = setting("DefaultRegion", "The region that producers and consumers are told for their traces.", mutable=True, check=_SHORT_TEXT)
     validate_system_topics: bool = setting(True, "Nobody may change a system topic.", key="validateSystemTopicWhenUpdateTopic", mutable=True)
     mixed_message_types: bool = setting(False, "A topic may hold every type of message, whatever type it was made for.", key="enableMixedMessageType", mutable=True)
 

@@ -1,6 +1,8 @@
 """What operators want to see: how far queues reach, how far groups are behind, what a consumer is doing."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import msgspec
 
@@ -14,6 +16,7 @@ from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import CallTimeout, Refused, RemoteProtocolError, TransportError
+from pyromq.protocol import json_body
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.statistics import (
     ConsumeQueueData,
@@ -27,23 +30,20 @@ from pyromq.protocol.bodies.statistics import (
     TopicStatsTable,
 )
 from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode, version_name
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.requests.inspection import (
     ConsumeMessageDirectly,
     ConsumeMessageDirectlyAnswer,
     GetBrokerConsumeStats,
-    GetBrokerConsumeStatsAnswer,
     GetBrokerStatistics,
     GetBrokerStatisticsAnswer,
     GetConsumerRunningInfo,
     GetConsumerRunningInfoAnswer,
     GetConsumeStats,
-    GetConsumeStatsAnswer,
     GetConsumeTimeSpans,
-    GetConsumeTimeSpansAnswer,
     GetTopicStats,
-    GetTopicStatsAnswer,
     QueryConsumeQueue,
     QueryConsumeQueueAnswer,
 )
@@ -54,6 +54,7 @@ from pyromq.store.message_store import MessageStore
 _CLIENT_TIMEOUT_S = 10.0
 _FIRST_ASKABLE_VERSION = 62  # java: V3_1_8_SNAPSHOT
 _MAX_QUEUE_ENTRIES = 4096
+_STEP_QUEUES = 256
 
 
 class Inspection:
@@ -84,10 +85,10 @@ class Inspection:
     # Queues
 
     @handles(GetTopicStats)
-    def topic_stats(self, request: GetTopicStats, caller: Caller) -> GetTopicStatsAnswer:
+    async def topic_stats(self, request: GetTopicStats, caller: Caller) -> RawAnswer:
         topic = self._topic(request.topic)
         table = {}
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+        async for queue_id in _in_steps(max(topic.read_queue_nums, topic.write_queue_nums)):
             end = self._store.max_offset(request.topic, queue_id)
             last_ms = self._store.store_time(request.topic, queue_id, end - 1) if end else 0
             table[self._queue(request.topic, queue_id)] = TopicOffset(
@@ -96,7 +97,7 @@ class Inspection:
                 last_update_timestamp=last_ms,
             )
         tps = self._statistics.topic_put_tps(request.topic)
-        return GetTopicStatsAnswer(body=TopicStatsTable(offset_table=table, topic_put_tps=tps))
+        return await _written(TopicStatsTable(offset_table=table, topic_put_tps=tps), len(table))
 
     @handles(QueryConsumeQueue)
     def consume_queue(self, request: QueryConsumeQueue, caller: Caller) -> QueryConsumeQueueAnswer:
@@ -133,7 +134,7 @@ class Inspection:
     # Groups
 
     @handles(GetConsumeStats)
-    def consume_stats(self, request: GetConsumeStats, caller: Caller) -> GetConsumeStatsAnswer:
+    async def consume_stats(self, request: GetConsumeStats, caller: Caller) -> RawAnswer:
         group = request.consumer_group
         if request.topic_list:
             wanted: Iterable[str] = filter(None, request.topic_list.split(";"))
@@ -145,28 +146,28 @@ class Inspection:
         for name in wanted:
             topic = self._topics.get(name)
             if topic is not None:
-                self._add_lag(stats, group, topic, topic.read_queue_nums)
-        return GetConsumeStatsAnswer(body=stats)
+                await self._add_lag(stats, group, topic, topic.read_queue_nums)
+        return await _written(stats, len(stats.offset_table))
 
     @handles(GetBrokerConsumeStats)
-    def all_consume_stats(
-        self, request: GetBrokerConsumeStats, caller: Caller
-    ) -> GetBrokerConsumeStatsAnswer:
+    async def all_consume_stats(self, request: GetBrokerConsumeStats, caller: Caller) -> RawAnswer:
         body = ConsumeStatsList(broker_addr=self._address)
-        for group in self._groups.all():
+        rows = 0
+        for group in list(self._groups.all()):
             of_group: list[ConsumeStats] = []
             for name in self._read_topics(group):
                 topic = self._topics.get(name)
                 if topic is None or (request.is_order and not topic.order):
                     continue
                 stats = ConsumeStats()
-                self._add_lag(stats, group, topic, topic.write_queue_nums)
+                await self._add_lag(stats, group, topic, topic.write_queue_nums)
                 of_group.append(stats)
+                rows += len(stats.offset_table)
                 for lag in stats.offset_table.values():
                     body.total_diff += lag.broker_offset - lag.consumer_offset
                     body.total_inflight_diff += lag.pull_offset - lag.consumer_offset
             body.consume_stats_list.append({group: of_group})
-        return GetBrokerConsumeStatsAnswer(body=body)
+        return await _written(body, rows)
 
     def _read_topics(self, group: str) -> list[str]:
         """The topics a group has offsets in, without those it no longer subscribes to."""
@@ -176,9 +177,9 @@ class Inspection:
             return topics
         return [topic for topic in topics if topic in members.subscriptions]
 
-    def _add_lag(self, stats: ConsumeStats, group: str, topic: TopicConfig, queues: int) -> None:
+    async def _add_lag(self, stats: ConsumeStats, group: str, topic: TopicConfig, queues: int) -> None:
         name = topic.topic_name
-        for queue_id in range(queues):
+        async for queue_id in _in_steps(queues):
             consumed = max(self._offsets.query(group, name, queue_id), 0)
             pulled = self._offsets.query_pulled(group, name, queue_id)
             last_ms = self._store.store_time(name, queue_id, consumed - 1) if consumed else 0
@@ -191,13 +192,13 @@ class Inspection:
         stats.consume_tps += self._statistics.group_get_tps(group, name)
 
     @handles(GetConsumeTimeSpans)
-    def time_spans(self, request: GetConsumeTimeSpans, caller: Caller) -> GetConsumeTimeSpansAnswer:
+    async def time_spans(self, request: GetConsumeTimeSpans, caller: Caller) -> RawAnswer:
         topic = self._topic(request.topic)
         spans = [
             self._time_span(request.group, request.topic, queue_id)
-            for queue_id in range(topic.write_queue_nums)
+            async for queue_id in _in_steps(topic.write_queue_nums)
         ]
-        return GetConsumeTimeSpansAnswer(body=QueryConsumeTimeSpanBody(consume_time_span_set=spans))
+        return await _written(QueryConsumeTimeSpanBody(consume_time_span_set=spans), len(spans))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         first_ms = self._store.earliest_time(topic, queue_id)
@@ -285,6 +286,21 @@ class Inspection:
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._live.now.broker_name, queue_id)
+
+
+async def _in_steps(count: int) -> AsyncIterator[int]:
+    """The numbers below `count`, and now and then a pause for everybody else."""
+    for number in range(count):
+        if number % _STEP_QUEUES == _STEP_QUEUES - 1:
+            await asyncio.sleep(0)
+        yield number
+
+
+async def _written(body: Any, rows: int) -> RawAnswer:
+    """An answer with this body; a long table is written beside the loop."""
+    if rows < _STEP_QUEUES:
+        return RawAnswer(json_body.encode(body))
+    return RawAnswer(await asyncio.to_thread(json_body.encode, body))
 
 
 def _unreachable(client_id: str, problem: Exception) -> Refused:
