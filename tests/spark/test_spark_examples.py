@@ -1,35 +1,87 @@
-"""The examples for Spark do what they say, each as a program of its own."""
+"""The examples for Spark do what they say: one as a program of its own, the others in one session."""
 
+import importlib.util
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from pyromq import Message, Producer
+import pytest
+from pyspark.sql import SparkSession
+from tests.support.brief_consumer import consume_with
+
+from pyromq import GiveUp, Message, Producer, ReceivedMessage
 from pyromq.testing import RunningCluster
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Topics
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def send(running: RunningCluster, *tags: str) -> None:
-    with Producer("tills", namesrv=running.namesrv) as producer:
-        for tag in tags:
-            producer.send(Message("Orders", b"an order", tags=tag))
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_archive(broker: RunningCluster, tmp_path: Path) -> None:
-    send(broker, "Created", "Paid", "Created")
-    lake = tmp_path / "lake"
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "spark_archive.py"), broker.namesrv, "Orders", str(lake)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"3 messages archived in {lake}" in done.stdout
-    assert list(lake.rglob("*.parquet"))
+def send(running: RunningCluster, *tags: str, topic: str = "Orders", trace: bool = False) -> None:
+    with Producer("tills", namesrv=running.namesrv, trace=trace) as producer:
+        for number, tag in enumerate(tags):
+            order = {"region": "asia", "cents": 100 + number, "at": f"2026-03-01T12:0{number}:00Z"}
+            producer.send(Message(topic, json.dumps(order).encode(), tags=tag))
+
+
+def test_from_topics_to_a_lake_and_back(
+    spark: SparkSession, topics: "Topics", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, namesrv = str(tmp_path / "lake"), topics.running.namesrv
+    topics.create("Again", queues=1)
+    send(topics.running, "Created", "Paid", "Created")
+    example("spark_archive").main(spark, namesrv, "Orders", lake)
+    assert "3 rows in, 3 out" in capsys.readouterr().out
+    send(topics.running, "Paid")
+    example("spark_history").main(spark, namesrv, lake)
+    assert re.fullmatch(r"Orders \d{4}-\d\d-\d\d: 4 messages\n", capsys.readouterr().out)
+    example("spark_replay").main(spark, namesrv, lake, "Again", "tags = 'Created'")
+    assert "2 rows in, 2 out" in capsys.readouterr().out
+
+
+def test_sql(
+    spark: SparkSession, topics: "Topics", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics.create("Revenue", queues=1)
+    send(topics.running, "a", "b", "c")
+    script = str(EXAMPLES / "spark_sql.sql")
+    example("spark_sql").main(spark, topics.running.namesrv, script, str(tmp_path / "checkpoint"))
+    assert "revenue: 3 rows in, 1 out" in capsys.readouterr().out
+    results = spark.read.format("rocketmq").options(**topics.options("Revenue", valueFormat="string")).load()
+    assert sorted(json.loads(row.value)["cents"] for row in results.collect()) == [100]
+
+
+def test_traces_and_dead_letters(
+    spark: SparkSession, topics: "Topics", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send(topics.running, "a", "b", topic="Payments", trace=True)
+
+    def refuse(message: ReceivedMessage) -> None:
+        raise GiveUp("no")
+
+    consume_with(topics.running, "payments", "Payments", 2, refuse, trace=True)
+    plot = tmp_path / "plot.png"
+    example("spark_trace").main(spark, topics.running.namesrv, str(plot))
+    assert "Payments → payments: 2 messages" in capsys.readouterr().out
+    assert plot.exists()
+    example("spark_dlq").main(spark, topics.running.namesrv, "payments", str(tmp_path / "checkpoint"))
+    shown = capsys.readouterr().out
+    assert "2 from Payments: given up after 1" in shown
+    assert "redrive: 2 rows in, 2 out" in shown
 
 
 def test_stream(broker: RunningCluster, tmp_path: Path) -> None:

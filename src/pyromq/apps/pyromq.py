@@ -11,6 +11,9 @@ COMMANDS = LazyGroup(
         "config": LazyCommand("pyromq.cli.config", "config", "List every setting of a server."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
+        "pipeline": LazyCommand(
+            "pyromq.apps.pipelines.tree", "pipeline", "Run Spark jobs over topics: archive, replay, SQL …"
+        ),
         "produce": LazyCommand("pyromq.cli.produce", "produce", "Send the lines of stdin to a topic."),
         "standalone": LazyCommand(
             "pyromq.apps.standalone", "command", "Run a name server and a broker in one process."

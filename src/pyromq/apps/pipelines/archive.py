@@ -1,0 +1,47 @@
+"""`pyromq pipeline archive`: topics into a lake."""
+
+import click
+
+from pyromq.apps.pipelines.job import (
+    EVERY,
+    PATTERN,
+    SETTINGS,
+    TOPIC,
+    Job,
+    job_options,
+    topics_options,
+    trigger,
+)
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("lake", metavar="DIR")
+@job_options
+@TOPIC
+@PATTERN
+@click.option("--from", "start", default="earliest", help="Where the first run begins: earliest or latest.")
+@click.option("--follow", is_flag=True, help="Go on with what comes later, until Ctrl-C.")
+@EVERY
+@click.option("--rows-per-batch", type=click.IntRange(min=1), default=1_000_000, help="How much at once.")
+def archive(
+    lake: str,
+    job: Job,
+    topics: tuple[str, ...],
+    pattern: str | None,
+    start: str,
+    follow: bool,
+    every: str,
+    rows_per_batch: int,
+) -> None:
+    """Copy topics into DIR as Parquet by topic and day; run it again to go on.
+
+    Each message is there once, also after a crash: DIR holds the checkpoint as well.
+    """
+    defaults = {"startingOffsets": start, "maxOffsetsPerTrigger": str(rows_per_batch)}
+    chosen = topics_options(topics, pattern)
+    with job.spark("archive") as spark:
+        from pyromq.spark.pipelines.archive import archive as run
+        from pyromq.spark.pipelines.display import reported
+
+        with reported() as show:
+            run(spark, defaults | chosen | job.options, lake, trigger=trigger(follow, every), show=show)

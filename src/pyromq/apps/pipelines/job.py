@@ -1,0 +1,146 @@
+"""What all pipelines share: which cluster, which Spark, and one line if something fails."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pyromq import errors
+from pyromq.cli.endings import quiet_endings
+from pyromq.cli.reaching import Cluster, cluster_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+_OPTIONS = (
+    click.option(
+        "-O",
+        "--option",
+        "pairs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the connector, as in docs/spark.md; repeatable.",
+    ),
+    click.option("--master", default="local[*]", help="Where Spark runs."),
+    click.option("--memory", default="1g", help="How much memory the driver gets."),
+    click.option(
+        "--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a pipeline."""
+
+    options: dict[str, str]
+    """Of the connector: how the cluster is reached, and what the user says."""
+    master: str
+    memory: str
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def spark(self, name: str) -> Iterator["SparkSession"]:
+        """A session of its own, or the one that this process has already."""
+        if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+            raise click.ClickException("pipelines run on Spark: pip install 'pyromq[spark]'")
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        from pyromq.spark.pipelines.quiet import quiet_session
+
+        running = SparkSession.getActiveSession()
+        with quiet_endings():
+            try:
+                spark = running or quiet_session(f"pyromq-{name}", self.master, self.memory, self.settings)
+                try:
+                    yield spark
+                finally:
+                    if running is None:
+                        spark.stop()
+            except PySparkException as problem:
+                raise click.ClickException(short(str(problem))) from problem
+
+
+def job_options(command: F) -> F:
+    """Give a command these options; it gets them as one argument, `job`."""
+
+    @wraps(command)
+    def with_job(
+        *arguments: Any,
+        cluster: Cluster,
+        pairs: tuple[str, ...],
+        master: str,
+        memory: str,
+        settings: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        options = reaching(cluster) | assignments("-O", pairs)
+        return command(
+            *arguments, job=Job(options, master, memory, assignments("--conf", settings)), **others
+        )
+
+    for option in reversed(_OPTIONS):
+        option(with_job)
+    return cluster_options(with_job)  # type: ignore[return-value]
+
+
+def reaching(cluster: Cluster) -> dict[str, str]:
+    """The cluster of the command line as options of the connector."""
+    options = {"namesrv": cluster.namesrv}
+    given = cluster.options
+    if given.get("namespace"):
+        raise click.UsageError("--namespace: pipelines take names in full, as in `namespace%topic`")
+    if (credentials := given.get("credentials")) is not None:
+        options |= {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
+    if (tls := given.get("tls")) is not None:
+        options["tls"] = "true"
+        if tls.trust_path is not None:
+            options["tlsCaFile"] = str(tls.trust_path)
+    return options
+
+
+def topics_options(topics: tuple[str, ...], pattern: str | None) -> dict[str, str]:
+    """Which topics are read; nothing if the command line does not say."""
+    if topics and pattern:
+        raise click.UsageError("either -t or --pattern")
+    if pattern:
+        return {"subscribePattern": pattern}
+    return {"subscribe": ",".join(topics)} if topics else {}
+
+
+TOPIC = click.option("-t", "--topic", "topics", multiple=True, help="A topic; repeatable.")
+PATTERN = click.option("--pattern", metavar="REGEX", help="All topics whose names it matches.")
+EVERY = click.option("--every", default="1 second", metavar="TIME", help="With --follow: how often.")
+
+
+def trigger(follow: bool, every: str) -> dict[str, Any]:
+    return {"processingTime": every} if follow else {"availableNow": True}
+
+
+def assignments(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"{option} {pair}: expected NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def short(text: str) -> str:
+    """What Spark says in pages, in one line: our own error if there is one in it, else its first line."""
+    ours = "|".join(name for name in vars(errors) if name[0].isupper())
+    found = re.findall(rf"^(?:pyromq\.errors\.)?(?:{ours}): (.+)$", text, re.MULTILINE)
+    if found:
+        return str(found[-1])
+    return next((line.strip() for line in text.splitlines() if line.strip()), text)
