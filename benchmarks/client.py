@@ -3,7 +3,8 @@
     python -m benchmarks.client [--quick] [--clients pyromq,apache-5.3.3] [--json FILE]
 
 The broker is a process of its own, and so is every load. Clients take turns, cell by cell, round by round;
-the figure is the median. CPU time is the client's alone, all threads. Last, brokers are killed under load.
+the figure is the median. CPU time is the client's alone, all threads. Last, brokers are killed under load,
+and members of a group come and go.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable, R
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
-from pyromq import Message, PyroError, aio
+from pyromq import Message, MessageQueue, PyroError, ReceivedMessage, aio
 from pyromq.protocol import names
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.dialer import Dialer
@@ -145,6 +146,7 @@ class Results:
     clients: list[str]
     samples: dict[tuple[str, str], list[Sample]] = field(default_factory=dict)
     kills: dict[str, float] = field(default_factory=dict)
+    members: dict[str, float] = field(default_factory=dict)
 
     def add(self, cell: str, client: str, sample: Sample) -> None:
         self.samples.setdefault((cell, client), []).append(sample)
@@ -282,6 +284,65 @@ def measure_kills(plan: Plan, results: Results) -> None:
     }
 
 
+# ------------------------------------------------------------------------------------------- members
+
+
+class Member:
+    """A consumer that knows which queues it has."""
+
+    def __init__(self, name_server: str, topic: str) -> None:
+        self.queues: set[MessageQueue] = set()
+        self.changed = asyncio.Event()
+        self.consumer = aio.PushConsumer("members", name_server)
+        self.consumer.subscribe(topic, "*", self._take)
+        self.consumer.on_rebalance(self._rebalanced)
+        self._topic = topic
+
+    async def _take(self, message: ReceivedMessage) -> None:
+        raise AssertionError(f"nobody sends to {self._topic}")
+
+    def _rebalanced(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
+        self.queues -= revoked
+        self.queues |= {queue for queue in assigned if queue.topic == self._topic}
+        self.changed.set()
+
+    async def wait_for(self, count: int) -> None:
+        while len(self.queues) != count:
+            self.changed.clear()
+            await self.changed.wait()
+
+
+async def join_and_leave(name_server: str, topic: str, times: int) -> tuple[list[float], list[float]]:
+    """How long it takes until every member has its share, in milliseconds: after joining, after leaving."""
+    joined: list[float] = []
+    left: list[float] = []
+    first = Member(name_server, topic)
+    async with first.consumer:
+        await first.wait_for(QUEUES)
+        for _ in range(times):
+            second = Member(name_server, topic)
+            began = time.perf_counter()
+            async with second.consumer:
+                await asyncio.gather(first.wait_for(QUEUES // 2), second.wait_for(QUEUES // 2))
+                joined.append((time.perf_counter() - began) * 1000)
+                began = time.perf_counter()
+            await first.wait_for(QUEUES)
+            left.append((time.perf_counter() - began) * 1000)
+    return joined, left
+
+
+def measure_members(plan: Plan, results: Results) -> None:
+    with OwnNameServer() as name_server, OwnBroker(name_server.address) as broker:
+        asyncio.run(create_topics(broker.address, ["members"]))
+        joined, left = uvloop.run(join_and_leave(name_server.address, "members", plan.kills))
+    results.members = {
+        "a member joins: until both have half of the queues, median ms": statistics.median(joined),
+        "the same: longest, ms": max(joined),
+        "a member leaves: until the other has all queues, median ms": statistics.median(left),
+        "the same, longest, ms": max(left),
+    }
+
+
 # ------------------------------------------------------------------------------------------- all of it
 
 
@@ -345,13 +406,17 @@ def main() -> None:
         asyncio.run(create_topics(broker.address, topics))
         measure(plan, results, runs, name_server.address)
     measure_kills(plan, results)
+    measure_members(plan, results)
     print(f"One broker of ours in another process; Python {sys.version.split()[0]}; {os.cpu_count()} cores\n")
     print(as_table(results))
     print("\nOne of two brokers killed with 64 sends in flight:\n\n| figure | |\n|---|---:|")
     for name, value in results.kills.items():
         print(f"| {name} | {_shown(value) if value else '0'} |")
+    print("\nMembers of a group:\n\n| figure | |\n|---|---:|")
+    for name, value in results.members.items():
+        print(f"| {name} | {_shown(value)} |")
     if options.json:
-        figures = {"loads": results.as_json(), "kills": results.kills}
+        figures = {"loads": results.as_json(), "kills": results.kills, "members": results.members}
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
