@@ -9,16 +9,20 @@ from collections import deque
 from dataclasses import dataclass
 
 from pyromq.clock import Clock, SystemClock
-from pyromq.errors import BadMessage, NoRoute, PyroError, SendFailed, TransportError
+from pyromq.errors import BadMessage, NoRoute, PyroError, Refused, SendFailed, TransportError
 from pyromq.protocol.catalogue import decode_answer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.spark.cluster import Cluster, is_passing
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
-from pyromq.spark.wire import Link
+from pyromq.spark.wire import Data, Link
 
 _log = logging.getLogger(__name__)
+
+_STORED_BEFORE_MORE = 16
+_BUSY_PAUSE_MS = 2
 
 DEFAULT_QUEUES = 4
 """Queues of a topic that its first message creates."""
@@ -29,7 +33,7 @@ class Parcel:
     """One request: a batch of messages, or a single one with its properties beside it."""
 
     topic: str
-    body: bytes
+    body: Data
     messages: int
     queue: Queue | None = None
     """Where it must go; None for anywhere."""
@@ -51,6 +55,9 @@ class Sender:
         self._waiting: dict[tuple[str, int], Parcel] = {}
         self._again: deque[Parcel] = deque()
         self._pause = threading.Event()
+        self._stored_since_busy = 0
+        self._room = options.sends_in_flight
+        """How many may be on their way: fewer after a broker has said that it is busy."""
         self.messages = 0
 
     def __repr__(self) -> str:
@@ -77,7 +84,7 @@ class Sender:
     def send(self, parcel: Parcel) -> None:
         """Returns when the parcel is on its way and not too many others are."""
         self._dispatch(parcel)
-        while len(self._waiting) >= self._options.sends_in_flight:
+        while len(self._waiting) >= self._room:
             self._receive_one()
 
     def flush(self) -> None:
@@ -100,7 +107,7 @@ class Sender:
                 address = self._address(queue)
                 if address not in self._links:
                     self._links[address] = self._cluster.links.take(address)
-                number = self._links[address].send(self._request(current, queue))
+                number = self._links[address].send(self._request(current, queue), current.body)
                 self._waiting[(address, number)] = current
             except PyroError as problem:
                 self._failed(current, problem)
@@ -136,7 +143,6 @@ class Sender:
             unit_mode=False,
             batch=parcel.properties is None,
             target_broker_name=queue.broker,
-            body=parcel.body,
         )
 
     def _receive_one(self) -> None:
@@ -153,9 +159,16 @@ class Sender:
             except PyroError as problem:
                 self._failed(parcel, problem)
             else:
-                self.messages += parcel.messages
+                self._stored(parcel)
         if self._again:
             self._dispatch(self._again.popleft())
+
+    def _stored(self, parcel: Parcel) -> None:
+        self.messages += parcel.messages
+        self._stored_since_busy += 1
+        if self._stored_since_busy >= _STORED_BEFORE_MORE:
+            self._stored_since_busy = 0
+            self._room = min(self._room + 1, self._options.sends_in_flight)
 
     def _lose_link(self, address: str, problem: PyroError) -> None:
         """What was on its way over a broken connection is sent again."""
@@ -176,5 +189,11 @@ class Sender:
         self._queues.clear()
         if isinstance(problem, TransportError):
             self._cluster.forget_routes()
+        pause_ms = self._options.access.retry_interval_ms
+        if isinstance(problem, Refused) and problem.code == ResponseCode.SYSTEM_BUSY:
+            # What waits behind our own parcels waits too long: fewer at once are quicker than a long pause.
+            self._room = max(self._room // 2, 1)
+            self._stored_since_busy = 0
+            pause_ms = min(pause_ms, _BUSY_PAUSE_MS << min(parcel.attempts, 10))
         if pauses:
-            self._pause.wait(self._options.access.retry_interval_ms / 1000)
+            self._pause.wait(pause_ms / 1000)

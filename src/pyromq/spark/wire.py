@@ -15,7 +15,7 @@ from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, Refused, R
 from pyromq.protocol.binary_header import decode_binary_header
 from pyromq.protocol.catalogue import Answer, Request, decode_answer, encode_request
 from pyromq.protocol.frame import Frame, HeaderForm
-from pyromq.protocol.framing import encode_frame
+from pyromq.protocol.framing import encode_head
 from pyromq.protocol.json_header import decode_json_header
 from pyromq.security.signature import signing_fields
 from pyromq.spark.options import Access
@@ -25,7 +25,10 @@ A = TypeVar("A", bound=Answer)
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 """Answers may be larger than a server's own limit for requests, but not without bound."""
 
+Data = bytes | memoryview
+
 _PREFIX = Struct(">iI")
+_COPIED_BYTES = 16 * 1024
 
 
 class Link:
@@ -79,14 +82,20 @@ class Link:
                 answers[index] = refusal
         return answers
 
-    def send(self, request: Request[Any], *, oneway: bool = False) -> int:
-        """Send and do not wait; the number that the answer will carry."""
+    def send(self, request: Request[Any], body: Data | None = None, *, oneway: bool = False) -> int:
+        """Send and do not wait; the number that the answer will carry. A large `body` is not copied."""
         number = next(self._numbers)
         frame = encode_request(request, number, oneway=oneway)
+        body = frame.body if body is None else body
         if self._access.credentials is not None:
-            frame.ext |= signing_fields(frame.ext, frame.body, self._access.credentials)
+            frame.ext |= signing_fields(frame.ext, bytes(body), self._access.credentials)
+        head = encode_head(frame, len(body), MAX_FRAME_BYTES)
         try:
-            self._socket.sendall(encode_frame(frame, MAX_FRAME_BYTES))
+            if len(body) < _COPIED_BYTES:
+                self._socket.sendall(head + bytes(body))
+            else:
+                self._socket.sendall(head)
+                self._socket.sendall(body)
         except TimeoutError:
             raise CallTimeout(f"{self.address} took nothing for {self._access.timeout_ms} ms") from None
         except OSError as problem:

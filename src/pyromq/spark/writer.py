@@ -116,8 +116,7 @@ class _Post:
             # As many as fit, but one at least: its broker decides whether that one is too large.
             last = int(np.searchsorted(edges, edges[first] + self._options.batch_bytes, side="right")) - 1
             last = max(last, first + 1)
-            body = bytes(whole[edges[first] : edges[last]])
-            self._sender.send(Parcel(topic, body, last - first, queue))
+            self._sender.send(Parcel(topic, whole[edges[first] : edges[last]], last - first, queue))
             first = last
 
     def _destinations(self, letters: Letters) -> tuple[NDArray[np.int64], list[tuple[str, Queue | None]]]:
@@ -127,20 +126,19 @@ class _Post:
         if topics is None and sharding is None and numbers is None:
             assert self._options.topic is not None
             return np.zeros(letters.count, np.int64), [(self._options.topic, None)]
-        brokers = letters.column("brokerName")
+        columns = [topics, sharding, numbers, letters.column("brokerName")]
+        wishes = np.zeros(letters.count, np.int64)
+        for column in columns:
+            if column is not None:
+                encoded = column.dictionary_encode(null_encoding="encode")
+                wishes = wishes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        _, first_rows, wish_codes = np.unique(wishes, return_index=True, return_inverse=True)
         places: dict[tuple[str, Queue | None], int] = {}
-        codes = np.empty(letters.count, np.int64)
-        columns = [
-            column.to_pylist() if column is not None else [None] * letters.count
-            for column in (topics, sharding, numbers, brokers)
-        ]
-        known: dict[tuple[str | None, ...], int] = {}
-        for row, wish in enumerate(zip(*columns, strict=True)):
-            code = known.get(wish)
-            if code is None:
-                code = known[wish] = places.setdefault(self._destination(*wish), len(places))
-            codes[row] = code
-        return codes, list(places)
+        codes = np.empty(len(first_rows), np.int64)
+        for number, row in enumerate(first_rows.tolist()):
+            wish = [None if column is None else column[row].as_py() for column in columns]
+            codes[number] = places.setdefault(self._destination(*wish), len(places))
+        return codes[wish_codes], list(places)
 
     def _destination(
         self, topic: str | None, sharding: str | None, queue_id: int | None, broker: str | None

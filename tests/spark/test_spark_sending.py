@@ -1,0 +1,54 @@
+"""Parcels on their way: everything is stored, however busy a broker is, and what was sent is what arrives."""
+
+import asyncio
+
+import pyarrow as pa
+from tests.support.scripted_broker import ScriptedBroker
+
+from pyromq.protocol.batch import decode_batch
+from pyromq.protocol.codes import ResponseCode
+from pyromq.spark.options import write_options
+from pyromq.spark.writer import Written, write_rows
+
+
+def batch(rows: int, body_bytes: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "value": pa.array([b"%d" % row + b"x" * body_bytes for row in range(rows)], pa.binary()),
+            "key": pa.array([f"k{row}" for row in range(rows)]),
+        }
+    )
+
+
+async def write(broker: ScriptedBroker, rows: pa.RecordBatch, **more: str) -> Written:
+    options = write_options({"namesrv": broker.address, "topic": "Out", **more})
+    return await asyncio.to_thread(write_rows, iter([rows]), options, "query:1:0")
+
+
+def bodies_of(broker: ScriptedBroker) -> list[bytes]:
+    return [entry.body for sent in broker.sent for entry in decode_batch(bytes(sent.body))]
+
+
+async def test_a_busy_broker_gets_everything_in_the_end() -> None:
+    async with ScriptedBroker("Out") as broker:
+        broker.answers.extend([ResponseCode.SYSTEM_BUSY] * 6)
+        written = await write(broker, batch(300, 10), batchBytes="1k")
+        assert written.messages == 300
+        stored = set(bodies_of(broker))
+        assert stored == set(batch(300, 10).column("value").to_pylist())
+
+
+async def test_large_bodies_arrive_as_they_were() -> None:
+    async with ScriptedBroker("Out") as broker:
+        rows = batch(5, 40_000)
+        written = await write(broker, rows, batchBytes="100k")
+        assert written.messages == 5
+        assert [len(decode_batch(bytes(sent.body))) for sent in broker.sent] == [2, 2, 1]
+        assert sorted(bodies_of(broker)) == sorted(rows.column("value").to_pylist())
+
+
+async def test_signed_requests_are_signed_with_their_bodies() -> None:
+    async with ScriptedBroker("Out") as broker:
+        written = await write(broker, batch(3, 30_000), accessKey="me", secretKey="secret")
+        assert written.messages == 3
+        assert len(bodies_of(broker)) == 3
