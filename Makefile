@@ -49,8 +49,7 @@ MINUTES ?= 25
 bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where they can be had
 	$(BIN)/python -m benchmarks.store $(OPTIONS)
 	$(BIN)/python -m benchmarks.client $(OPTIONS)
-	@if $(BIN)/python -c 'import pyspark' 2> /dev/null; then $(BIN)/python -m benchmarks.spark; \
-	  else echo "benchmarks.spark was left out: 'make spark' installs what it needs"; fi
+	$(BIN)/python -m benchmarks.spark
 	$(BIN)/python -m benchmarks.compare_with_kafka $(OPTIONS)
 	$(BIN)/python -m benchmarks.compare_with_apache --minutes $(MINUTES) $(OPTIONS)
 

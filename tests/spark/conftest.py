@@ -15,6 +15,7 @@ from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.requests.routes import DeleteTopicFromNameServer
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFromBroker
+from pyromq.protocol.requests.upkeep import DeleteExpiredCommitLog
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import Access, Selection
 from pyromq.spark.wire import Link
@@ -33,23 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.filterwarnings("default"))
+            # A session starts in seconds on a quiet machine, and in minutes on a busy one.
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyromq.spark import session
+    from tests.support.spark_session import small_session
 
-    spark = session(
-        "pyromq-tests",
-        master="local[2,4]",
-        memory="700m",
-        spark__sql__shuffle__partitions="2",
-        spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        spark__sql__streaming__stopTimeout="30s",
-        spark__sql__warehouse__dir=str(tmp_path_factory.mktemp("warehouse")),
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = small_session(tmp_path_factory.mktemp("warehouse"))
     yield spark
     spark.stop()
 
@@ -75,7 +68,7 @@ class Topics:
         chosen = {"subscribe": topic} if topic is not None else {}
         return {"namesrv": self.running.namesrv} | quick | chosen | named
 
-    def create(self, topic: str, queues: int = 2) -> None:
+    def create(self, topic: str, queues: int = 2, broker: int = 0) -> None:
         self._call(
             CreateOrUpdateTopic(
                 topic=topic,
@@ -84,14 +77,17 @@ class Topics:
                 write_queue_nums=queues,
                 perm=6,
                 topic_filter_type="SINGLE_TAG",
-            )
+            ),
+            broker,
         )
 
     def delete(self, topic: str) -> None:
         self._call(DeleteTopicFromBroker(topic=topic))
         self._call_name_server(DeleteTopicFromNameServer(topic=topic))
 
-    def fill(self, topic: str, queue_id: int, bodies: Iterable[bytes], properties: bytes = b"") -> None:
+    def fill(
+        self, topic: str, queue_id: int, bodies: Iterable[bytes], properties: bytes = b"", broker: int = 0
+    ) -> None:
         """Send in batches to one queue."""
         entries = [BatchEntry(body, properties) for body in bodies]
         for first in range(0, len(entries), 500):
@@ -108,7 +104,8 @@ class Topics:
                     properties="",
                     batch=True,
                     body=encode_batch(entries[first : first + 500]),
-                )
+                ),
+                broker,
             )
 
     def send(self, topic: str, queue_id: int, body: bytes, properties: str = "", sys_flag: int = 0) -> None:
@@ -127,6 +124,20 @@ class Topics:
             )
         )
 
+    def earliest(self, topic: str) -> int:
+        """The first offset that the only queue of a topic has."""
+        (first,) = self._cluster.earliest(self._cluster.queues(Selection(topics=(topic,)))).values()
+        return first
+
+    def expire_data(self) -> None:
+        """Delete all segments of the log but the last."""
+        self.running.restart()  # nothing is left to be flushed, which would make the files young again
+        segments = sorted((self.running.store / "commitlog").iterdir())
+        assert len(segments) >= 3
+        for segment in segments:
+            os.utime(segment, (1, 1))
+        self._call(DeleteExpiredCommitLog())
+
     def reach(self, topic: str) -> int:
         """How many messages a topic holds."""
         return sum(self._cluster.latest(self._cluster.queues(Selection(topics=(topic,)))).values())
@@ -138,9 +149,9 @@ class Topics:
     def close(self) -> None:
         self._cluster.close()
 
-    def _call(self, request: Request[A]) -> A:
+    def _call(self, request: Request[A], broker: int = 0) -> A:
         def attempt() -> A:
-            link = Link(self.running.broker_address, self.access)
+            link = Link(self.running.broker_addresses[broker], self.access)
             try:
                 return link.call(request)
             finally:
@@ -157,3 +168,12 @@ def topics(broker: RunningCluster) -> Iterator[Topics]:
     topics = Topics(broker)
     yield topics
     topics.close()
+
+
+@pytest.fixture
+def topics_of_two(tmp_path: Path) -> Iterator[Topics]:
+    """Two brokers."""
+    with cluster(tmp_path / "store", brokers=2) as running:
+        topics = Topics(running)
+        yield topics
+        topics.close()

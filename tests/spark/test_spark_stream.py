@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.support.apache import wait_until
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
@@ -37,12 +41,13 @@ class Sink:
     def drain(self, options: dict[str, str], **trigger: Any) -> StreamingQuery:
         query = self.start(options, **(trigger or {"availableNow": True}))
         try:
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(300)
         finally:
             query.stop()
         return query
 
     def values(self) -> list[int]:
+        """What has landed, doubles included."""
         rows = self._spark.read.schema("value string, queueId int, offset bigint").parquet(self._out)
         return sorted(int(row.value) for row in rows.collect())
 
@@ -202,6 +207,79 @@ def test_a_stream_survives_restarts_of_the_broker(sink: Sink, topics: "Topics") 
     assert sink.values() == list(range(600))
 
 
+def test_brokers_come_crash_and_come_back_while_a_query_runs(
+    spark: SparkSession, tmp_path: Path, topics_of_two: "Topics"
+) -> None:
+    topics, sink = topics_of_two, Sink(spark, tmp_path)
+    topics.running.stop_broker(1)
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 10))
+    query = sink.start(topics.options("Orders", startingOffsets="earliest"), processingTime="0 seconds")
+
+    def has_read(rows: int) -> None:
+        def reached() -> bool:
+            assert query.exception() is None
+            return sum(progress.numInputRows for progress in query.recentProgress) >= rows
+
+        wait_until(reached, f"{rows} rows", timeout_s=100)
+
+    try:
+        has_read(10)
+        topics.create("Orders", queues=3)
+        topics.fill("Orders", 2, numbers(10, 10))
+        has_read(20)
+        topics.running.start_broker(1)
+        topics.create("Orders", queues=2, broker=1)
+        topics.fill("Orders", 1, numbers(20, 10), broker=1)
+        has_read(30)
+        topics.running.kill_broker(1)
+        topics.fill("Orders", 0, numbers(30, 10))
+        has_read(40)
+        topics.running.start_broker(1)
+        topics.fill("Orders", 0, numbers(40, 10), broker=1)
+        has_read(50)
+    finally:
+        query.stop()
+    assert sink.values() == list(range(50))
+
+
+def test_data_deleted_under_a_stream_ends_it_or_is_left_out(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 100))
+    options = topics.options("Orders", startingOffsets="earliest")
+    sink.drain(options)
+    topics.fill("Orders", 0, [b"%d" % n + b" " * 4000 for n in range(100, 3000)])
+    topics.expire_data()
+    with pytest.raises(StreamingQueryException, match=r"messages 100 to \d+ of Orders@broker-a:0 are gone"):
+        sink.drain(options)
+    # The same batch, which is journalled by now, is read without what is gone.
+    sink.drain(options | {"failOnDataLoss": "false"})
+    least = topics.earliest("Orders")
+    assert 100 < least < 3000
+    assert sink.values() == [*range(100), *range(least, 3000)]
+
+
+def test_consumer_progress_of_mqadmin_shows_the_lag_of_a_query(sink: Sink, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    topics.fill("Orders", 0, numbers(0, 30))
+    sink.drain(
+        topics.options("Orders", startingOffsets="earliest", consumerGroup="lake", commitOffsets="true")
+    )
+    topics.fill("Orders", 0, numbers(30, 5))
+    command = ["mqadmin", "consumerProgress", "-n", topics.running.namesrv, "-g", "lake"]
+    command[0] = str(Path(sys.executable).with_name("mqadmin"))
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"Orders +broker-a +0 +35 +30 +5 ", shown), shown
+    assert "Consume Diff Total: 5" in shown
+
+
+def test_trap_continuous_processing_is_refused_by_spark(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Orders", queues=1)
+    stream = spark.readStream.format("rocketmq").options(**topics.options("Orders")).load()
+    with pytest.raises(Exception, match=r"(?i)continuous"):
+        stream.writeStream.format("noop").trigger(continuous="1 second").start().awaitTermination(300)
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_made_anew_is_a_loss_of_data(sink: Sink, topics: "Topics", fails: bool) -> None:
     topics.create("Orders", queues=1)
@@ -246,7 +324,7 @@ def test_a_task_that_fails_is_repeated_without_doubles(
         stream.load().writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "cp"))
     )
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     assert killed.exists()
     assert sorted(seen) == list(range(1000))
 

@@ -2,21 +2,12 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField, StructType
 
 from pyromq.errors import ConfigError
+from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import ReadOptions
-from pyromq.spark.schema import DEFAULT_COLUMNS
+from pyromq.spark.schema import DEFAULT_COLUMNS, value_type
 
 REMEMBERED = "rocketmq"
 """The metadata of a column that holds the options."""
@@ -24,15 +15,6 @@ REMEMBERED = "rocketmq"
 _MAKES_TABLE = "provider"
 _COPY_PREFIX = "option."
 _SPARKS_OWN = frozenset({_MAKES_TABLE, "owner", "checkpointlocation", "serialization.format"})
-
-_TYPES: Mapping[str, DataType] = {
-    "string": StringType(),
-    "binary": BinaryType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "timestamp": TimestampType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-}
 
 
 def is_creating(options: Mapping[str, str]) -> bool:
@@ -52,22 +34,21 @@ def own_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def table_schema(options: Mapping[str, str], parsed: ReadOptions) -> StructType:
     """The columns of a table, which remember its options."""
-    if parsed.value_format not in ("binary", "string"):
-        raise ConfigError(
-            "valueFormat", parsed.value_format, "binary or string in a table; temporary views take any"
+    columns = DEFAULT_COLUMNS | {"value": value_type(parsed)}
+    try:
+        return StructType(
+            [
+                StructField(
+                    name,
+                    parse_type(type_),
+                    metadata={REMEMBERED: dict(options)} if name == "value" else None,
+                )
+                for name, type_ in columns.items()
+                if name != "properties" or parsed.with_properties
+            ]
         )
-    columns = DEFAULT_COLUMNS | {"value": parsed.value_format}
-    return StructType(
-        [
-            StructField(
-                name,
-                _TYPES[type_],
-                metadata={REMEMBERED: dict(options)} if name == "value" else None,
-            )
-            for name, type_ in columns.items()
-            if name != "properties" or parsed.with_properties
-        ]
-    )
+    except ValueError as problem:
+        raise ConfigError("valueSchema", parsed.value_schema, f"DDL of Spark: {problem}") from None
 
 
 def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
@@ -79,7 +60,8 @@ def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str,
         raise ConfigError(
             "namesrv",
             "",
-            "the addresses of the name servers. A table created with a list of columns forgets its options:"
-            " create it without one, or create a temporary view",
+            "the addresses of the name servers. Spark forgets the options of tables that were created with a"
+            " list of columns, and of all tables that streams are written to: leave out the list, give a"
+            " stream its own options",
         )
     return remembered | dict(options)

@@ -1,0 +1,232 @@
+"""The Spark connector against Apache's name servers and brokers; Apache's own client is at the other end."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache_releases import APACHE_5, RELEASES, Release
+
+pytest.importorskip("pyspark", reason="the Spark connector needs the extra spark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from tests.support.spark_session import small_session
+
+from pyromq.errors import Refused
+from pyromq.protocol.codes import ResponseCode
+from pyromq.spark.cluster import Cluster, pull_of
+from pyromq.spark.options import Access
+from pyromq.spark.queues import Queue
+from pyromq.spark.wire import Link
+
+# JVMs take their time to start, and longer on a busy machine. Spark itself warns now and then.
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.spark,
+    pytest.mark.timeout(400),
+    pytest.mark.filterwarnings("default"),
+]
+
+SETTINGS = {"enablePropertyFilter": "true"}
+# Replicas of 5.x refuse pulls otherwise.
+READABLE = {"slaveReadEnable": "true"}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    spark = small_session(tmp_path_factory.mktemp("warehouse"))
+    yield spark
+    spark.stop()
+
+
+@dataclass(frozen=True)
+class Apache:
+    release: Release
+    names: str
+    broker: ApacheBroker
+    client: ApacheClient
+
+    def create(self, topic: str, *attributes: str) -> None:
+        if not attributes:
+            self.client.create_topic(self.names, self.broker.address, topic, queues=2)
+            return
+        place = ("-n", self.names, "-b", self.broker.address, "-t", topic, "-r", "2", "-w", "2")
+        self.client.mqadmin("updateTopic", *place, "-a", *attributes)
+        known = ("topicList", "-n", self.names)
+        wait_until(lambda: topic in self.client.mqadmin(*known).split(), f"the route of {topic}")
+
+    def send(self, topic: str, numbers: range, **more: Any) -> None:
+        """Each number to a queue, odd and even apart."""
+        self.client.send(
+            self.names,
+            [{"topic": topic, "body": b"%d" % n, "queue": n % 2, **more} for n in numbers],
+        )
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=str)
+def apache(
+    request: pytest.FixtureRequest, client_of: ClientOf, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Apache]:
+    release: Release = request.param
+    client = client_of(release, "JSON")
+    with (
+        ApacheNameServer(release) as names,
+        ApacheBroker(release, names.address, tmp_path_factory.mktemp("store"), settings=SETTINGS) as broker,
+    ):
+        client.wait_for_broker(names.address, broker.name)
+        yield Apache(release, names.address, broker, client)
+
+
+def load(spark: SparkSession, names: str, **options: str) -> DataFrame:
+    return spark.read.format("rocketmq").option("namesrv", names).options(**options).load()
+
+
+def values(frame: DataFrame) -> list[int]:
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def drain(spark: SparkSession, apache: Apache, directory: Path, **options: str) -> StreamingQuery:
+    """Append what has come since the last time to the Parquet files of a directory."""
+    stream = spark.readStream.format("rocketmq").option("namesrv", apache.names).options(**options).load()
+    writer = stream.select("value").writeStream.option("checkpointLocation", str(directory / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(directory / "out"), format="parquet")
+    assert query.awaitTermination(300)
+    return query
+
+
+def landed(spark: SparkSession, directory: Path) -> list[int]:
+    return values(spark.read.schema("value binary").parquet(str(directory / "out")))
+
+
+def test_rows_are_what_apaches_client_sent(spark: SparkSession, apache: Apache) -> None:
+    apache.create("Rows")
+    sent = apache.client.send(
+        apache.names,
+        [
+            {"topic": "Rows", "body": b"x" * 5000, "tags": "A", "keys": "k1 k2", "properties": {"n": "7"}},
+            {"topic": "Rows", "body": b"plain"},
+        ],
+        compressOver=1000,
+    )
+    rows = {bytes(row.value): row for row in load(spark, apache.names, subscribe="Rows").collect()}
+    packed, plain = rows[b"x" * 5000], rows[b"plain"]
+    assert (packed.tags, packed.key, packed.properties["n"]) == ("A", "k1 k2", "7")
+    assert (plain.tags, plain.key) == (None, None)
+    assert {packed.msgId, plain.msgId} == {row["msgId"] for row in sent}
+
+
+def test_filters_are_applied_by_apaches_broker(spark: SparkSession, apache: Apache) -> None:
+    apache.create("Filters")
+    for tag in ("Aa", "BB", "C"):
+        apache.send("Filters", range(10), tags=tag, properties={"colour": tag.lower()})
+    assert values(load(spark, apache.names, subscribe="Filters", tags="Aa||C")) == sorted([*range(10)] * 2)
+    found = load(spark, apache.names, subscribe="Filters", sqlFilter="colour = 'bb'")
+    assert {row.tags for row in found.collect()} == {"BB"}
+    assert found.count() == 10
+
+
+def test_times_are_looked_up_at_apaches_broker(spark: SparkSession, apache: Apache) -> None:
+    apache.create("Times")
+    apache.send("Times", range(6))
+    frame = load(spark, apache.names, subscribe="Times")
+    newest = max(int(row.timestamp.timestamp() * 1000) for row in frame.collect())
+    assert load(spark, apache.names, subscribe="Times", startingTimestamp="0").count() == 6
+    late = {"startingTimestamp": str(newest + 60_000), "startingOffsetsByTimestampStrategy": "latest"}
+    assert load(spark, apache.names, subscribe="Times", **late).count() == 0
+    assert load(spark, apache.names, subscribe="Times", endingTimestamp=str(newest + 60_000)).count() == 6
+
+
+def test_a_stream_goes_on_over_restarts_and_shows_its_lag(
+    spark: SparkSession, apache: Apache, tmp_path: Path
+) -> None:
+    apache.create("Stream")
+    apache.send("Stream", range(100))
+    options = {
+        "subscribe": "Stream",
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "40",
+        "consumerGroup": "lake",
+        "commitOffsets": "true",
+    }
+    drain(spark, apache, tmp_path, **options)
+    apache.broker.kill()
+    apache.broker.start()
+    apache.client.wait_for_broker(apache.names, apache.broker.name)
+    apache.send("Stream", range(100, 150))
+    drain(spark, apache, tmp_path, **options)
+    assert landed(spark, tmp_path) == list(range(150))
+    apache.send("Stream", range(150, 157))
+    shown = apache.client.mqadmin("consumerProgress", "-n", apache.names, "-g", "lake")
+    assert re.search(r"Diff Total: 7", shown), shown
+
+
+def test_apaches_client_reads_what_spark_wrote(spark: SparkSession, apache: Apache) -> None:
+    apache.create("Written")
+    rows = spark.range(300).selectExpr(
+        "cast(id as string) as value", "concat('k', id) as key", "'T' as tags", "map('n', 'x') as properties"
+    )
+    writer = rows.write.format("rocketmq").option("namesrv", apache.names).option("topic", "Written")
+    writer.option("idPrefix", "run").mode("append").save()
+    read = apache.client.read(apache.names, "Written")
+    assert sorted(int(row["body"]) for row in read) == list(range(300))
+    assert len({row["properties"]["UNIQ_KEY"] for row in read}) == 300
+    for row in read:
+        expected = {"KEYS": f"k{int(row['body'])}", "TAGS": "T", "n": "x"}
+        assert expected.items() <= row["properties"].items()
+
+
+def test_inner_batches_are_taken_apart(spark: SparkSession, apache: Apache) -> None:
+    if apache.release is not APACHE_5:
+        pytest.skip("brokers before 5.0 take batches apart when they store them")
+    apache.create("Inner", "+queue.type=BatchCQ")
+    for first in (0, 5, 10):
+        apache.client.send(
+            apache.names,
+            [{"topic": "Inner", "body": b"%d" % n, "batch": f"b{first}"} for n in range(first, first + 5)],
+        )
+    frame = load(spark, apache.names, subscribe="Inner")
+    assert values(frame) == list(range(15))
+    assert len({(row.queueId, row.offset) for row in frame.collect()}) == 15
+    # Cut in the middle of a batch.
+    assert values(load(spark, apache.names, subscribe="Inner", maxRecordsPerPartition="2")) == list(range(15))
+
+
+def test_a_replica_is_read_while_its_master_is_away(
+    spark: SparkSession, apache: Apache, tmp_path: Path
+) -> None:
+    queue = Queue("Mirrored", "pair", 0)
+    cluster = Cluster(Access((apache.names,)))
+    with (
+        ApacheBroker(apache.release, apache.names, tmp_path / "master", name="pair") as master,
+        ApacheBroker(
+            apache.release, apache.names, tmp_path / "copy", name="pair", broker_id=1, settings=READABLE
+        ) as replica,
+    ):
+        apache.client.wait_for_broker(apache.names, "pair")
+        apache.client.create_topic(apache.names, master.address, "Mirrored", queues=1)
+        apache.client.send(
+            apache.names, [{"topic": "Mirrored", "body": b"%d" % n, "queue": 0} for n in range(50)]
+        )
+
+        def is_copied() -> bool:
+            link = Link(replica.address, cluster.access)
+            try:
+                return link.call(pull_of(queue, 49, 1)).code == ResponseCode.SUCCESS
+            except Refused:
+                return False  # it does not know the topic yet
+            finally:
+                link.close()
+
+        def is_read_from_the_replica() -> bool:
+            cluster.forget_routes()
+            return cluster.address(queue) == replica.address
+
+        wait_until(is_copied, "the replica holding everything", timeout_s=120)
+        master.kill()
+        wait_until(is_read_from_the_replica, "the master leaving the route", timeout_s=120)
+        assert values(load(spark, apache.names, subscribe="Mirrored")) == list(range(50))
+    cluster.close()
