@@ -19,10 +19,11 @@ def job(directory: Path, topics: "Topics", master: str, topic: str = "Orders", *
     return Job(master, given, str(directory / "checkpoint"), str(directory / "out"))
 
 
-def test_a_driver_killed_in_the_middle_of_batch_0_and_of_a_later_one(
+def test_a_driver_dies_in_the_middle_of_batch_0_and_of_a_later_one_and_goes_on_as_a_local_cluster(
     topics: "Topics", tmp_path: Path
 ) -> None:
     topics.create("Orders", queues=2)
+    topics.create("Copy", queues=2)
     topics.fill("Orders", 0, numbers(0, 50))
     work = job(tmp_path, topics, "local[2]", startingOffsets="latest", maxOffsetsPerTrigger="40")
     work.held = True
@@ -37,12 +38,15 @@ def test_a_driver_killed_in_the_middle_of_batch_0_and_of_a_later_one(
             driver.say()
             driver.hear(f"batch {batch} ends")
         driver.hear("batch 2 begins")
-    work.held = False
+    # It goes on as a cluster of several processes, which repeats batch 2 and writes to a topic as well.
+    work.held, work.master = False, "local-cluster[2,1,1024]"
+    work.write = topics.options() | {"topic": "Copy"}
     topics.fill("Orders", 1, numbers(150, 50))
     with SparkDriver(work, tmp_path / "log") as driver:
         driver.hear("batch 2 begins")
         driver.finish()
     assert found(tmp_path / "out") == list(range(50, 200))
+    assert topics.reach("Copy") == 110
 
 
 def test_an_executor_and_a_worker_of_a_standalone_cluster_die(topics: "Topics", tmp_path: Path) -> None:
@@ -65,16 +69,3 @@ def test_an_executor_and_a_worker_of_a_standalone_cluster_die(topics: "Topics", 
             driver.finish()
     assert found(tmp_path / "out") == list(range(600))
     assert topics.reach("Copy") >= 600
-
-
-def test_a_local_cluster_reads_and_writes(topics: "Topics", tmp_path: Path) -> None:
-    topics.create("Orders", queues=2)
-    topics.create("Copy", queues=2)
-    for queue_id in (0, 1):
-        topics.fill("Orders", queue_id, numbers(queue_id * 200, 200))
-    work = job(tmp_path, topics, "local-cluster[2,1,1024]", startingOffsets="earliest")
-    work.write = topics.options() | {"topic": "Copy"}
-    with SparkDriver(work, tmp_path / "log") as driver:
-        driver.finish()
-    assert found(tmp_path / "out") == list(range(400))
-    assert topics.reach("Copy") == 400

@@ -12,7 +12,7 @@ from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.requests.offsets import GetMaxOffset
 from pyromq.security.signature import Credentials, signing_fields
 from pyromq.spark.options import Access
-from pyromq.spark.wire import Link
+from pyromq.spark.wire import Link, Links
 from pyromq.testing import RunningCluster, cluster
 
 QUESTION = GetMaxOffset(topic="TBW102", queue_id=0)
@@ -41,6 +41,21 @@ def test_tls_is_spoken_to_servers_that_can_be_trusted(tmp_path: Path) -> None:
             reach(running, Access(here, tls=True, tls_ca_file=str(stranger.trust)))
         with pytest.raises(PyroError):
             reach(running, Access(here))
+
+
+def test_a_connection_that_was_closed_meanwhile_is_opened_anew() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        links = Links(Access((address,)))
+        link = links.take(address)
+        there, _ = listener.accept()
+        links.give_back(link)
+        assert links.take(address) is link
+        links.give_back(link)
+        there.close()
+        again = links.take(address)
+        assert again is not link
+        again.close()
 
 
 def test_requests_are_signed_with_the_given_keys() -> None:

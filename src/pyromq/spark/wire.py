@@ -5,11 +5,14 @@ came stays in the buffer it was read into.
 """
 
 import itertools
+import select
 import socket
 import ssl
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, Refused, RemoteProtocolError
 from pyromq.protocol.binary_header import decode_binary_header
@@ -29,6 +32,7 @@ Data = bytes | memoryview
 
 _PREFIX = Struct(">iI")
 _COPIED_BYTES = 16 * 1024
+_POOLED_BYTES = 64 * 1024
 
 
 class Link:
@@ -57,6 +61,17 @@ class Link:
 
     def close(self) -> None:
         self._socket.close()
+
+    def was_hung_up(self) -> bool:
+        """Whether the other side has closed; encrypted connections find out when they are used."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            return False
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        try:
+            return bool(poll.poll(0)) and not self._socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            return True
 
     def call(self, request: Request[A]) -> A:
         number = self.send(request)
@@ -122,7 +137,9 @@ class Link:
                 return frame, content[header_length:]
 
     def _read(self, size_bytes: int) -> memoryview:
-        whole = memoryview(bytearray(size_bytes))
+        # Arrow's allocator keeps large blocks at hand; Python's gives them back and gets fresh pages each time.
+        room = bytearray(size_bytes) if size_bytes < _POOLED_BYTES else pa.allocate_buffer(size_bytes)
+        whole = memoryview(room).cast("B")
         read = 0
         try:
             while read < size_bytes:
@@ -160,6 +177,10 @@ class Links:
     def take(self, address: str) -> Link:
         """An idle connection, opened if there is none; it belongs to the caller until `give_back`."""
         link = self._open.pop(address, None)
+        if link is not None and link.was_hung_up():
+            # Servers close what is silent for long; that is no failure.
+            link.close()
+            link = None
         return link if link is not None else Link(address, self._access)
 
     def give_back(self, link: Link) -> None:
