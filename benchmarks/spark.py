@@ -1,128 +1,355 @@
-"""Rows per second between a broker and Spark, beside the same rows in uncompressed Parquet.
+"""Rows per second between topics and Spark, beside the same rows in uncompressed Parquet and in Kafka.
 
-    python -m benchmarks.spark [--rows 500000] [--sizes 100,1024]
+    python -m benchmarks.spark [--rows 2000000] [--sizes 100,1024] [--rounds 5] [--quick] [--report FILE]
 
-The broker runs in its own process with large answers (maxTransferCountOnMessageInMemory); the sink is `noop`.
+One session on `local[2]`, one `pyromq standalone` with its defaults; the sink of reads is `noop`. Cases take
+turns, round by round; a figure is the median of the rounds, a ratio the median of the ratios within rounds.
 """
 
 import argparse
-import asyncio
+import contextlib
+import os
+import platform
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyspark
+from benchmarks.kafka_source import KafkaSource, fetch_kafka_source
+from benchmarks.process_cpu import cpu_seconds, cpu_seconds_of_tree
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
+from tests.support.apache_releases import PeerUnavailable
+from tests.support.kafka import KAFKA_VERSION, KafkaBroker
 
+from pyromq.compiled import WHY
 from pyromq.spark import session
-from pyromq.standalone import Standalone, StandaloneSettings
 
-ROUNDS = 3
-QUEUES = 4
+MOST_BYTES = 700 * 1024 * 1024
+TRIGGERS, QUICK_TRIGGERS = 60, 9
+PARQUET, BATCH, STREAM, FEW = "Parquet", "batch", "stream", "batch, value and offset"
+KAFKA_BATCH, KAFKA_STREAM = "Kafka, batch", "Kafka, stream"
+KAFKA_COLUMNS = "key string, value binary, topic string, queueId int, offset bigint, timestamp timestamp"
+PROGRAMS = ("JVM", "Python", "broker", "Kafka")
+AS_KAFKA = "batch, columns of Kafka"
 
-
-async def serve(store: Path) -> None:
-    settings = StandaloneSettings(
-        store=store,
-        namesrv_port=0,
-        broker_port=0,
-        store_settings={
-            "max_batch_in_memory": 4096,
-            "max_batch_bytes_in_memory": 4 * 1024 * 1024,
-            "log_segment_bytes": 256 * 1024 * 1024,
-        },
-    )
-    async with Standalone(settings) as cluster:
-        print(cluster.namesrv, flush=True)
-        await cluster.run_until_stopped()
+Cpu = dict[str, float]
+Options = dict[str, str]
 
 
-@contextmanager
-def broker() -> Iterator[str]:
+@contextlib.contextmanager
+def standalone() -> Iterator[tuple[str, int]]:
+    """The address of a name server, and the process that is the whole cluster."""
     with tempfile.TemporaryDirectory(prefix="pyromq-bench-") as store:
-        command = [sys.executable, "-m", "benchmarks.spark", "--serve", store]
+        program = "from pyromq.apps.pyromq import main; main()"
+        ports = ["--namesrv-port", "0", "--broker-port", "0"]
+        command = [sys.executable, "-c", program, "standalone", *ports, "--store", store]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             try:
-                yield process.stdout.readline().strip()
+                said = process.stdout.readline()
+                yield said.partition("name server ")[2].partition(",")[0], process.pid
             finally:
                 process.terminate()
 
 
-def rate(rows: int, work: Callable[[], object]) -> float:
-    """The best of a few rounds, in million rows per second."""
-    best = 0.0
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        work()
-        best = max(best, rows / (time.perf_counter() - start) / 1e6)
-    return best
+@dataclass
+class Measured:
+    """What one case needed, round by round."""
+
+    rows: int
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[Cpu] = field(default_factory=list)
+
+    @property
+    def mrows_per_s(self) -> float:
+        return self.rows / statistics.median(self.seconds) / 1e6
+
+    def cpu_us_per_row(self) -> Cpu:
+        least = min(self.cpu, key=lambda used: sum(used.values()))
+        return {who: seconds / self.rows * 1e6 for who, seconds in least.items()}
+
+    def of(self, other: "Measured") -> float:
+        """Our rate as a part of another's, of the same rounds."""
+        pairs = zip(self.seconds, other.seconds, strict=True)
+        return statistics.median(theirs / ours for ours, theirs in pairs)
+
+
+@dataclass
+class Bench:
+    spark: SparkSession
+    namesrv: str
+    broker_pid: int
+    kafka: KafkaBroker | None
+    directory: Path
+    rounds: int
+    trigger_count: int
+
+    def cpu(self) -> Cpu:
+        gateway = self.spark.sparkContext._gateway
+        assert gateway is not None
+        jvm: int = gateway.proc.pid
+        used = {"JVM": cpu_seconds(jvm), "Python": cpu_seconds_of_tree(jvm) - cpu_seconds(jvm)}
+        used["broker"] = cpu_seconds(self.broker_pid)
+        if self.kafka is not None and self.kafka.pid is not None:
+            used["Kafka"] = cpu_seconds(self.kafka.pid)
+        return used
+
+    def take_turns(self, rows: int, cases: Mapping[str, Callable[[], object]]) -> dict[str, Measured]:
+        found = {name: Measured(rows) for name in cases}
+        for name, case in cases.items():
+            case()  # a JVM has to see everything once
+            say(f"  warmed up: {name}")
+        for number in range(self.rounds):
+            order = list(cases)[:: 1 if number % 2 else -1]
+            for name in order:
+                before, start = self.cpu(), time.perf_counter()
+                cases[name]()
+                found[name].seconds.append(time.perf_counter() - start)
+                after = self.cpu()
+                found[name].cpu.append({who: after[who] - before[who] for who in after})
+            say("  " + ", ".join(f"{name} {rows / m.seconds[-1] / 1e6:.2f}" for name, m in found.items()))
+        return found
+
+    # What is measured
+
+    def options(self, topic: str) -> Options:
+        return {"namesrv": self.namesrv, "subscribe": topic}
+
+    def kafka_options(self, topic: str) -> Options:
+        assert self.kafka is not None
+        return {"kafka.bootstrap.servers": self.kafka.address, "subscribe": topic}
+
+    def rows_to_write(self, rows: int, size: int) -> DataFrame:
+        return self.spark.range(0, rows, numPartitions=2).selectExpr(
+            f"cast(rpad(cast(id as string), {size}, 'x') as binary) as value",
+            "concat('key', id) as key",
+            "'bench' as tags",
+        )
+
+    def writes(self, rows: int, size: int) -> dict[str, Measured]:
+        source = self.rows_to_write(rows, size)
+        turn = iter(range(1000))
+        cases: dict[str, Callable[[], object]] = {
+            "Parquet": lambda: source.write.option("compression", "uncompressed").parquet(
+                str(self.directory / f"written{size}-{next(turn)}")
+            ),
+            "ours": lambda: (
+                source.write.format("rocketmq")
+                .option("namesrv", self.namesrv)
+                .mode("append")
+                .save(f"Written{size}")
+            ),
+        }
+        if self.kafka is not None:
+            options = self.kafka_options(f"Written{size}")
+            to_kafka = source.select("key", "value").write.format("kafka")
+            cases["Kafka"] = lambda: to_kafka.options(**options).option("topic", f"Written{size}").save()
+        found = self.take_turns(rows, cases)
+        stored = self.spark.read.format("rocketmq").options(**self.options(f"Written{size}"))
+        total = stored.schema("offset bigint").load().count()
+        assert total == rows * (self.rounds + 1), f"{total} rows were stored"
+        return found
+
+    def reads(self, rows: int, size: int) -> dict[str, Measured]:
+        topic = f"Read{size}"
+        source = self.rows_to_write(rows, size)
+        source.write.format("rocketmq").option("namesrv", self.namesrv).mode("append").save(topic)
+        options = self.options(topic)
+        lake = str(self.directory / topic)
+        ours = self.spark.read.format("rocketmq").options(**options)
+        ours.load().write.option("compression", "uncompressed").parquet(lake)
+        assert self.spark.read.parquet(lake).count() == rows
+        few = self.spark.read.format("rocketmq").options(**options)
+        as_kafka = self.spark.read.format("rocketmq").options(**options)
+        cases: dict[str, Callable[[], object]] = {
+            PARQUET: lambda: noop(self.spark.read.parquet(lake)),
+            BATCH: lambda: noop(ours.load()),
+            STREAM: lambda: self.drain(self.spark.readStream.format("rocketmq").options(**options)),
+            AS_KAFKA: lambda: noop(as_kafka.schema(KAFKA_COLUMNS).load()),
+            FEW: lambda: noop(few.schema("value binary, offset bigint").load()),
+        }
+        if self.kafka is not None:
+            theirs = self.kafka_options(topic)
+            to_kafka = source.select("key", "value").write.format("kafka")
+            to_kafka.options(**theirs).option("topic", topic).save()
+            reader = self.spark.read.format("kafka").options(**theirs)
+            assert reader.load().count() == rows
+            cases[KAFKA_BATCH] = lambda: noop(reader.load())
+            cases[KAFKA_STREAM] = lambda: self.drain(self.spark.readStream.format("kafka").options(**theirs))
+        return self.take_turns(rows, cases)
+
+    def drain(self, reader: DataStreamReader) -> None:
+        stream = reader.option("startingOffsets", "earliest").load()
+        with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
+            writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+    def triggers(self) -> dict[str, list[Cpu]]:
+        """Durations in ms of micro-batches of one row each."""
+        rows = self.spark.range(2 * self.trigger_count).selectExpr(
+            "cast(id as string) as value", "0 as queueId"
+        )
+        rows.write.format("rocketmq").option("namesrv", self.namesrv).mode("append").save("OneByOne")
+        ours = self.spark.readStream.format("rocketmq").options(**self.options("OneByOne"))
+        ours = ours.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "1")
+        rate = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1")
+        streams = {"rate source": rate, "ours": ours}
+        if self.kafka is not None:
+            theirs = self.kafka_options("OneByOne")
+            to_kafka = rows.selectExpr("value", "0 as partition").write.format("kafka")
+            to_kafka.options(**theirs).option("topic", "OneByOne").save()
+            kafka = self.spark.readStream.format("kafka").options(**theirs)
+            kafka = kafka.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "1")
+            streams["Kafka"] = kafka
+        found: dict[str, list[Cpu]] = {name: [] for name in streams}
+        for _ in range(2):
+            for name, stream in streams.items():
+                found[name] += self._durations(stream.load())
+                say(f"  {name}: {median_of(found[name], 'triggerExecution'):.0f} ms")
+        return found
+
+    def _durations(self, frame: DataFrame) -> list[Cpu]:
+        with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
+            writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            query = writer.start()
+            try:
+                while len(query.recentProgress) < self.trigger_count:
+                    if query.awaitTermination(1):
+                        break
+                reports = [report for report in query.recentProgress if report.numInputRows == 1]
+            finally:
+                query.stop()
+        return [dict(report.durationMs) for report in reports[self.trigger_count // 3 :]]
 
 
 def noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def drain(spark: SparkSession, options: dict[str, str], directory: Path) -> None:
-    stream = spark.readStream.format("rocketmq").options(**options, startingOffsets="earliest").load()
-    with tempfile.TemporaryDirectory(dir=directory) as checkpoint:
-        writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        writer.trigger(availableNow=True).start().awaitTermination()
+def median_of(durations: list[Cpu], what: str) -> float:
+    return statistics.median(each.get(what, 0) for each in durations)
 
 
-def measure(spark: SparkSession, namesrv: str, rows: int, size: int, directory: Path) -> None:
-    topic = f"Bench{size}"
-    source = (
-        spark.range(rows)
-        .repartition(2)
-        .selectExpr(
-            f"cast(rpad(cast(id as string), {size}, 'x') as binary) as value",
-            "concat('key', id) as key",
-            "'bench' as tags",
-        )
-    )
-    source = source.cache()
-    source.count()
-    start = time.perf_counter()
-    source.write.format("rocketmq").option("namesrv", namesrv).mode("append").save(topic)
-    written = rows / (time.perf_counter() - start) / 1e6
-    source.unpersist()
-    options = {"namesrv": namesrv, "subscribe": topic}
-    everything = spark.read.format("rocketmq").options(**options).load()
-    lake = str(directory / topic)
-    everything.write.option("compression", "uncompressed").parquet(lake)
-    total = spark.read.parquet(lake).count()
-    assert total == rows, f"{total} rows of {rows}"
-    parquet = rate(rows, lambda: noop(spark.read.parquet(lake)))
-    batch = rate(rows, lambda: noop(spark.read.format("rocketmq").options(**options).load()))
-    pruned = spark.read.format("rocketmq").options(**options).schema("value binary, offset bigint")
-    two = rate(rows, lambda: noop(pruned.load()))
-    stream = rate(rows, lambda: drain(spark, options, directory))
-    print(
-        f"{size:>6} B  write {written:.2f}  parquet {parquet:.2f}  batch {batch:.2f} ({batch / parquet:.0%})"
-        f"  value+offset {two:.2f}  stream {stream:.2f} ({stream / parquet:.0%})  Mrow/s",
-        flush=True,
-    )
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+# The report
+
+
+def report(bench: Bench, sizes: list[int], rows: int, missing: list[str]) -> str:
+    lines = [
+        f"PySpark {pyspark.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores,"
+        f" {platform.machine()}; compiled twins: {WHY}. Median of {bench.rounds} rounds in turns, million"
+        " rows per second; in brackets the share of Parquet's rate in the same rounds."
+    ]
+    goals: list[tuple[str, bool]] = []
+    cpu_rows: list[str] = []
+    reads, writes = [], []
+    for size in sizes:
+        count = min(rows, MOST_BYTES // (size + 200))
+        say(f"writes of {size} B, {count:,} rows")
+        written = bench.writes(count, size)
+        writes.append(f"| {size} B | " + " | ".join(f"{m.mrows_per_s:.2f}" for m in written.values()) + " |")
+        if size == 100:
+            rate = written["ours"].mrows_per_s
+            goals.append((f"write at 100 B: {rate:.2f} Mrow/s; 0.3 wanted", rate >= 0.3))
+        say(f"reads of {size} B, {count:,} rows")
+        read = bench.reads(count, size)
+        parquet = read[PARQUET]
+        cells = [
+            f"{m.mrows_per_s:.2f}" + (f" ({m.of(parquet):.0%})" if name != PARQUET else "")
+            for name, m in read.items()
+        ]
+        reads.append(f"| {size} B, {count:,} rows | " + " | ".join(cells) + " |")
+        goals += [
+            (
+                f"{name} at {size} B: {read[name].of(parquet):.0%} of Parquet; 60 % wanted",
+                read[name].of(parquet) >= 0.6,
+            )
+            for name in (BATCH, STREAM)
+        ]
+        for name, theirs in ((BATCH, KAFKA_BATCH), (STREAM, KAFKA_STREAM)):
+            if theirs in read:
+                ratio = read[name].of(read[theirs])
+                goals.append((f"{name} at {size} B: {ratio:.2f} × Kafka's source; ahead wanted", ratio > 1))
+        for what, found in (("write", written), ("read", read)):
+            for name, m in found.items():
+                used = m.cpu_us_per_row()
+                shares = " | ".join(
+                    f"{used.get(who, 0.0):.2f}" for who in ("JVM", "Python", "broker", "Kafka")
+                )
+                cpu_rows.append(f"| {what} {size} B: {name} | {sum(used.values()):.2f} | {shares} |")
+    lines += ["", "| read | " + " | ".join(read) + " |", "|---" * (len(read) + 1) + "|", *reads]
+    lines += ["", "| write | " + " | ".join(written) + " |", "|---" * (len(written) + 1) + "|", *writes]
+    say("micro-batches of one row")
+    durations = bench.triggers()
+    parts = ["triggerExecution", "latestOffset", "queryPlanning", "addBatch", "walCommit", "commitOffsets"]
+    lines += ["", "| ms for a micro-batch of one row | " + " | ".join(parts) + " |", "|---" * 7 + "|"]
+    for name, each in durations.items():
+        lines.append(f"| {name} | " + " | ".join(f"{median_of(each, part):.0f}" for part in parts) + " |")
+    ratio = median_of(durations["ours"], parts[0]) / median_of(durations["rate source"], parts[0])
+    goals.append((f"micro-batch of one row: {ratio:.2f} × the rate source; 1.5 at most wanted", ratio <= 1.5))
+    lines += ["", "| CPU µs per row, least of the rounds | all | JVM | Python | broker | Kafka |"]
+    lines += ["|---" * 6 + "|", *cpu_rows, ""]
+    lines += [f"- {'reached' if is_reached else '**not reached**'}: {text}" for text, is_reached in goals]
+    lines += [f"- not measured: {text}" for text in missing]
+    return "\n".join(lines) + "\n"
+
+
+def start_kafka(directory: Path, missing: list[str]) -> tuple[KafkaSource | None, KafkaBroker | None]:
+    try:
+        source = fetch_kafka_source()
+        return source, KafkaBroker(directory, jvm=("-Xms1g", "-Xmx1g"))
+    except PeerUnavailable as problem:
+        missing.append(f"Spark's Kafka source ({problem})")
+        return None, None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--rows", type=int, default=2_000_000, help="at most; fewer of large ones")
     parser.add_argument("--sizes", default="100,1024")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--without-kafka", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="only show that it works")
+    parser.add_argument(
+        "--report", type=Path, help="write the tables into this file, below its first line '---'"
+    )
     arguments = parser.parse_args()
-    if arguments.serve is not None:
-        asyncio.run(serve(arguments.serve))
-        return
-    spark = session("benchmark", master="local[2]", memory="1500m")
-    spark.sparkContext.setLogLevel("ERROR")
-    with broker() as namesrv, tempfile.TemporaryDirectory(prefix="pyromq-lake-") as directory:
-        for size in map(int, arguments.sizes.split(",")):
-            measure(spark, namesrv, arguments.rows, size, Path(directory))
-    spark.stop()
+    if arguments.quick:
+        arguments.rows, arguments.rounds = 50_000, 1
+    missing: list[str] = []
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyromq-lake-")))
+        source, kafka = None, None
+        if arguments.without_kafka:
+            missing.append("Spark's Kafka source (--without-kafka)")
+        else:
+            source, kafka = start_kafka(directory / "kafka", missing)
+        jars = {} if source is None else {"spark__jars": ",".join(map(str, source.jars))}
+        spark = session("benchmark", master="local[2]", memory="2g", **jars)
+        stack.callback(spark.stop)
+        spark.sparkContext.setLogLevel("ERROR")
+        if kafka is not None:
+            stack.enter_context(kafka)
+        namesrv, pid = stack.enter_context(standalone())
+        triggers = QUICK_TRIGGERS if arguments.quick else TRIGGERS
+        bench = Bench(spark, namesrv, pid, kafka, directory, arguments.rounds, triggers)
+        sizes = [int(size) for size in arguments.sizes.split(",")]
+        text = report(bench, sizes, arguments.rows, missing)
+        if source is not None:
+            text += f"- Kafka {KAFKA_VERSION}, read by {source.names}\n"
+    print(text)
+    if arguments.report is not None:
+        kept = arguments.report.read_text().partition("\n---\n")[0]
+        arguments.report.write_text(f"{kept}\n---\n\n{text}")
 
 
 if __name__ == "__main__":

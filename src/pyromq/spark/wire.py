@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, Refused, RemoteProtocolError
 from pyromq.protocol.binary_header import decode_binary_header
 from pyromq.protocol.catalogue import Answer, Request, decode_answer, encode_request
@@ -137,9 +135,7 @@ class Link:
                 return frame, content[header_length:]
 
     def _read(self, size_bytes: int) -> memoryview:
-        # Arrow's allocator keeps large blocks at hand; Python's gives them back and gets fresh pages each time.
-        room = bytearray(size_bytes) if size_bytes < _POOLED_BYTES else pa.allocate_buffer(size_bytes)
-        whole = memoryview(room).cast("B")
+        whole = _room(size_bytes)
         read = 0
         try:
             while read < size_bytes:
@@ -154,6 +150,16 @@ class Link:
         except OSError as problem:
             raise ConnectionLost(f"{self.address}: {problem}") from problem
         return whole
+
+
+def _room(size_bytes: int) -> memoryview:
+    if size_bytes < _POOLED_BYTES:
+        return memoryview(bytearray(size_bytes))
+    # Arrow's allocator keeps large blocks at hand; Python's returns them and gets fresh pages each time.
+    # Imported here: a driver that only plans needs none of it.
+    from pyarrow import allocate_buffer
+
+    return memoryview(allocate_buffer(size_bytes)).cast("B")
 
 
 def _tls(access: Access) -> ssl.SSLContext:
