@@ -15,7 +15,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.protocol.frame import HeaderForm
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 # Brokers of 5.x write down what ended only every three seconds, and ask about everything else.
 SETTINGS = {

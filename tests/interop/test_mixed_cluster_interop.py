@@ -15,7 +15,7 @@ from tests.support.own_nameserver import OwnNameServer
 from pyromq import Message, Producer, PushConsumer
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 FORMS = ("JSON", "ROCKETMQ")
 APACHES, OURS = "broker-apache", "broker-ours"

@@ -15,7 +15,7 @@ from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC, GROUP = "Orders", "buyers"
 QUEUES, MESSAGES = 2, 10

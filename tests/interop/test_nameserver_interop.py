@@ -17,7 +17,7 @@ from tests.support.apache_releases import RELEASES, Release
 from tests.support.own_nameserver import OwnNameServer
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 FORMS = ("JSON", "ROCKETMQ")
 

@@ -19,7 +19,7 @@ from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import TopicRouteData
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC, GROUP = "Orders", "buyers"
 QUEUES, MESSAGES = 2, 6

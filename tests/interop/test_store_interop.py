@@ -24,7 +24,7 @@ from pyromq.store.message_store import MessageStore
 from pyromq.store.settings import StoreSettings
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 TOPIC = "Varied"
 BORN_MS = 1_700_000_000_123
