@@ -182,7 +182,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), help="processes")
-    parser.add_argument("--minutes", type=float, default=30.0, help="time for everything")
+    parser.add_argument("--minutes", type=float, default=45.0, help="time for everything")
     options, arguments = parser.parse_known_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _leave)
