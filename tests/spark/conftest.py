@@ -34,8 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.filterwarnings("default"))
-            # A session starts in seconds on a quiet machine, and in minutes on a busy one.
-            item.add_marker(pytest.mark.timeout(600))
+            if item.get_closest_marker("timeout") is None:
+                # A session starts in seconds on a quiet machine, and in minutes on a busy one.
+                item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

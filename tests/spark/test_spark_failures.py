@@ -3,11 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_driver import Job, SparkDriver, found
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Topics
+
+# Many JVMs start one after the other: a minute on a quiet machine, many on a busy one.
+pytestmark = pytest.mark.timeout(1800)
 
 
 def numbers(first: int, count: int) -> list[bytes]:
