@@ -319,7 +319,10 @@ cdef class Express:
                 counted.settle()
             self._touched.clear()
             self.pulls_taken = pulls
-        if has_sent:
+        if not has_sent:
+            if born_host is not None:
+                self._pressure.withdraw()
+        else:
             self._appending.dispatch_soon()
             if self._answers.length:
                 if self._is_sync_flush:

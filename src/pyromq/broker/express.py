@@ -208,7 +208,10 @@ class Express:
                 last = appended
             frames += 1
             position = end
-        if last is not None:
+        if last is None:
+            if born_host:
+                self._pressure.withdraw()
+        else:
             self._appending.dispatch_soon()
             if not answers:
                 pass
