@@ -14,7 +14,7 @@ REMEMBERED = "rocketmq"
 
 _MAKES_TABLE = "provider"
 _COPY_PREFIX = "option."
-_SPARKS_OWN = frozenset({_MAKES_TABLE, "owner", "checkpointlocation", "serialization.format"})
+_SPARKS_OWN = frozenset({_MAKES_TABLE, "owner", "checkpointlocation", "queryname", "serialization.format"})
 
 
 def is_creating(options: Mapping[str, str]) -> bool:
