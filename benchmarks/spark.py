@@ -42,6 +42,8 @@ AS_KAFKA = "batch, columns of Kafka"
 
 Cpu = dict[str, float]
 Options = dict[str, str]
+Case = Callable[[], float | None]
+"""Something to measure; it may say itself how many seconds count."""
 
 
 @contextlib.contextmanager
@@ -102,7 +104,7 @@ class Bench:
             used["Kafka"] = cpu_seconds(self.kafka.pid)
         return used
 
-    def take_turns(self, rows: int, cases: Mapping[str, Callable[[], object]]) -> dict[str, Measured]:
+    def take_turns(self, rows: int, cases: Mapping[str, Case]) -> dict[str, Measured]:
         found = {name: Measured(rows) for name in cases}
         for name, case in cases.items():
             case()  # a JVM has to see everything once
@@ -111,10 +113,12 @@ class Bench:
             order = list(cases)[:: 1 if number % 2 else -1]
             for name in order:
                 before, start = self.cpu(), time.perf_counter()
-                cases[name]()
-                found[name].seconds.append(time.perf_counter() - start)
+                own_seconds = cases[name]()
+                seconds = time.perf_counter() - start
+                found[name].seconds.append(seconds if own_seconds is None else own_seconds)
                 after = self.cpu()
-                found[name].cpu.append({who: after[who] - before[who] for who in after})
+                # A process that ends takes what it had used out of the sum.
+                found[name].cpu.append({who: max(after[who] - before[who], 0.0) for who in after})
             say("  " + ", ".join(f"{name} {rows / m.seconds[-1] / 1e6:.2f}" for name, m in found.items()))
         return found
 
@@ -137,7 +141,7 @@ class Bench:
     def writes(self, rows: int, size: int) -> dict[str, Measured]:
         source = self.rows_to_write(rows, size)
         turn = iter(range(1000))
-        cases: dict[str, Callable[[], object]] = {
+        cases: dict[str, Case] = {
             "Parquet": lambda: source.write.option("compression", "uncompressed").parquet(
                 str(self.directory / f"written{size}-{next(turn)}")
             ),
@@ -169,7 +173,7 @@ class Bench:
         assert self.spark.read.parquet(lake).count() == rows
         few = self.spark.read.format("rocketmq").options(**options)
         as_kafka = self.spark.read.format("rocketmq").options(**options)
-        cases: dict[str, Callable[[], object]] = {
+        cases: dict[str, Case] = {
             PARQUET: lambda: noop(self.spark.read.parquet(lake)),
             BATCH: lambda: noop(ours.load()),
             STREAM: lambda: self.drain(self.spark.readStream.format("rocketmq").options(**options)),
@@ -186,11 +190,15 @@ class Bench:
             cases[KAFKA_STREAM] = lambda: self.drain(self.spark.readStream.format("kafka").options(**theirs))
         return self.take_turns(rows, cases)
 
-    def drain(self, reader: DataStreamReader) -> None:
+    def drain(self, reader: DataStreamReader) -> float:
+        """The seconds of its micro-batches: a stream is started once, and then runs."""
         stream = reader.option("startingOffsets", "earliest").load()
         with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
             writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
-            writer.trigger(availableNow=True).start().awaitTermination()
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            reports = [report for report in query.recentProgress if report.numInputRows]
+        return sum(report.durationMs["triggerExecution"] for report in reports) / 1000
 
     def triggers(self) -> dict[str, list[Cpu]]:
         """Durations in ms of micro-batches of one row each."""
