@@ -109,3 +109,14 @@ def test_a_reader_tells_its_state() -> None:
     reader = FrameReader()
     reader.feed(b"\x00\x00")
     assert repr(reader) == "<FrameReader buffered=2 damage=None>"
+
+
+def test_a_reader_tells_how_much_a_frame_lacks() -> None:
+    encoded = encode_frame(PING)
+    reader = FrameReader()
+    assert reader.missing_bytes == 0
+    for read in range(1, len(encoded)):
+        reader.feed(encoded[read - 1 : read])
+        assert reader.missing_bytes == (4 - read if read < 4 else len(encoded) - read)
+    reader.feed(encoded[-1:])
+    assert reader.missing_bytes == 0

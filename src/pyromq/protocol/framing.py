@@ -46,6 +46,13 @@ class FrameReader:
     def buffered_bytes(self) -> int:
         return len(self._rest)
 
+    @property
+    def missing_bytes(self) -> int:
+        """How much the frame that is not complete still lacks, as far as can be told."""
+        if len(self._rest) < _LENGTH.size:
+            return _LENGTH.size - len(self._rest) if self._rest else 0
+        return 4 + int(_LENGTH.unpack_from(self._rest)[0]) - len(self._rest)
+
     def take_rest(self) -> bytes:
         """Give back what belongs to a frame that is not complete, as if it had not been read yet."""
         rest = bytes(self._rest)

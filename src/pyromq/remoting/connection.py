@@ -283,8 +283,8 @@ class Connection(asyncio.Protocol):
         ):
             return data
         if self.partial_bytes:
-            # Unfinished frames are short as a rule; a long one would be copied again with every read.
-            if self.partial_bytes > _SHORT_BYTES:
+            # Unfinished frames are short as a rule; a long one is not copied before it is complete.
+            if self.partial_bytes > _SHORT_BYTES and self._reader.missing_bytes > len(data):
                 return data
             data = self._reader.take_rest() + data
             self._count_partial()
