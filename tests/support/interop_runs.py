@@ -4,6 +4,9 @@
 
 Tests that share servers stay together. Each process has a group of its own, so that whatever it started ends
 with it: at its end, at a signal, and when the time for everything is over.
+
+Peers have timers of their own, and machines have bad moments: a few tests that failed are tried once more,
+alone, when everything else is done; a line of its own says so.
 """
 
 from __future__ import annotations
@@ -27,11 +30,13 @@ from typing import IO, Final
 TESTS: Final = "tests/interop"
 PYTEST: Final = (sys.executable, "-m", "pytest", "-m", "interop")
 NOTHING_COLLECTED: Final = 5
+_SOME_FAILED: Final = 1
 _RELEASE: Final = re.compile(r"(\d+\.\d+\.\d+)(?:-(JSON|ROCKETMQ))?")
 # What a test takes, roughly, in others of its kind: some start servers of their own, and clients of 5.x take
 # seconds to shut down.
 _SLOW_FILES: Final = {"test_store_interop": 15, "test_mixed_cluster_interop": 4, "test_nameserver_interop": 2}
 _SLOW_RELEASE: Final = ("5", 3)
+_MAX_FAILURES: Final = 5
 _COUNT: Final = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 
 
@@ -100,7 +105,15 @@ def start(share: Share, scratch: Path) -> Run:
     listing.write_text("\n".join(share.tests) + "\n")
     output = listing.with_suffix(".log").open("w+b")
     process = subprocess.Popen(
-        [*PYTEST, "-p", "no:cacheprovider", "--durations=5", "--tb=short", "--maxfail=5", f"@{listing}"],
+        [
+            *PYTEST,
+            "-p",
+            "no:cacheprovider",
+            "--durations=5",
+            "--tb=short",
+            f"--maxfail={_MAX_FAILURES}",
+            f"@{listing}",
+        ],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -116,7 +129,8 @@ def run_all(
     deadline_s = now_s() + 60 * minutes
     running: list[Run] = []
     counts: Counter[str] = Counter()
-    is_well = True
+    again: list[Share] = []
+    is_well, is_second_attempt = True, False
     with tempfile.TemporaryDirectory(prefix="pyromq-interop-") as scratch:
         try:
             while waiting or running:
@@ -128,14 +142,31 @@ def run_all(
                     _tell_unfinished(running, waiting, minutes)
                     break
                 running.remove(done)
+                failed = failures(done)
+                if failed and not is_second_attempt:
+                    again.append(Share(f"{done.share.name}, again", failed))
+                else:
+                    is_well &= done.process.returncode == 0
                 counts += _told(done)
-                is_well &= done.process.returncode == 0
                 done.end()
+                if again and not waiting and not running:
+                    waiting, again, at_once, is_second_attempt = again, [], 1, True
         finally:
             for run in running:
                 run.end()
     _say(", ".join(f"{count} {what}" for what, count in counts.items()) or "no tests")
     return is_well
+
+
+def failures(run: Run) -> tuple[str, ...]:
+    """The tests that failed, if they were few and everything else ran to its end."""
+    if run.process.returncode != _SOME_FAILED:
+        return ()
+    said = [
+        line.split(" ", 1)[1] for line in run.text().splitlines() if line.startswith(("FAILED ", "ERROR "))
+    ]
+    found = tuple(test for test in run.share.tests if any(f"{line} ".startswith(f"{test} ") for line in said))
+    return found if len(found) < _MAX_FAILURES else ()
 
 
 def _wait_for_one(running: Sequence[Run], is_over: Callable[[], bool]) -> Run | None:

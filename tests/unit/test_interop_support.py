@@ -130,6 +130,36 @@ def test_one_failure_fails_all_and_its_output_is_shown(
     assert "1 failed, 2 error\n" in said
 
 
+def attempts(tmp_path: Path, failing: str) -> str:
+    """A program that fails the first time it runs, and notes which tests it got each time."""
+    return (
+        "import pathlib, sys\n"
+        f"notes = pathlib.Path({str(tmp_path / 'notes')!r})\n"
+        "said = notes.read_text() if notes.exists() else ''\n"
+        "notes.write_text(said + pathlib.Path(sys.argv[-1][1:]).read_text().replace('\\n', ' ') + '/')\n"
+        f"if not said: print({failing!r}); print('== 1 failed in 0.10s =='); raise SystemExit(1)\n"
+        "print('== 1 passed in 0.10s ==')"
+    )
+
+
+def test_a_test_that_failed_is_tried_once_more_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs(monkeypatch, attempts(tmp_path, "FAILED t.py::test_b - AssertionError"))
+    assert run_all([Share("a", ("t.py::test_a", "t.py::test_b", "t.py::test_bc"))], at_once=2, minutes=1)
+    assert (tmp_path / "notes").read_text() == "t.py::test_a t.py::test_b t.py::test_bc /t.py::test_b /"
+    said = capsys.readouterr().out
+    assert "FAILED a:" in said
+    assert "ok     a, again:" in said
+
+
+def test_many_failures_are_believed_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tests = tuple(f"t.py::test_{number}" for number in range(5))
+    runs(monkeypatch, attempts(tmp_path, "\n".join(f"FAILED {test}" for test in tests)))
+    assert not run_all([Share("a", tests)], at_once=2, minutes=1)
+    assert (tmp_path / "notes").read_text().count("/") == 1
+
+
 def test_when_the_time_is_over_everything_that_was_started_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
