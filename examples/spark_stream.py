@@ -9,7 +9,7 @@ from pyromq.spark import session
 
 
 def main(namesrv: str, topic: str) -> None:
-    spark = session("count-by-tag", master="local[2]")
+    spark = session("count-by-tag", master="local[2]", spark__sql__shuffle__partitions="2")
     stream = (
         spark.readStream.format("rocketmq")
         .option("namesrv", namesrv)

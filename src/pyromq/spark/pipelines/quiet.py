@@ -21,8 +21,8 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 # Spark would say so if its own level for Python programs were another one.
-logger.repl.name = org.apache.spark.repl.Main
-logger.repl.level = error
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 # Their failures reach the program as exceptions as well.
 logger.queries.name = org.apache.spark.sql.execution.streaming
 logger.queries.level = off
