@@ -22,7 +22,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
 	  || echo "pyromq-native was not built (a C compiler is needed; see $(VENV)/native.log): the interpreted code does its work, slower"
 	@touch $@
 
-demo: setup ## the main job end to end: a cluster, a stream of orders, a crash, and not a cent lost
+demo: setup ## the main job end to end: a cluster, a stream of orders, Spark, and totals that agree to the cent
 	$(BIN)/python examples/demo.py
 
 fmt: setup ## format the source
