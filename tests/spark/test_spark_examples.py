@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(Path(name).stem, EXAMPLES / name)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -44,12 +44,12 @@ def test_from_topics_to_a_lake_and_back(
     lake, namesrv = str(tmp_path / "lake"), topics.running.namesrv
     topics.create("Again", queues=1)
     send(topics.running, "Created", "Paid", "Created")
-    example("spark_archive").main(spark, namesrv, "Orders", lake)
+    example("spark_archive.py").main(spark, namesrv, "Orders", lake)
     assert "3 rows in, 3 out" in capsys.readouterr().out
     send(topics.running, "Paid")
-    example("spark_history").main(spark, namesrv, lake)
+    example("spark_history.py").main(spark, namesrv, lake)
     assert re.fullmatch(r"Orders \d{4}-\d\d-\d\d: 4 messages\n", capsys.readouterr().out)
-    example("spark_replay").main(spark, namesrv, lake, "Again", "tags = 'Created'")
+    example("spark_replay.py").main(spark, namesrv, lake, "Again", "tags = 'Created'")
     assert "2 rows in, 2 out" in capsys.readouterr().out
 
 
@@ -59,7 +59,7 @@ def test_sql(
     topics.create("Revenue", queues=1)
     send(topics.running, "a", "b", "c")
     script = str(EXAMPLES / "spark_sql.sql")
-    example("spark_sql").main(spark, topics.running.namesrv, script, str(tmp_path / "checkpoint"))
+    example("spark_sql.py").main(spark, topics.running.namesrv, script, str(tmp_path / "checkpoint"))
     assert "revenue: 3 rows in, 1 out" in capsys.readouterr().out
     results = spark.read.format("rocketmq").options(**topics.options("Revenue", valueFormat="string")).load()
     assert sorted(json.loads(row.value)["cents"] for row in results.collect()) == [100]
@@ -75,10 +75,10 @@ def test_traces_and_dead_letters(
 
     consume_with(topics.running, "payments", "Payments", 2, refuse, trace=True)
     plot = tmp_path / "plot.png"
-    example("spark_trace").main(spark, topics.running.namesrv, str(plot))
+    example("spark_trace.py").main(spark, topics.running.namesrv, str(plot))
     assert "Payments → payments: 2 messages" in capsys.readouterr().out
     assert plot.exists()
-    example("spark_dlq").main(spark, topics.running.namesrv, "payments", str(tmp_path / "checkpoint"))
+    example("spark_dlq.py").main(spark, topics.running.namesrv, "payments", str(tmp_path / "checkpoint"))
     shown = capsys.readouterr().out
     assert "2 from Payments: given up after 1" in shown
     assert "redrive: 2 rows in, 2 out" in shown
