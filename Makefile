@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test interop bench docs clean
+.PHONY: help setup demo fmt check test interpreted interop bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -38,6 +38,10 @@ check: setup ## lint, formatting, types and the floors
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
 	$(PYTEST) -m 'not interop' $(TESTS)
+
+interpreted: setup ## the tests of what has compiled twins, without them
+	PYROMQ_NATIVE=0 $(PYTEST) tests/unit tests/property tests/integration/test_broker_live_sending.py \
+	  tests/integration/test_broker_live_pulling.py tests/chaos/test_broker_kills.py
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central)
 	$(BIN)/python -m tests.support.apache_releases
