@@ -349,7 +349,8 @@ def _numbers(answers: Mapping[Queue, Any]) -> dict[Queue, int]:
     for answer in answers.values():
         if isinstance(answer, Refused):
             raise answer
-    return {queue: answer.offset for queue, answer in answers.items()}
+    # java: an empty batch queue of 5.x begins at -1
+    return {queue: max(answer.offset, 0) for queue, answer in answers.items()}
 
 
 class BrokerAway(TransportError):

@@ -190,7 +190,9 @@ class Fetch:
         elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             self._lose(link, offset, messages, answer.next_begin_offset, f"{answer.remark}")
         elif offset < high and answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            self._ask(link, offset, messages)  # the group was sent elsewhere: it does not concern us
+            # The group was sent elsewhere, which does not concern us; it does not happen without end.
+            self._wait_for(offset, "the broker sends its readers elsewhere")
+            self._ask(link, offset, messages)
         elif self._failures < self._cluster.access.retries:
             # A replica may be behind its master, and a broker may be on its way up.
             self._wait_for(offset, f"the queue ends at {high} now")

@@ -171,7 +171,8 @@ class StartPositions:
         request = GetMinOffset(
             topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
         )
-        return (await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset
+        # java: an empty batch queue of 5.x begins at -1
+        return max((await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset, 0)
 
     async def last(self, queue: MessageQueue) -> int:
         """Behind the last message."""
