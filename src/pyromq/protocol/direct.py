@@ -16,12 +16,15 @@ from pyromq.protocol.json_header import language_code
 
 _LONGEST_PREFIX = 24
 
+HeaderDecoder = Callable[[bytes | bytearray], Any]
+"""Reads a JSON header straight into declared fields; raises what msgspec raises."""
+
 
 class DirectHeaders:
     """Decoders by the first bytes of the header, which are its code."""
 
     def __init__(self, declarations: Iterable[Declaration]) -> None:
-        self._decoders: dict[bytes, Callable[[bytes | bytearray], Any]] = {
+        self._decoders: dict[bytes, HeaderDecoder] = {
             # java: keys are written in alphabetical order, so that the code comes first
             b'{"code":%d,' % declaration.code: header_decoder(declaration)
             for declaration in declarations
@@ -53,13 +56,18 @@ class DirectHeaders:
         )
 
 
-def header_decoder(declaration: Declaration) -> Callable[[bytes | bytearray], Any]:
-    """Reads a JSON header with the request in it, as `request`; raises what msgspec raises."""
+def header_decoder(declaration: Declaration) -> HeaderDecoder:
+    """Reads the request into `request`."""
+    return decoder_into("request", declaration.request_type)
+
+
+def decoder_into(field: str, extension_type: type) -> HeaderDecoder:
+    """Reads a JSON header, its extension fields into `field`."""
     header_type = msgspec.defstruct(
-        f"{declaration.name}DirectHeader",
+        f"{extension_type.__name__}Header",
         [
             ("code", Int32),
-            ("request", declaration.request_type, msgspec.field(name="extFields")),
+            (field, extension_type, msgspec.field(name="extFields")),
             ("opaque", Int32, 0),
             ("flag", Int32, 0),
             ("version", Int32, 0),

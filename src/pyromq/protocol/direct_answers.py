@@ -5,19 +5,13 @@ extension fields, and only answers that say success. Whatever looks different go
 same result.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 
-from pyromq.protocol.bodies.body import Int32
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.direct import HeaderDecoder, decoder_into
 from pyromq.protocol.frame import RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.json_header import language_code
-
-AnswerDecoder = Callable[[bytes | bytearray], Any]
-"""Reads a JSON header with the answer in it, as `reply`; raises what msgspec raises."""
 
 _OPAQUE = b'"opaque":'
 
@@ -28,7 +22,7 @@ class DirectAnswers:
     __slots__ = ("expected",)
 
     def __init__(self) -> None:
-        self.expected: dict[int, AnswerDecoder] = {}
+        self.expected: dict[int, HeaderDecoder] = {}
 
     def __repr__(self) -> str:
         return f"<DirectAnswers expected={len(self.expected)}>"
@@ -59,19 +53,6 @@ class DirectAnswers:
         )
 
 
-def answer_decoder(declaration: Declaration) -> AnswerDecoder:
-    """For answers of which the frame need not say more than the extension fields do."""
-    header_type = msgspec.defstruct(
-        f"{declaration.name}AnswerHeader",
-        [
-            ("code", Int32),
-            ("reply", declaration.answer_type, msgspec.field(name="extFields")),
-            ("opaque", Int32, 0),
-            ("flag", Int32, 0),
-            ("version", Int32, 0),
-            ("language", str | None, None),
-            ("remark", str | None, None),
-        ],
-        gc=False,
-    )
-    return msgspec.json.Decoder(header_type, strict=False).decode
+def answer_decoder(declaration: Declaration) -> HeaderDecoder:
+    """Reads the answer into `reply`: for answers that are whole with their extension fields."""
+    return decoder_into("reply", declaration.answer_type)

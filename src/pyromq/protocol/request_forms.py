@@ -12,7 +12,8 @@ import msgspec
 
 from pyromq.errors import LocalProtocolError
 from pyromq.protocol.catalogue import Answer, Request, declaration_of, encode_request
-from pyromq.protocol.direct_answers import AnswerDecoder, answer_decoder
+from pyromq.protocol.direct import HeaderDecoder
+from pyromq.protocol.direct_answers import answer_decoder
 from pyromq.protocol.framing import MAX_HEADER_BYTES
 from pyromq.protocol.json_header import encode_json_header
 
@@ -40,7 +41,7 @@ class RequestForm(Generic[A]):
     def __init__(self, sample: Request[A], varying: Sequence[str]) -> None:
         self.request_type: type[Request[A]] = type(sample)
         declaration = declaration_of(self.request_type)
-        self.read_answer: AnswerDecoder = answer_decoder(declaration)
+        self.read_answer: HeaderDecoder = answer_decoder(declaration)
         frame = encode_request(sample, 0)
         part = declaration.request_part
         gaps: dict[bytes, bytes] = {}
