@@ -13,36 +13,17 @@ import asyncio
 import json
 import sys
 import threading
-import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
 import uvloop
+from benchmarks.marks import Marks
 
 from pyromq import Message, PyroError, aio
 from pyromq.client.values import ReceivedMessage
 
 LINGER_MS: Final = 1.0
 GROUP: Final = "client_load"
-
-
-class Marks:
-    """Time and CPU time between two moments."""
-
-    def __init__(self) -> None:
-        self._times: list[tuple[float, float]] = []
-
-    def set(self) -> None:
-        self._times.append((time.perf_counter(), time.process_time()))
-
-    def report(self, messages: int, failed: int = 0) -> dict[str, float]:
-        (began, cpu_before), (ended, cpu_after) = self._times
-        return {
-            "messages": messages,
-            "seconds": ended - began,
-            "cpu_s": cpu_after - cpu_before,
-            "failed": failed,
-        }
 
 
 async def send(

@@ -76,7 +76,7 @@ def kafka_client(name: str) -> Run:
     python = kafka_python()
 
     def run(mode: str, words: Sequence[str]) -> Sample:
-        return run_load([str(python), "benchmarks/kafka_load.py", name, mode, *words], REPOSITORY)
+        return run_load([str(python), "-m", "benchmarks.kafka_load", name, mode, *words], REPOSITORY)
 
     return run
 

@@ -1,8 +1,9 @@
 """One load of a Kafka client, in a process of its own, like client_load.py for ours.
 
-python kafka_load.py aiokafka|confluent send|batch BROKER TOPIC BODY_BYTES IN_FLIGHT WARM_UP_S SECONDS
-python kafka_load.py aiokafka|confluent consume BROKER TOPIC GROUP WARM_UP TOTAL
-python kafka_load.py confluent fill BROKER TOPIC BODY_BYTES TOTAL
+python -m benchmarks.kafka_load aiokafka|confluent send|batch BROKER TOPIC BODY_BYTES IN_FLIGHT WARM_UP_S
+    SECONDS
+python -m benchmarks.kafka_load aiokafka|confluent consume BROKER TOPIC GROUP WARM_UP TOTAL
+python -m benchmarks.kafka_load confluent fill BROKER TOPIC BODY_BYTES TOTAL
 
 It runs in a virtual environment that has the Kafka clients and nothing of ours. Settings are those of
 client_load.py: one copy of each message, answered when the broker has it, one millisecond of lingering where
@@ -18,28 +19,11 @@ import time
 from importlib import import_module
 from typing import Any, Final
 
+from benchmarks.marks import Marks
+
 LINGER_MS: Final = 1
 MOST_AT_ONCE: Final = 500
 POLL_S: Final = 0.005
-
-
-class Marks:
-    """Time and CPU time between two moments."""
-
-    def __init__(self) -> None:
-        self._times: list[tuple[float, float]] = []
-
-    def set(self) -> None:
-        self._times.append((time.perf_counter(), time.process_time()))
-
-    def report(self, messages: int, failed: int = 0) -> dict[str, float]:
-        (began, cpu_before), (ended, cpu_after) = self._times
-        return {
-            "messages": messages,
-            "seconds": ended - began,
-            "cpu_s": cpu_after - cpu_before,
-            "failed": failed,
-        }
 
 
 # aiokafka
