@@ -3,13 +3,14 @@
 import contextlib
 import os
 import select
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.support import apache_releases, interop_runs
 from tests.support.apache_releases import APACHE_5, UNAVAILABLE
-from tests.support.interop_runs import Share, run_all, shares
+from tests.support.interop_runs import Share, run_all, shares_of
 
 JAVA_17 = "echo 'openjdk version \"17.0.1\" 2021-10-19' >&2"
 
@@ -95,7 +96,7 @@ def test_tests_that_share_servers_stay_together_and_the_largest_share_begins() -
         "tests/interop/test_b.py::test_three[5.3.3-binary]",
         "tests/interop/test_c.py::test_plain",
     ]
-    found = shares(tests)
+    found = shares_of(tests)
     assert [(share.name, len(share.tests)) for share in found] == [
         ("test_b 5.3.3", 3),
         ("test_a 4.9.8 JSON", 2),
@@ -191,3 +192,30 @@ def wait_until_gone(pid: int) -> None:
             assert select.select([watching], [], [], 60)[0], f"{pid} lives"
         finally:
             os.close(watching)
+
+
+@pytest.mark.parametrize(
+    ("test", "exit_code", "verdict"),
+    [
+        ("def test_it(): pass", 0, "all is well"),
+        ("def test_it(): raise AssertionError", 1, "FAILED"),
+        ("", 1, "FAILED"),
+    ],
+    ids=["passing", "failing", "none"],
+)
+def test_the_exit_code_says_what_the_last_line_says(
+    tmp_path: Path, test: str, exit_code: int, verdict: str
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = interop\n")
+    (tmp_path / "test_peer.py").write_text(f"import pytest\npytestmark = pytest.mark.interop\n{test}\n")
+    root = Path(interop_runs.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.interop_runs", "test_peer.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (exit_code, "")
+    assert verdict in done.stdout.splitlines()[-1]
