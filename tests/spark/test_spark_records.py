@@ -14,13 +14,10 @@ from pyromq.protocol.batch import BatchEntry, decode_batch, encode_batch
 from pyromq.protocol.message import open_message, shown_message_id
 from pyromq.protocol.properties import RESERVED_NAMES, decode_properties
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records, encode_record
-from pyromq.spark.avro import avro_reader, avro_to_ddl
 from pyromq.spark.decode import Block
 from pyromq.spark.encode import Ids, Letters, check_columns, shard
-from pyromq.spark.options import read_options
 from pyromq.spark.progress import make_offset, share_out, spans_between
 from pyromq.spark.queues import Queue, Span, flatten, nest, split_spans
-from pyromq.spark.values import conversion
 
 
 @settings(max_examples=200, deadline=None)
@@ -176,60 +173,6 @@ def test_columns_that_cannot_be_written_are_named(columns: dict[str, str], named
 def test_sharding_keys_go_where_java_sends_them() -> None:
     assert shard("abc", 7) == 96354 % 7
     assert shard("polygenelubricants", 7) == 0  # its hash is the number without an absolute value
-
-
-# Values
-
-
-@pytest.mark.parametrize("mode", ["permissive", "failfast"])
-def test_json_bodies_become_structs(mode: str) -> None:
-    options = read_options(
-        {"namesrv": "a:1", "subscribe": "T", "valueFormat": "json", "valueSchema": "x", "valueMode": mode},
-        streaming=False,
-    )
-    type_ = pa.struct([("id", pa.int64()), ("name", pa.string())])
-    convert = conversion(options, type_)
-    good = pa.array([b'{"id": 1, "name": "a", "more": []}', b'{"id": 2}'])
-    assert convert(good).to_pylist() == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
-    pretty = pa.array([b'{\n"id": 1}', b'{"id": 2}'])
-    assert [row["id"] for row in convert(pretty).to_pylist()] == [1, 2]
-    bad = pa.array([b'{"id": 1}', b"{", b"", b'{"id": "text"}', b'{"id": 5}'])
-    if mode == "failfast":
-        with pytest.raises(RemoteProtocolError):
-            convert(bad)
-    else:
-        assert [row and row["id"] for row in convert(bad).to_pylist()] == [1, None, None, None, 5]
-
-
-def test_avro_bodies_are_read() -> None:
-    schema = json.dumps(
-        {
-            "type": "record",
-            "name": "Order",
-            "fields": [
-                {"name": "id", "type": "long"},
-                {"name": "note", "type": ["null", "string"]},
-                {"name": "paid", "type": "boolean"},
-                {"name": "amount", "type": "double"},
-                {"name": "lines", "type": {"type": "array", "items": "int"}},
-                {"name": "extra", "type": {"type": "map", "values": "string"}},
-                {"name": "state", "type": {"type": "enum", "name": "S", "symbols": ["NEW", "OLD"]}},
-                {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-            ],
-        }
-    )
-    assert avro_to_ddl(schema).startswith("struct<`id`: bigint, `note`: string, `paid`: boolean")
-    body = (
-        b"\x03" + b"\x02\x04hi" + b"\x01" + b"\0\0\0\0\0\0\xf8?" + b"\x04\x02\x04\x00" + b"\x02\x02a\x02b\x00"
-    )
-    order = avro_reader(schema)(body + b"\x02" + b"\x00")
-    assert order["id"] == -2
-    assert (order["note"], order["paid"], order["amount"]) == ("hi", True, 1.5)
-    assert (order["lines"], order["extra"], order["state"]) == ([1, 2], {"a": "b"}, "OLD")
-    assert order["at"].year == 1970
-    for broken in (body, body + b"\x02\x00\x00", b""):
-        with pytest.raises(RemoteProtocolError):
-            avro_reader(schema)(broken)
 
 
 # Spans and offsets

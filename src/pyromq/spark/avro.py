@@ -55,7 +55,9 @@ def avro_reader(text: str) -> Callable[[bytes], Any]:
 
 def _parse(text: str) -> Any:
     try:
-        schema = json.loads(text)
+        schema = _spelled_out(json.loads(text), {}, "")
+    except (KeyError, TypeError, AttributeError) as problem:
+        raise ConfigError("valueSchema", text, f"an Avro schema ({problem!r})") from None
     except ValueError as problem:
         raise ConfigError("valueSchema", text, f"an Avro schema in JSON ({problem})") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
@@ -63,13 +65,44 @@ def _parse(text: str) -> Any:
     return schema
 
 
+def _spelled_out(schema: Any, known: dict[str, Any], namespace: str) -> Any:
+    """The same schema with what names stand for in their places."""
+    if isinstance(schema, list):
+        return [_spelled_out(choice, known, namespace) for choice in schema]
+    if isinstance(schema, str):
+        if schema in _PRIMITIVES:
+            return schema
+        full = schema if "." in schema else f"{namespace}.{schema}"
+        if known.get(full, "") is None:
+            raise ValueError(f"{schema} contains itself, which columns cannot")
+        if full not in known:
+            raise ValueError(f"{schema} is not a type")
+        return known[full]
+    kind = schema["type"]
+    if not isinstance(kind, str):
+        return _spelled_out(kind, known, namespace)
+    if kind in ("array", "map"):
+        inner = "items" if kind == "array" else "values"
+        return schema | {inner: _spelled_out(schema[inner], known, namespace)}
+    if kind not in ("record", "enum", "fixed"):
+        return schema if kind in _PRIMITIVES else _spelled_out(kind, known, namespace)
+    name = str(schema["name"])
+    namespace = name.rpartition(".")[0] or schema.get("namespace", namespace)
+    full = f"{namespace}.{name.rpartition('.')[2]}"
+    known[full] = None
+    if kind == "record":
+        fields = [
+            field | {"type": _spelled_out(field["type"], known, namespace)} for field in schema["fields"]
+        ]
+        schema = schema | {"fields": fields}
+    known[full] = schema
+    return schema
+
+
 def _kind(schema: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(schema, str):
         return schema, {}
-    if isinstance(schema, list):
-        return "union", {}
-    kind = schema["type"]
-    return (kind, schema) if isinstance(kind, str) else _kind(kind)
+    return ("union", {}) if isinstance(schema, list) else (schema["type"], schema)
 
 
 def _chosen(schema: list[Any], text: str) -> Any:
@@ -97,7 +130,7 @@ def _ddl(schema: Any, text: str) -> str:
     if logical in _LOGICAL_DDL:
         return _LOGICAL_DDL[logical]
     if kind not in _DDL:
-        raise ConfigError("valueSchema", text, f"types known here; {kind!r} is not")
+        raise ConfigError("valueSchema", text, f"types that columns have; {kind!r} is none")
     return _DDL[kind]
 
 
@@ -157,7 +190,7 @@ def _reader(schema: Any) -> Reader:
         return lambda data, at: _as_dict(*pairs(data, at))
     if kind == "enum":
         symbols: list[str] = details["symbols"]
-        return _converted(_read_long, lambda index: symbols[index])
+        return _converted(_read_long, lambda index: _one_of(symbols, index))
     read = _fixed(details["size"]) if kind == "fixed" else _PRIMITIVES[kind]
     logical = details.get("logicalType", "")
     if logical == "timestamp-millis":
@@ -192,9 +225,16 @@ def _fixed(size: int) -> Reader:
 def _union(choices: list[Reader]) -> Reader:
     def union(data: bytes, at: int) -> tuple[Any, int]:
         index, at = _read_long(data, at)
-        return choices[index](data, at)
+        read: Reader = _one_of(choices, index)
+        return read(data, at)
 
     return union
+
+
+def _one_of(choices: list[Any], index: int) -> Any:
+    if index < 0:
+        raise IndexError(f"choice {index}")
+    return choices[index]
 
 
 def _record(fields: list[tuple[str, Reader]]) -> Reader:

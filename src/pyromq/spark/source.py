@@ -55,16 +55,17 @@ class RocketMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from pyromq.spark.writer import BatchWriter
 
-        return BatchWriter(self._write_options(schema, overwrite))
+        if overwrite:
+            raise ConfigError("mode", "overwrite", 'mode("append"): a topic cannot be overwritten')
+        return BatchWriter(self._write_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         from pyromq.spark.writer import StreamWriter
 
-        return StreamWriter(self._write_options(schema, overwrite))
+        # `overwrite` is the output mode complete: whatever a batch says anew becomes new messages.
+        return StreamWriter(self._write_options(schema))
 
-    def _write_options(self, schema: StructType, overwrite: bool) -> WriteOptions:
-        if overwrite:
-            raise ConfigError("mode", "overwrite", 'mode("append"): a topic cannot be overwritten')
+    def _write_options(self, schema: StructType) -> WriteOptions:
         from pyromq.spark.encode import check_columns
 
         options = write_options(with_remembered(self._given, schema))
