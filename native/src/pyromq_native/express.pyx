@@ -177,6 +177,7 @@ cdef class Express:
     cdef object _appending, _pressure, _stamp, _born_hosts, _statistics, _lanes, _outlets, _offsets
     cdef object _put_ok, _found, _answer_when_safe
     cdef bytes _store_host, _id_prefix
+    cdef bytes _born_host
     cdef bytes _suffix, _json_fields, _binary_fields, _json_end
     cdef object _known_suffix, _known_fields
     cdef Py_ssize_t _max_frame_bytes, _high_water_bytes
@@ -266,11 +267,11 @@ cdef class Express:
         cdef Header header
         cdef Send send
         cdef Pull pull
-        cdef bytes born_host = None
         cdef bint has_sent = False
         cdef Py_ssize_t pulled
         cdef Counted counted
         self._answers.length = 0
+        self._born_host = None
         try:
             while available - position > PREFIX_BYTES:
                 length = _load_uint32(start + position)
@@ -293,11 +294,7 @@ cdef class Express:
                         break
                     if send.sys_flag & TRANSACTION_OR_INNER_BATCH:
                         break
-                    if born_host is None:
-                        born_host = self._admitted(connection)
-                        if born_host is None:
-                            break
-                    if not self._take_send(&header, &send, start + body_at, end - body_at, born_host):
+                    if not self._take_send(&header, &send, start + body_at, end - body_at, connection):
                         break
                     has_sent = True
                 elif (header.code == PULL or header.code == LITE_PULL) and self._outlets is not None:
@@ -319,10 +316,7 @@ cdef class Express:
                 counted.settle()
             self._touched.clear()
             self.pulls_taken = pulls
-        if not has_sent:
-            if born_host is not None:
-                self._pressure.withdraw()
-        else:
+        if has_sent:
             self._appending.dispatch_soon()
             if self._answers.length:
                 if self._is_sync_flush:
@@ -334,10 +328,10 @@ cdef class Express:
     cdef object _last_append(self):
         return AppendResult(self._put_ok, self._last_offset, self._last_size)
 
-    cdef bytes _admitted(self, connection):
-        """The packed address of the peer, None if nothing may be sent now; asked once for each read."""
+    cdef bint _is_admitted(self, connection) except -1:
+        """Whether anything may be sent now; asked once for each read."""
         if not self._pressure.admits():
-            return None
+            return False
         stamp = self._stamp
         if stamp.suffix is not self._known_suffix:
             self._known_suffix = stamp.suffix
@@ -345,12 +339,13 @@ cdef class Express:
         if stamp.answer_fields is not self._known_fields:
             self._known_fields = stamp.answer_fields
             self._json_fields, self._binary_fields = stamp.encoded_answer_fields()
-        return self._born_hosts.of(connection)
+        self._born_host = self._born_hosts.of(connection)
+        return True
 
     # Sends
 
     cdef bint _take_send(
-        self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, bytes born_host
+        self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, connection
     ) except -1:
         """Append a message or a batch and write its answer; False if the general road has to see it."""
         cdef const uint8_t *text = send.properties.at
@@ -374,13 +369,15 @@ cdef class Express:
         lane = self._find_lane(send)
         if lane is None:
             return False
+        if not send.is_batch and (not traits.unique_key.length or text[text_bytes - 1] != 2):
+            return False
+        if self._born_host is None and not self._is_admitted(connection):
+            return False
         if send.is_batch:
-            offsets = self._append_batch(lane, send, body[:body_bytes], born_host, &appended)
+            offsets = self._append_batch(lane, send, body[:body_bytes], &appended)
             if offsets is None:
                 return False
-        elif not traits.unique_key.length or text[text_bytes - 1] != 2:
-            return False
-        elif not self._append_one(lane, send, text, text_bytes, body, body_bytes, born_host, &appended):
+        elif not self._append_one(lane, send, text, text_bytes, body, body_bytes, &appended):
             return False
         self._last_offset = appended.log_offset
         self._last_size = appended.size_bytes
@@ -401,7 +398,6 @@ cdef class Express:
         Py_ssize_t text_bytes,
         const uint8_t *body,
         Py_ssize_t body_bytes,
-        bytes born_host,
         Appended *appended,
     ) except -1:
         cdef Record record
@@ -415,8 +411,8 @@ cdef class Express:
                 record.properties_bytes = text_bytes
                 record.more_properties = _start_of(self._suffix)
                 record.more_properties_bytes = PyBytes_GET_SIZE(self._suffix)
-                record.born_host = _start_of(born_host)
-                record.born_host_bytes = PyBytes_GET_SIZE(born_host)
+                record.born_host = _start_of(self._born_host)
+                record.born_host_bytes = PyBytes_GET_SIZE(self._born_host)
                 record.store_host = _start_of(self._store_host)
                 record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
                 record.flag = send.flag
@@ -432,7 +428,7 @@ cdef class Express:
             body[:body_bytes],
             text[:text_bytes] + self._suffix,
             born_timestamp=send.born_timestamp,
-            born_host=born_host,
+            born_host=self._born_host,
             store_host=self._store_host,
             flag=send.flag,
             sys_flag=send.sys_flag | lane.sys_flag,
@@ -440,9 +436,7 @@ cdef class Express:
         )
         return self._note(result, appended)
 
-    cdef tuple _append_batch(
-        self, Lane lane, Send *send, bytes body, bytes born_host, Appended *appended
-    ):
+    cdef tuple _append_batch(self, Lane lane, Send *send, bytes body, Appended *appended):
         """Where the messages of a batch lie; None if it was not stored."""
         try:
             result = self._store.append_encoded_batch(
@@ -450,7 +444,7 @@ cdef class Express:
                 lane.queue_id,
                 body,
                 born_timestamp=send.born_timestamp,
-                born_host=born_host,
+                born_host=self._born_host,
                 store_host=self._store_host,
                 sys_flag=send.sys_flag | lane.sys_flag,
                 reconsume_times=send.reconsume_times,

@@ -158,6 +158,8 @@ class Express:
         self._high_water_bytes = high_water_bytes
         self._answer_when_safe = answer_when_safe
         self._is_sync_flush = store.settings.is_sync_flush
+        self._born_host = b""
+        """Where the messages of this read come from, once one of them was admitted."""
         self._answer_fields: dict[str, str] = {}
         self._fields_text = ""
         self._decoders: dict[bytes, Callable[[bytes], Any]] = {
@@ -172,9 +174,9 @@ class Express:
         unpack_prefix = _PREFIX.unpack_from
         available = len(data)
         position = frames = given_bytes = 0
-        born_host = b""
         answers: list[bytes] = []
         last: AppendResult | None = None
+        self._born_host = b""
         self.pulls_taken = 0
         while available - position > 8 and given_bytes < self._high_water_bytes:
             length, form_and_header = unpack_prefix(data, position)
@@ -198,26 +200,17 @@ class Express:
                     given_bytes += len(piece)
                 self.pulls_taken += 1
             else:
-                if not born_host:
-                    if not self._pressure.admits():
-                        break
-                    born_host = self._born_hosts.of(connection)
-                appended = self._append(request, read, data[body_at:end], born_host, answers)
+                appended = self._append(request, read, data[body_at:end], connection, answers)
                 if appended is None:
                     break
                 last = appended
             frames += 1
             position = end
-        if last is None:
-            if born_host:
-                self._pressure.withdraw()
-        else:
+        if last is not None:
             self._appending.dispatch_soon()
-            if not answers:
-                pass
-            elif self._is_sync_flush:
+            if answers and self._is_sync_flush:
                 self._answer_when_safe(connection, b"".join(answers), last)
-            else:
+            elif answers:
                 connection.put(b"".join(answers))
         return frames, position
 
@@ -245,7 +238,7 @@ class Express:
     # Sends
 
     def _append(
-        self, request: Sent, read: Any, body: bytes, born_host: bytes, answers: list[bytes]
+        self, request: Sent, read: Any, body: bytes, connection: Connection, answers: list[bytes]
     ) -> AppendResult | None:
         """Append a message or a batch and add its answer; None if the general road has to see it."""
         text = request.properties or ""
@@ -263,22 +256,25 @@ class Express:
         lane = self._lanes.find(request.topic, request.queue_id)
         if lane is None or not lane.is_plain or key is None:
             return None
-        if request.batch or isinstance(request, SendMessageBatch):
+        is_batch = request.batch or isinstance(request, SendMessageBatch)
+        if not is_batch and (not key or text[-1] != "\x02"):
+            return None
+        if not self._born_host and not self._is_admitted(connection):
+            return None
+        if is_batch:
             try:
                 result = self._store.append_encoded_batch(
                     lane.topic,
                     lane.queue_id,
                     body,
                     born_timestamp=request.born_timestamp,
-                    born_host=born_host,
+                    born_host=self._born_host,
                     store_host=self._store_host,
                     sys_flag=request.sys_flag | lane.sys_flag,
                     reconsume_times=request.reconsume_times or 0,
                 )
             except RemoteProtocolError:
                 return None
-        elif not key or text[-1] != "\x02":
-            return None
         else:
             result = self._store.append(
                 lane.topic,
@@ -286,7 +282,7 @@ class Express:
                 body,
                 (text + self._stamp.suffix).encode(),
                 born_timestamp=request.born_timestamp,
-                born_host=born_host,
+                born_host=self._born_host,
                 store_host=self._store_host,
                 flag=request.flag,
                 sys_flag=request.sys_flag | lane.sys_flag,
@@ -319,6 +315,13 @@ class Express:
             )
         )
         return result
+
+    def _is_admitted(self, connection: Connection) -> bool:
+        """Whether anything may be sent now; asked once for each read."""
+        if not self._pressure.admits():
+            return False
+        self._born_host = self._born_hosts.of(connection)
+        return True
 
     def _fields(self) -> str:
         """The fields that every answer has, as JSON without its braces."""

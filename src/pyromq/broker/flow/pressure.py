@@ -64,11 +64,6 @@ class Pressure:
             self._longest_gap = gap
         return now - self._turn_began < self._limit_s
 
-    def withdraw(self) -> None:
-        """The send that was counted in last goes another way and will be counted in there."""
-        if self._last_send == self._turn_began:
-            self._is_within_turn = False
-
     def _refuse(self, waited_s: float) -> None:
         """java: clients and tools know these prefixes."""
         if self._longest_gap > self._stall_limit_s:
