@@ -77,6 +77,8 @@ class StandaloneSettings:
             "shutdown_wait_seconds": _SHUTDOWN_S,
             "sql_filters": True,
             "trace_topic_enabled": True,
+            # Whoever is refused for a moment's stall has no other machine to go to.
+            "fast_failure": False,
             "log_dir": None,
         }
         stored: dict[str, Any] = {

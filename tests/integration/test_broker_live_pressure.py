@@ -19,6 +19,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
+from pyromq.standalone import Standalone, StandaloneSettings
 from pyromq.store.filesystem import Space
 
 FULL = Space(1000, 5, False)
@@ -59,7 +60,7 @@ async def test_sends_that_waited_too_long_are_refused_at_once(
     tmp_path: Path, form: HeaderForm, step_s: float, prefix: str
 ) -> None:
     clock = StallingClock()
-    async with running_broker(tmp_path, clock=clock) as broker:
+    async with running_broker(tmp_path, clock=clock, fast_failure=True) as broker:
         async with BrokerClient(broker.address, form) as client:
             await client.create_topic()
         clock.step_s = step_s
@@ -79,11 +80,21 @@ async def test_sends_that_waited_too_long_are_refused_at_once(
 @pytest.mark.parametrize("form", HeaderForm)
 async def test_waiting_may_be_allowed(tmp_path: Path, form: HeaderForm) -> None:
     clock = StallingClock()
-    async with running_broker(tmp_path, clock=clock) as broker:
+    async with running_broker(tmp_path, clock=clock, fast_failure=True) as broker:
         async with BrokerClient(broker.address, form) as client:
             await client.call(UpdateBrokerConfig(body="brokerFastFailureEnable=false\n"))
         clock.step_s = 0.05
         answers = await sent_in_one_piece(broker, form)
+        clock.step_s = 0.0
+        assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
+
+
+async def test_a_standalone_cluster_lets_sends_wait(tmp_path: Path) -> None:
+    clock = StallingClock()
+    settings = StandaloneSettings(store=tmp_path, namesrv_port=0, broker_port=0)
+    async with Standalone(settings, clock=clock) as cluster:
+        clock.step_s = 0.05
+        answers = await sent_in_one_piece(cluster.broker, HeaderForm.JSON)
         clock.step_s = 0.0
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
 

@@ -66,7 +66,11 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 def configuration(
     root: Path, *, store: Mapping[str, Any] | None = None, **settings: Any
 ) -> BrokerConfiguration:
-    """Small files, ports of the system's choice. `settings` and `store` by their names in Python."""
+    """Small files, ports of the system's choice. `settings` and `store` by their names in Python.
+
+    A busy machine can hold up the first append to a new file for longer than fast failure lets the sends
+    behind it wait; so that is only on where it is what a test is about.
+    """
     chosen: dict[str, Any] = {
         "broker_name": BROKER_NAME,
         "broker_cluster_name": CLUSTER,
@@ -75,6 +79,7 @@ def configuration(
         "listen_port": 0,
         "shutdown_wait_seconds": 5,
         "sql_filters": True,
+        "fast_failure": False,
         "log_dir": None,
     }
     stored: dict[str, Any] = {
