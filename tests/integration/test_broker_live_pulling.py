@@ -9,6 +9,7 @@ import pytest
 from tests.support.broker_cluster import (
     GROUP,
     SUBSCRIPTION,
+    SUSPEND,
     TOPIC,
     Bench,
     Pulled,
@@ -17,10 +18,13 @@ from tests.support.broker_cluster import (
     pull,
 )
 from tests.support.loop import turn_until
+from tests.support.wire_client import WireClient
 
-from pyromq.errors import ConnectionLost
+from pyromq.errors import ConnectionLost, Refused
+from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import MessageModel
+from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.record import decode_records
@@ -325,6 +329,38 @@ async def test_a_pull_waits_on_when_what_arrives_is_not_for_it(bench: Bench) -> 
     assert (pulled.bodies, pulled.answer.next_begin_offset) == ([b"3"], 3)
 
 
+async def test_much_that_is_not_for_a_waiting_pull_does_not_hide_what_is(bench: Bench) -> None:
+    """A read looks at 800 messages, and behind the last one nothing else comes."""
+    waiting = await held_pull(bench, subscription="wanted")
+    many = message(encode_batch([BatchEntry(b"x", properties=b"TAGS\x01other\x02")] * 3000), batch=True)
+    client = await WireClient.connect(bench.broker.address)
+    one = message(b"at last", properties={"TAGS": "wanted"})
+    client.send(encode_request(many, 1), encode_request(one, 2))
+    pulled = await waiting
+    assert (pulled.bodies, pulled.answer.next_begin_offset) == ([b"at last"], 3001)
+    await client.close()
+
+
+async def test_a_waiting_pull_by_a_group_that_may_not_read_any_more_is_refused(bench: Bench) -> None:
+    waiting = await held_pull(bench)
+    await forbid_group(bench)
+    await bench.client.send(b"not for them")
+    with pytest.raises(Refused, match="may not consume"):
+        await waiting
+
+
+async def test_a_waiting_pull_brings_what_its_group_wants_by_then(bench: Bench) -> None:
+    await bench.client.heartbeat(consumer(expression="a", version=1))
+    waiting = asyncio.create_task(
+        bench.client.call(subscribed(sys_flag=SUSPEND, suspend_timeout_millis=LONG_MS))
+    )
+    await turn_until(lambda: bench.broker.statistics().held_pulls == 1)
+    await bench.client.send(b"1", properties={"TAGS": "b"})
+    await bench.client.heartbeat(consumer(expression="b", version=2))
+    await bench.client.send(b"2", properties={"TAGS": "b"})
+    assert [stored.body for stored in decode_records((await waiting).body)] == [b"1", b"2"]
+
+
 async def test_a_pull_by_expression_waits_for_what_passes(bench: Bench) -> None:
     waiting = await held_pull(bench, subscription="price > 5", expression_type="SQL92")
     await bench.client.send(b"cheap", properties={"price": "1"})
@@ -353,7 +389,8 @@ async def test_long_polling_may_be_switched_off(bench: Bench) -> None:
 async def test_a_pull_that_waits_is_let_go_when_its_topic_is_deleted(bench: Bench) -> None:
     waiting = await held_pull(bench)
     await bench.client.call(DeleteTopicFromBroker(topic=TOPIC))
-    assert (await waiting).answer.code == ResponseCode.PULL_NOT_FOUND
+    with pytest.raises(Refused, match=str(ResponseCode.TOPIC_NOT_EXIST.value)):
+        await waiting
     assert (await bench.client.refusal(pull())).code == ResponseCode.TOPIC_NOT_EXIST
 
 

@@ -77,6 +77,8 @@ _CODES = {
     ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 
+_NOTHING_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
+
 
 class Pulling:
     def __init__(
@@ -103,6 +105,12 @@ class Pulling:
         self._outlets = outlets
         self._delivered = delivered
         self._loop = asyncio.get_running_loop()
+        self._changes = 0
+        """How often something changed that decides who may read what."""
+        outlets.on_change(self._note_change)
+
+    def _note_change(self) -> None:
+        self._changes += 1
 
     @handles(PullMessage, may_wait=True)
     def pull(self, request: PullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
@@ -266,6 +274,15 @@ class Pulling:
             matches=wanted.matches,
         )
 
+    def _read_on(self, request: PullMessage, wanted: Wanted, offset: int) -> tuple[ReadResult, int]:
+        """Read from an offset on, past all that is not wanted: one read looks at only so many messages."""
+        while True:
+            result = self._read(request, wanted, offset)
+            code = _code_of(result, offset)
+            if code != ResponseCode.PULL_RETRY_IMMEDIATELY or result.next_offset >= result.max_offset:
+                return result, code
+            offset = result.next_offset
+
     def _answer(
         self, request: PullMessage, group: SubscriptionGroupConfig, result: ReadResult, code: int
     ) -> RawAnswer:
@@ -315,18 +332,28 @@ class Pulling:
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
         # Messages that were looked at and not wanted are not looked at again.
         offset = request.queue_offset
+        checked = self._changes
 
         def attempt(is_last: bool) -> bool:
-            nonlocal offset
+            nonlocal group, wanted, offset, checked
             if not caller.connection.is_open:
                 answered.cancel()
                 return True
-            result = self._read(request, wanted, offset)
-            code = _code_of(result, offset)
-            is_unwanted = code == ResponseCode.PULL_RETRY_IMMEDIATELY
-            if is_unwanted:
+            if checked != self._changes:
+                checked, offset = self._changes, request.queue_offset
+                try:
+                    group = self._check(request, caller)
+                    wanted = self._wanted(request, group, caller)
+                except _NotAllowed as refusal:
+                    answered.set_result(refusal.answer)
+                    return True
+                except Refused as refusal:
+                    answered.set_exception(refusal)
+                    return True
+            result, code = self._read_on(request, wanted, offset)
+            if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 offset = result.next_offset
-            if not is_last and (is_unwanted or code == ResponseCode.PULL_NOT_FOUND):
+            if not is_last and code in _NOTHING_YET:
                 return False
             answered.set_result(self._answer(request, group, result, code))
             return True
