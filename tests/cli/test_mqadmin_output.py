@@ -9,6 +9,7 @@ import click
 import pytest
 from rich.console import Console
 
+from pyromq.admin.failures import Incomplete, NoNameServer, PartlyFailed
 from pyromq.cli.mqadmin.advice import with_advice
 from pyromq.cli.mqadmin.output import Output, plain_lines, renderable
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, plainly
@@ -130,7 +131,19 @@ def test_points_in_time_are_shown_as_apache_shows_them() -> None:
         (Refused(4711, None), "refused with code 4711; the server answered with code 4711"),
         (Refused(1, "two\nlines"), "two lines; the server answered with code 1"),
         (CallTimeout("h:1: late"), "h:1: late; --timeout SECONDS waits longer"),
-        (ConnectFailed("h:1: closed"), "h:1: closed"),
+        (
+            ConnectFailed("h:1: closed"),
+            "h:1: closed; is a server running there? `mqadmin clusterList` shows the brokers",
+        ),
+        (NoNameServer("none answers; try -n"), "none answers; try -n"),
+        (
+            Incomplete({"a": CallTimeout("h:1: late"), "b": CallTimeout("h:2: late")}),
+            "this is not everything (and 1 more failures): h:1: late; --timeout SECONDS waits longer",
+        ),
+        (
+            PartlyFailed([], {"h:1": ConnectFailed("h:1: closed"), "h:2": Refused(1, "no")}),
+            "failed at h:1: closed; h:2: code 1: no",
+        ),
     ],
 )
 def test_advice_follows_a_failure_on_the_same_line(problem: PyroError, text: str) -> None:

@@ -1,5 +1,6 @@
 """The command tree of mqadmin: help, completion, the reference page, and how little it imports."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -101,4 +102,18 @@ def test_the_program_answers_from_a_shell(tmp_path: Path) -> None:
         assert watched.stdout.count("#In Trend") == 2
     done = _run("topicList", "-n", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+
+
+async def test_whoever_speaks_another_language_is_told_of_once() -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        done = await asyncio.to_thread(_run, "topicList", "-n", f"127.0.0.1:{port}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: no name server answers")
     assert done.stderr.count("\n") == 1

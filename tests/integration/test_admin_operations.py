@@ -345,10 +345,10 @@ async def test_brokers_tell_their_figures_and_settings(scene: Scene) -> None:
     assert status.text("brokerVersionDesc") == "V5_3_3"
     assert status.number("putTps") == 0.0
     assert (await brokers.config(scene.cluster, scene.address))["brokerName"] == "broker-a"
-    await brokers.update_config(scene.cluster, [scene.address], {"fileReservedTime": "24"})
+    await brokers.update_config(scene.cluster, [scene.address], "fileReservedTime", "24")
     assert (await brokers.config(scene.cluster, scene.address))["fileReservedTime"] == "24"
     with pytest.raises(Refused, match="fileReservedTime=x"):
-        await brokers.update_config(scene.cluster, [scene.address], {"fileReservedTime": "x"})
+        await brokers.update_config(scene.cluster, [scene.address], "fileReservedTime", "x")
 
 
 async def test_housekeeping_is_asked_of_brokers(scene: Scene) -> None:

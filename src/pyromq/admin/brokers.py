@@ -4,12 +4,11 @@ from collections.abc import Collection
 
 import msgspec
 
-from pyromq.admin.cluster import BrokerMember, Cluster, known
-from pyromq.admin.name_servers import settings_of
+from pyromq.admin.cluster import BrokerMember, Cluster
+from pyromq.admin.name_servers import require_setting, settings_of
 from pyromq.config.properties import render
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.statistics import BrokerStatsData, ConsumeStatsList, QueryConsumeQueueResponseBody
-from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.inspection import (
     GetBrokerConsumeStats,
@@ -49,7 +48,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, rename="camel"):
 async def statuses(cluster: Cluster, cluster_name: str | None = None) -> list[BrokerStatus]:
     """Every broker of a cluster, or of all, with its figures."""
     members = await cluster.members(cluster_name)
-    figures = await known(runtime_info(cluster, member.address) for member in members)
+    figures = await cluster.known(runtime_info(cluster, member.address) for member in members)
     return [BrokerStatus(member, table) for member, table in zip(members, figures, strict=True)]
 
 
@@ -62,11 +61,12 @@ async def config(cluster: Cluster, address: str) -> dict[str, str]:
     return settings_of((await cluster.ask(address, GetBrokerConfig())).body)
 
 
-async def update_config(
-    cluster: Cluster, addresses: Collection[str], changes: dict[str, str]
-) -> dict[str, Answer]:
-    """Change settings of brokers while they run."""
-    return await cluster.ask_each(addresses, UpdateBrokerConfig(body=render(changes)))
+async def update_config(cluster: Cluster, addresses: Collection[str], key: str, value: str) -> None:
+    """Change a setting of brokers while they run; `NotFound` if one of them has none of that name."""
+    await cluster.ask_each(addresses, UpdateBrokerConfig(body=render({key: value})))
+    # java: what a broker does not know it ignores, and says that all is well
+    for address in addresses:
+        require_setting(f"broker {address}", await config(cluster, address), key)
 
 
 async def consume_stats(

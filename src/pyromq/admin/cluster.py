@@ -7,9 +7,9 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from pyromq.admin.failures import NotFound, PartlyFailed, nearest
+from pyromq.admin.failures import NoNameServer, NotFound, PartlyFailed, nearest
 from pyromq.clock import Clock, SystemClock
-from pyromq.errors import ConnectFailed, PyroError, Refused, TransportError
+from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.routes import BrokerData, TopicRouteData
 from pyromq.protocol.catalogue import Answer, Request
@@ -64,6 +64,8 @@ class Cluster:
         self._credentials = credentials
         self._dialer: Dialer | None = None
         self._preferred = 0
+        self.unanswered: dict[str, PyroError] = {}
+        """What `known` could not find out, by what was said about it."""
 
     def __repr__(self) -> str:
         state = "closed" if self._dialer is None else repr(self._dialer)
@@ -128,8 +130,8 @@ class Cluster:
                 self._preferred = index
                 return answer
         if not problems:
-            raise ConnectFailed("no name server is given; set one with -n host:port or in NAMESRV_ADDR")
-        raise ConnectFailed(
+            raise NoNameServer("no name server is given; set one with -n host:port or in NAMESRV_ADDR")
+        raise NoNameServer(
             f"no name server answers: {'; '.join(problems)}; is one running there?"
             " Another address is given with -n host:port or in NAMESRV_ADDR"
         )
@@ -139,6 +141,23 @@ class Cluster:
         if not self.name_servers:
             return {"": await self.ask_name_server(request)}
         return await self.ask_each(self.name_servers, request)
+
+    async def known(self, questions: Iterable[Awaitable[T]]) -> list[T | None]:
+        """The answers in order, None for each that failed: for overviews, which show what can be had.
+        A refusal is an answer; every other failure is remembered."""
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(question: Awaitable[T]) -> T | None:
+            async with places:
+                try:
+                    return await question
+                except (NotFound, Refused):
+                    return None
+                except PyroError as problem:
+                    self.unanswered.setdefault(str(problem), problem)
+                    return None
+
+        return await asyncio.gather(*map(ask, questions))
 
     # Looking up
 
@@ -218,17 +237,3 @@ def members_of(info: ClusterInfo, cluster_name: str | None = None) -> list[Broke
 def _no_cluster(name: str, info: ClusterInfo) -> str:
     known = ", ".join(sorted(info.cluster_addr_table))
     return f"there is no cluster {name}; " + (f"there is {known}" if known else "no broker is registered yet")
-
-
-async def known(questions: Iterable[Awaitable[T]]) -> list[T | None]:
-    """The answers in order, None for each that failed: for overviews, which show what can be had."""
-    places = asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(question: Awaitable[T]) -> T | None:
-        async with places:
-            try:
-                return await question
-            except PyroError:
-                return None
-
-    return await asyncio.gather(*map(ask, questions))

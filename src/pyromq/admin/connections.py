@@ -4,7 +4,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pyromq.admin.cluster import Cluster, known, route_addresses
+from pyromq.admin.cluster import Cluster, route_addresses
 from pyromq.admin.failures import NotFound
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.clients import Connection, ConsumerConnection, ProducerConnection, ProducerInfo
@@ -115,7 +115,7 @@ async def status(
 ) -> list[Member]:
     """Every member of a group with what it says about itself."""
     found = (await consumers(cluster, group, address)).connection_set
-    told = await known(
+    told = await cluster.known(
         running_info(cluster, group, member.client_id or "", stacks=stacks, address=address)
         for member in found
     )

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from pyromq.admin.cluster import BrokerMember, Cluster, known
+from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.connections import consumers
 from pyromq.admin.failures import NotFound, nearest
 from pyromq.admin.offsets import lag, total_diff
@@ -49,8 +49,8 @@ async def summaries(cluster: Cluster) -> list[GroupSummary]:
     """A line about every group that has consumed."""
 
     async def summary(group: str) -> GroupSummary:
-        (stats,) = await known([lag(cluster, group)])
-        (members,) = await known([consumers(cluster, group)])
+        (stats,) = await cluster.known([lag(cluster, group)])
+        (members,) = await cluster.known([consumers(cluster, group)])
         versions = [] if members is None else [member.version for member in members.connection_set]
         return GroupSummary(
             group=group,
@@ -62,7 +62,7 @@ async def summaries(cluster: Cluster) -> list[GroupSummary]:
             diff_total=0 if stats is None else total_diff(stats),
         )
 
-    found = await known(summary(group) for group in await names_of_groups(cluster))
+    found = await cluster.known(summary(group) for group in await names_of_groups(cluster))
     return [each for each in found if each is not None]
 
 
@@ -106,7 +106,7 @@ async def configs_of(cluster: Cluster, group: str) -> list[tuple[BrokerMember, S
     found = [(member, await config(cluster, member.address, group)) for member in masters]
     there = [(member, settings) for member, settings in found if settings is not None]
     if not there:
-        everyone = await known(configs(cluster, member.address) for member in masters)
+        everyone = await cluster.known(configs(cluster, member.address) for member in masters)
         all_names = {name for table in everyone if table is not None for name in table}
         hint = nearest(group, all_names, "`mqadmin updateSubGroup` makes one")
         raise NotFound(f"there is no group {group}; {hint}")

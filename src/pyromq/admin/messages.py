@@ -8,9 +8,9 @@ from zlib import crc32
 
 import msgspec
 
-from pyromq.admin.cluster import Cluster, known, members_of, route_addresses
+from pyromq.admin.cluster import Cluster, members_of, route_addresses
 from pyromq.admin.failures import NotFound
-from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -346,10 +346,14 @@ async def trials(cluster: Cluster, topic: str, count: int, size_bytes: int) -> A
     for number in range(count):
         queue = queues[number % len(queues)]
         start = cluster.clock.monotonic()
-        (receipt,) = await known([send_to(cluster, route, queue, b"a" * size_bytes)])
+        try:
+            receipt = await send_to(cluster, route, queue, b"a" * size_bytes)
+        except PyroError as problem:
+            is_sent, remark = False, str(problem)
+        else:
+            is_sent, remark = True, f"{receipt.status} {receipt.message_id}"
         took_ms = (cluster.clock.monotonic() - start) * 1000
-        remark = "no answer" if receipt is None else f"{receipt.status} {receipt.message_id}"
-        yield Trial(queue, receipt is not None, took_ms, remark)
+        yield Trial(queue, is_sent, took_ms, remark)
 
 
 def average_ms(times_ms: list[float]) -> float:

@@ -1,6 +1,7 @@
 """The name servers themselves: their settings, and which brokers they let be written to."""
 
 from pyromq.admin.cluster import Cluster
+from pyromq.admin.failures import NotFound, nearest
 from pyromq.config.properties import render
 from pyromq.protocol.requests.brokers import AddWritePermission, WipeWritePermission
 from pyromq.protocol.requests.settings import GetNameServerConfig, UpdateNameServerConfig
@@ -12,9 +13,14 @@ async def config(cluster: Cluster) -> dict[str, dict[str, str]]:
     return {address: settings_of(answer.body) for address, answer in answers.items()}
 
 
-async def update_config(cluster: Cluster, changes: dict[str, str]) -> list[str]:
-    """Change settings of every name server; returns their addresses."""
-    return list(await cluster.ask_name_servers(UpdateNameServerConfig(body=render(changes))))
+async def update_config(cluster: Cluster, key: str, value: str) -> list[str]:
+    """Change a setting of every name server; returns their addresses. `NotFound` if there is none of that
+    name."""
+    await cluster.ask_name_servers(UpdateNameServerConfig(body=render({key: value})))
+    settings = await config(cluster)
+    for address, there in settings.items():
+        require_setting(f"name server {address}", there, key)
+    return list(settings)
 
 
 async def wipe_write_permission(cluster: Cluster, broker_name: str) -> dict[str, int]:
@@ -29,6 +35,13 @@ async def add_write_permission(cluster: Cluster, broker_name: str) -> dict[str, 
     await cluster.broker_address(broker_name)
     answers = await cluster.ask_name_servers(AddWritePermission(broker_name=broker_name))
     return {address: answer.add_topic_count for address, answer in answers.items()}
+
+
+def require_setting(server: str, settings: dict[str, str], key: str) -> None:
+    """Insist that a server shows a setting."""
+    if key not in settings:
+        hint = nearest(key, settings, "nothing was changed there")
+        raise NotFound(f"{server} has no setting {key}; {hint}")
 
 
 def settings_of(text: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import msgspec
 
 from pyromq.admin import brokers, topics
-from pyromq.admin.cluster import MASTER_ID, Cluster, known
+from pyromq.admin.cluster import MASTER_ID, Cluster
 from pyromq.admin.offsets import lag, total_diff
 from pyromq.protocol.bodies.routes import TopicRouteData
 
@@ -27,21 +27,21 @@ async def of_topic(cluster: Cluster, topic: str) -> list[Throughput]:
     found: list[Throughput] = []
     for group in await topics.readers(cluster, topic):
         out_tps, out_last_day = await _sums(cluster, route, brokers.GROUP_GET_NUMS, f"{topic}@{group}")
-        (stats,) = await known([lag(cluster, group, topic)])
+        (stats,) = await cluster.known([lag(cluster, group, topic)])
         behind = 0 if stats is None else max(0, total_diff(stats))
         found.append(Throughput(topic, group, behind, in_tps, out_tps, in_last_day, out_last_day))
     return found or [Throughput(topic, None, 0, in_tps, 0.0, in_last_day, 0)]
 
 
 async def of_topics(cluster: Cluster, wanted: list[str]) -> list[Throughput]:
-    found = await known(of_topic(cluster, topic) for topic in wanted)
+    found = await cluster.known(of_topic(cluster, topic) for topic in wanted)
     return [line for lines in found if lines is not None for line in lines]
 
 
 async def _sums(cluster: Cluster, route: TopicRouteData, name: str, key: str) -> tuple[float, int]:
     """A counter's rate and its last day, over all masters of a route."""
     masters = [data.broker_addrs[MASTER_ID] for data in route.broker_datas if MASTER_ID in data.broker_addrs]
-    counters = await known(brokers.counter(cluster, address, name, key) for address in masters)
+    counters = await cluster.known(brokers.counter(cluster, address, name, key) for address in masters)
     there = [counter for counter in counters if counter is not None]
     rate = sum(counter.stats_minute.tps for counter in there if counter.stats_minute is not None)
     return rate, sum(map(brokers.last_day, there))

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from pyromq.admin.cluster import Cluster, known, members_of, route_addresses
+from pyromq.admin.cluster import Cluster, members_of, route_addresses
 from pyromq.admin.failures import NotFound
 from pyromq.errors import Refused
 from pyromq.protocol import names as meanings
@@ -53,7 +53,7 @@ async def with_readers(cluster: Cluster) -> list[TopicReaders]:
         of = next((clusters[name] for name in addresses if name in clusters), "")
         return TopicReaders(of, topic, await readers(cluster, topic))
 
-    found = await known(map(describe, wanted))
+    found = await cluster.known(map(describe, wanted))
     return [
         TopicReaders("", topic, []) if each is None else each
         for topic, each in zip(wanted, found, strict=True)

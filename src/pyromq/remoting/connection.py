@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
             frame = await answered
         except TimeoutError:
             name = request_type.__name__
-            raise CallTimeout(f"{self.peer_address}: no answer to {name} in {timeout_s} s") from None
+            raise CallTimeout(f"{self.peer_address}: no answer to {name} in {timeout_s:.3g} s") from None
         finally:
             self._pending.pop(opaque, None)
             self._direct_answers.expected.pop(opaque, None)

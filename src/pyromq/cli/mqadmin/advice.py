@@ -1,6 +1,7 @@
 """What to try next, where the failure itself does not say it."""
 
-from pyromq.errors import CallTimeout, PyroError, Refused, RemoteProtocolError
+from pyromq.admin.failures import Incomplete, NoNameServer
+from pyromq.errors import CallTimeout, PyroError, Refused, RemoteProtocolError, TransportError
 from pyromq.protocol.codes import ResponseCode
 
 _AFTER_REFUSAL = {
@@ -16,12 +17,16 @@ def with_advice(problem: PyroError) -> str:
     """The failure on one line, with what to try next."""
     text = " ".join(str(problem).split())
     advice = None
+    if isinstance(problem, Incomplete):
+        return text + with_advice(problem.first).removeprefix(" ".join(str(problem.first).split()))
     if isinstance(problem, Refused):
         text = " ".join((problem.remark or f"refused with code {problem.code}").split())
         known = _AFTER_REFUSAL.get(ResponseCode(problem.code)) if problem.code in _CODES else None
         advice = known if known is not None else f"the server answered with code {problem.code}"
     elif isinstance(problem, CallTimeout):
         advice = "--timeout SECONDS waits longer"
+    elif isinstance(problem, TransportError) and not isinstance(problem, NoNameServer):
+        advice = "is a server running there? `mqadmin clusterList` shows the brokers"
     elif isinstance(problem, RemoteProtocolError):
         advice = "is that the address of a name server or broker?"
     return text if advice is None else f"{text}; {advice}"

@@ -7,7 +7,8 @@ import click
 
 from pyromq.admin import brokers
 from pyromq.admin.brokers import BrokerStatus
-from pyromq.admin.cluster import BrokerMember, Cluster, known
+from pyromq.admin.cluster import BrokerMember, Cluster
+from pyromq.admin.failures import NotFound, nearest
 from pyromq.admin.rates import Rates
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Facts, Lines, Report, Table
@@ -56,7 +57,7 @@ async def _statuses(cluster: Cluster, broker: str | None, cluster_name: str | No
         return await brokers.statuses(cluster, cluster_name)
     address = await address_of(cluster, broker)
     figures = await brokers.runtime_info(cluster, address)
-    (name,) = await known([cluster.broker_name(address)])
+    (name,) = await cluster.known([cluster.broker_name(address)])
     return [BrokerStatus(BrokerMember("", name or address, 0, address), figures)]
 
 
@@ -129,6 +130,9 @@ async def get_broker_config(
         chosen = {
             name: value for name, value in settings.items() if key is None or key.lower() in name.lower()
         }
+        if key is not None and not chosen:
+            hint = nearest(key, settings, "`mqadmin getBrokerConfig` without -k shows all")
+            raise NotFound(f"broker {address} has no setting whose name contains {key}; {hint}")
         parts.append(Facts.of(chosen, _CONFIG_LINE, address, title))
     out.show(Report(parts))
 
@@ -153,7 +157,7 @@ async def update_broker_config(
 ) -> None:
     """Change a setting of running brokers."""
     addresses = await addresses_of(cluster, broker, cluster_name, replicas=replicas)
-    await brokers.update_config(cluster, addresses, {key: value})
+    await brokers.update_config(cluster, addresses, key, value)
     lines = [f"update broker config success, {address}" for address in addresses]
     out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": addresses})))
 

@@ -35,7 +35,7 @@ async def get_namesrv_config(cluster: Cluster, out: Output) -> None:
 @_VALUE
 async def update_namesrv_config(cluster: Cluster, out: Output, key: str, value: str) -> None:
     """Change a setting of every name server."""
-    addresses = await name_servers.update_config(cluster, {key: value})
+    addresses = await name_servers.update_config(cluster, key, value)
     lines = [f"update name server config success!{', '.join(addresses)}", f"{key} : {value}"]
     out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": addresses})))
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from pyromq.admin import brokers, connections, groups, offsets, throughput, topics
-from pyromq.admin.cluster import Cluster, known
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.rates import REMEMBERED, Rates
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table
@@ -98,7 +98,7 @@ def _progress(stats: ConsumeStats, clients: dict[MessageQueue, str] | None) -> T
         Column("#Consumer Offset", "consumerOffset"),
         Column("#Diff", "diff"),
         Column("#Inflight", "inflight"),
-        Column("#LastTime", "lastTime", lambda ms: to_seconds(ms) if ms else _UNKNOWN),
+        Column("#LastTime", "lastTime", _last_time),
     ]
     rows: list[list[Any]] = [
         [
@@ -120,9 +120,13 @@ def _progress(stats: ConsumeStats, clients: dict[MessageQueue, str] | None) -> T
     return Table("queues", columns, rows)
 
 
+def _last_time(timestamp_ms: int) -> str:
+    return to_seconds(timestamp_ms) if timestamp_ms else _UNKNOWN
+
+
 async def _readers(cluster: Cluster, group: str) -> dict[MessageQueue, str]:
     """Which machine reads which queue, as far as members tell."""
-    (members,) = await known([connections.status(cluster, group)])
+    (members,) = await cluster.known([connections.status(cluster, group)])
     return {
         queue: member.client_id.partition("@")[0]
         for member in members or []
@@ -211,7 +215,7 @@ async def broker_consume_stats(
         Column("#Broker Offset", "brokerOffset"),
         Column("#Consumer Offset", "consumerOffset"),
         Column("#Diff", "diff"),
-        Column("#LastTime", "lastTime", to_seconds),
+        Column("#LastTime", "lastTime", _last_time),
     )
     rows = [
         (
@@ -228,8 +232,9 @@ async def broker_consume_stats(
         for group, of_group in sorted(table.items())
         for each in of_group
         for queue, place in sorted(each.offset_table.items())
-        # java: queues that were never read are left out
-        if place.last_timestamp > 0 and place.broker_offset - place.consumer_offset >= level
+        # java: queues from which nothing was read are left out; here only those with nothing to read
+        if (place.last_timestamp > 0 or place.broker_offset > place.consumer_offset)
+        and place.broker_offset - place.consumer_offset >= level
     ]
     total = Fact("Diff Total", "diffTotal", stats.total_diff)
     out.show(Report.of(Table("queues", columns, rows), Facts([total])))

@@ -8,6 +8,7 @@ import click
 
 from pyromq.admin import messages, offsets
 from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import TOOLS_GROUP
 from pyromq.cli.mqadmin import shown_messages
 from pyromq.cli.mqadmin.messages import charset
@@ -42,6 +43,23 @@ async def _span(
     if end_ms is not None:
         end = min(end, await offsets.search(cluster, address, queue, end_ms))
     return begin, end
+
+
+async def _queues(
+    cluster: Cluster, topic: str, broker_name: str | None, queue_id: int | None
+) -> list[MessageQueue]:
+    """The queues to read: all of a topic, of one broker, or the one that is named."""
+    found = [
+        queue
+        for queue in offsets.readable_queues(topic, await cluster.route(topic))
+        if broker_name in (None, queue.broker_name) and queue_id in (None, queue.queue_id)
+    ]
+    if not found and broker_name is not None:
+        raise NotFound(
+            f"topic {topic} has no such queue to read on broker {broker_name};"
+            f" `mqadmin topicRoute -l -t {topic}` shows what there is"
+        )
+    return found
 
 
 @admin_command("printMsg")
@@ -119,7 +137,7 @@ async def print_msg_by_queue(
     if not printed and not counted:
         raise click.UsageError("nothing to do; -p true prints the messages, -f true counts them by tag")
     address = await cluster.broker_address(broker_name)
-    queue = MessageQueue(topic, broker_name, queue_id)
+    [queue] = await _queues(cluster, topic, broker_name, queue_id)
     begin, end = await _span(cluster, address, queue, begin_ms, end_ms)
     counts: Counter[str] = Counter()
     async for message in messages.read(cluster, address, queue, begin, end, expression):
@@ -168,13 +186,10 @@ async def consume_message(
         raise click.UsageError("-o needs -b and -i: it is an offset of one queue")
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise click.UsageError("-s must not be later than -e")
-    route = await cluster.route(topic)
-    addresses = route_addresses(route)
+    addresses = route_addresses(await cluster.route(topic))
     left = count
-    for queue in offsets.readable_queues(topic, route):
-        if queue.broker_name not in addresses or broker_name not in (None, queue.broker_name):
-            continue
-        if queue_id not in (None, queue.queue_id) or not left:
+    for queue in await _queues(cluster, topic, broker_name, queue_id):
+        if queue.broker_name not in addresses or not left:
             continue
         address = addresses[queue.broker_name]
         begin, end = await _span(cluster, address, queue, begin_ms, end_ms)
@@ -252,7 +267,7 @@ async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: i
     average = messages.average_ms([each.took_ms for each in found])
     facts = Facts([Fact("Avg RT", "averageRtMs", average, "{:.2f}".format)])
     out.show(Report.of(Table("sends", columns, rows), facts))
-    _fail_unless_sent(all(each.is_sent for each in found))
+    _fail_unless_sent([each for each in found if not each.is_sent])
 
 
 @admin_command("sendMsgStatus")
@@ -263,15 +278,19 @@ async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: i
 @click.option("-c", "--count", type=click.IntRange(min=1), default=50, show_default=True, help="Messages.")
 async def send_msg_status(cluster: Cluster, out: Output, topic: str, size_bytes: int, count: int) -> None:
     """Send test messages to a broker, which has a topic of its own name for this."""
-    is_sent = True
+    failed = []
     async for trial in messages.trials(cluster, topic, count, size_bytes):
         data: dict[str, Any] = {"rtMs": trial.took_ms, "sent": trial.is_sent, "remark": trial.remark}
         data["queueId"] = trial.queue.queue_id
         out.record(data, f"rt={trial.took_ms:.1f}ms, SendResult={trial.remark} {_described(trial.queue)}")
-        is_sent = is_sent and trial.is_sent
-    _fail_unless_sent(is_sent)
+        if not trial.is_sent:
+            failed.append(trial)
+    _fail_unless_sent(failed)
 
 
-def _fail_unless_sent(is_sent: bool) -> None:
-    if not is_sent:
-        raise click.ClickException("not every message was sent; `mqadmin clusterList` shows who is there")
+def _fail_unless_sent(failed: list[messages.Trial]) -> None:
+    if failed:
+        raise click.ClickException(
+            f"{len(failed)} messages were not sent: {failed[0].remark};"
+            " `mqadmin clusterList` shows who is there"
+        )

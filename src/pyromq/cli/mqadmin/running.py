@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from pyromq.admin.cluster import Cluster
+from pyromq.admin.failures import Incomplete
 from pyromq.cli.mqadmin.output import Output
 from pyromq.errors import ConfigError
 
@@ -94,6 +95,8 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
             async def work() -> None:
                 async with cluster:
                     await handler(cluster, out, **options)
+                if cluster.unanswered:
+                    raise Incomplete(cluster.unanswered)
 
             try:
                 asyncio.run(work())
