@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import datetime
 from typing import Any
 
@@ -57,24 +58,54 @@ def test_facts_of_several_servers_stay_apart() -> None:
     assert report.data() == {"one": {"a": "1"}, "two": {"a": "1"}}
 
 
-def test_a_terminal_gets_a_table_without_foreign_colours() -> None:
+def on_screen(report: Report, width: int) -> str:
     screen = io.StringIO()
-    Console(file=screen, width=60, force_terminal=True, color_system="standard").print(renderable(REPORT))
-    shown = screen.getvalue()
-    assert "─" in shown
+    terminal = Console(file=screen, width=width, force_terminal=True, color_system="standard")
+    terminal.print(renderable(report, width))
+    return screen.getvalue()
+
+
+def test_a_terminal_gets_bold_titles_and_no_foreign_colours() -> None:
+    shown = on_screen(REPORT, 60)
+    assert "\x1b[1m#Topic     #QID  #Ok\x1b[0m\n" in shown
     assert "a\\x1b[31m" in shown
     assert "a\x1b[31m" not in shown
 
 
-def test_a_narrow_terminal_folds_and_does_not_cut() -> None:
+WIDE = Report.of(
+    Table(
+        "brokers",
+        (Column("#Broker", "broker"), Column("#Addr", "address"), Column("#TPS", "tps", is_number=True)),
+        [("broker-a", "127.0.0.1:10911", 5), ("b", "h:1", 1000)],
+    )
+)
+
+
+def test_a_row_that_does_not_fit_goes_on_in_a_second_line_under_its_titles() -> None:
+    lines = re.sub(r"\x1b\[\d+m", "", on_screen(WIDE, 25)).splitlines()
+    assert [line.rstrip() for line in lines] == [
+        "#Broker   #Addr",
+        "  #TPS",
+        "broker-a  127.0.0.1:10911",
+        "     5",
+        "b         h:1",
+        "  1000",
+    ]
+
+
+def test_what_is_wider_than_the_terminal_is_folded_and_not_cut() -> None:
     name = "a-topic-with-a-name-that-is-far-too-long-for-this-terminal"
-    screen = io.StringIO()
     columns = (Column("#Topic", "topic"), Column("#Addr", "address"))
     report = Report.of(Table("topics", columns, [(name, "127.0.0.1:10911")]))
-    Console(file=screen, width=40).print(renderable(report))
-    left = "".join(line.split("  ")[0].strip() for line in screen.getvalue().splitlines()[2:])
-    assert left == name
-    assert "…" not in screen.getvalue()
+    shown = on_screen(report, 40)
+    assert name in "".join(line.strip() for line in shown.splitlines())
+    assert "127.0.0.1:10911" in shown
+
+
+def test_wide_letters_keep_columns_straight() -> None:
+    columns = (Column("#Topic", "topic"), Column("#QID", "queueId"))
+    shown = on_screen(Report.of(Table("t", columns, [("订单", 1), ("orders", 2)])), 40)
+    assert [line.rstrip() for line in shown.splitlines()[1:3]] == ["订单    1", "orders  2"]
 
 
 @pytest.mark.parametrize(

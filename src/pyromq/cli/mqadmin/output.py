@@ -1,7 +1,7 @@
 """Where reports go: tables for a terminal, aligned text for a pipe, JSON for whoever asks for it."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +9,7 @@ import click
 from pyromq.cli.mqadmin.report import Report, Table
 
 if TYPE_CHECKING:
-    from rich.console import JustifyMethod, RenderableType
+    from rich.text import Text
 
 _GAP = "  "
 
@@ -44,7 +44,8 @@ class Output:
     def _show_on_terminal(self, report: Report) -> None:
         from pyromq.cli.tables import console
 
-        console().print(renderable(report))
+        screen = console()
+        screen.print(renderable(report, screen.width))
 
 
 def _json(data: Any, indent: int = 0) -> str:
@@ -63,51 +64,62 @@ def printable(text: str) -> str:
 
 def plain_lines(report: Report) -> Iterable[str]:
     """A report as text that is aligned and otherwise plain."""
+    for line, _ in _lines(report):
+        yield line
+
+
+def renderable(report: Report, width: int) -> "Text":
+    """A report for a terminal of some width: nothing is cut, and what is copied is in one piece."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    shown = Text(overflow="fold")
+    for line, is_title in _lines(report, width, cell_len):
+        shown.append(f"{line}\n", style="bold" if is_title else None)
+    shown.rstrip()
+    return shown
+
+
+def _lines(
+    report: Report, width: int | None = None, length: Callable[[str], int] = len
+) -> Iterable[tuple[str, bool]]:
+    """The lines of a report, and whether each is a title."""
     is_first = True
     for part in report.parts:
         if not is_first:
-            yield ""
+            yield "", False
         is_first = False
         if isinstance(part, Table):
             if part.title is not None:
-                yield part.title
-            yield from _aligned(part)
+                yield part.title, True
+            yield from _aligned(part, width, length)
         else:
-            yield from map(printable, part.lines())
+            for line in part.lines():
+                yield printable(line), False
 
 
-def _aligned(table: Table) -> Iterable[str]:
+def _aligned(table: Table, width: int | None, length: Callable[[str], int]) -> Iterable[tuple[str, bool]]:
+    """A row that is wider than the terminal goes on in further lines, under titles that do the same."""
     titles = [column.title for column in table.columns]
     rows = [titles, *([printable(text) for text in row] for row in table.texts())]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(length, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
-            text.rjust(width) if column.is_number else text.ljust(width)
-            for text, width, column in zip(row, widths, table.columns, strict=True)
+            " " * (widest - length(text)) + text if column.is_number else text + " " * (widest - length(text))
+            for text, widest, column in zip(row, widths, table.columns, strict=True)
         ]
-        yield _GAP.join(cells).rstrip()
+        for share in _shares(widths, width):
+            indent = _GAP if share.start else ""
+            yield (indent + _GAP.join(cells[share.start : share.stop])).rstrip(), row is titles
 
 
-def renderable(report: Report) -> "RenderableType":
-    """A report as rich draws it."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown: list[RenderableType] = []
-    for part in report.parts:
-        if isinstance(part, Table):
-            drawn = RichTable(
-                box=box.SIMPLE_HEAD, title=part.title, title_justify="left", pad_edge=False, show_edge=False
-            )
-            for column in part.columns:
-                # What does not fit is folded, never cut: names and addresses are there to be copied.
-                justify: JustifyMethod = "right" if column.is_number else "left"
-                drawn.add_column(column.title, justify=justify, overflow="fold")
-            for row in part.texts():
-                drawn.add_row(*(Text(printable(text)) for text in row))
-            shown.append(drawn)
-        else:
-            shown.append(Text("\n".join(map(printable, part.lines()))))
-    return Group(*shown)
+def _shares(widths: Sequence[int], width: int | None) -> list[range]:
+    """Which columns stand beside each other."""
+    found: list[range] = []
+    start = used = 0
+    for index, each in enumerate(widths):
+        if width is not None and index > start and used + each > width:
+            found.append(range(start, index))
+            start, used = index, len(_GAP)
+        used += each + len(_GAP)
+    return [*found, range(start, len(widths))]

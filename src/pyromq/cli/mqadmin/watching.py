@@ -87,7 +87,7 @@ def _show(out: Output, live: "Live | None", report: Report, now_ms: int, every_s
         out.json_line({"time": now_ms, **report.data()})
     elif live is not None:
         whole = Report([Lines([f"{heading}, Ctrl-C ends"]), *report.parts])
-        live.update(renderable(whole), refresh=True)
+        live.update(renderable(whole, live.console.width), refresh=True)
     else:
         for line in plain_lines(Report([Lines([heading]), *report.parts])):
             click.echo(line)
