@@ -86,7 +86,11 @@ READS: list[tuple[list[str], str]] = [
     (["consumerProgress", *WATCH], r"(?s)every 0\.01 s.*every 0\.01 s"),
     (["brokerStatus", "-b", "broker-a", *WATCH], r"#In/s +#In Trend"),
     (["clusterList"], r"#Cluster Name +#Broker Name +#BID +#Addr +#Version +#InTPS\(LOAD\) +#OutTPS\(LOAD\)"),
-    (["clusterList"], r"DefaultCluster +broker-a +0 +127\.0\.0\.1:\d+ +V5_3_3 .* true"),
+    (
+        ["clusterList"],
+        r"DefaultCluster +broker-a +0 +127\.0\.0\.1:\d+ +V5_3_3 +[\d.]+\(0,0ms\) +[\d.]+\(0,0ms\|0,0ms\)"
+        r" +0-0\(0\.0w, 0\.0, 0\.0\) .* true",
+    ),
     (["clusterList", "-m"], r"#InTotalYest +#OutTotalYest +#InTotalToday +#OutTotalToday"),
     (["clusterList", *ON], r"broker-a"),
     (["topicList"], r"(?m)^orders$"),
@@ -166,6 +170,10 @@ def test_a_command_shows(tool: Tool, words: list[str], expected: str) -> None:
 DATA: list[tuple[list[str], str, Any]] = [
     (["clusterList"], "brokers.0.brokerName", "broker-a"),
     (["clusterList"], "brokers.0.activated", True),
+    (["clusterList"], "brokers.0.in", {"tps": 0.0, "queued": 0, "waitMs": 0}),
+    (["clusterList"], "brokers.0.out.acksQueued", 0),
+    (["clusterList"], "brokers.0.timer.congestedTenThousands", 0),
+    (["clusterList"], "brokers.0.pageCacheWaitMs", 0),
     (["clusterList", "-m"], "brokers.0.inYesterday", 0),
     (["topicList", "-c"], "topics.0.cluster", "DefaultCluster"),
     (["topicRoute", "-t", TOPIC], "queueDatas.0.readQueueNums", 2),

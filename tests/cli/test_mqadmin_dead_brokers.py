@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -57,3 +58,10 @@ async def test_whoever_needs_the_broker_says_where_it_should_be(namesrv: str, co
     assert done.exit_code == 1
     assert "`mqadmin clusterList` shows" in done.stderr
     assert "Connect call failed" in done.stderr
+
+
+async def test_a_broker_that_does_not_answer_has_no_figures(namesrv: str) -> None:
+    told = json.loads((await run(namesrv, "clusterList", "--json")).stdout)["brokers"][0]
+    assert (told["in"], told["timer"], told["space"], told["activated"]) == (None, None, None, False)
+    [_, row] = (await run(namesrv, "clusterList")).stdout.splitlines()
+    assert re.fullmatch(r"c +dead +0 +127\.0\.0\.1:\d+ +false", row)

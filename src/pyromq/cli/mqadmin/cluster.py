@@ -1,6 +1,7 @@
 """The cluster as a whole: its brokers side by side."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -49,41 +50,75 @@ def _overview(found: list[BrokerStatus], now_ms: int) -> Table:
         Column("#BID", "brokerId"),
         Column("#Addr", "address"),
         Column("#Version", "version"),
-        Column("#InTPS(LOAD)", "inTps", is_number=True),
-        Column("#OutTPS(LOAD)", "outTps", is_number=True),
-        Column("#Timer(Progress)", "timer"),
+        Column("#InTPS(LOAD)", "in", _if_told("{tps:.2f}({queued},{waitMs}ms)"), is_number=True),
+        Column(
+            "#OutTPS(LOAD)",
+            "out",
+            _if_told("{tps:.2f}({queued},{waitMs}ms|{acksQueued},{acksWaitMs}ms)"),
+            is_number=True,
+        ),
+        Column(
+            "#Timer(Progress)",
+            "timer",
+            _if_told("{readBehind}-{offsetBehind}({congestedTenThousands:.1f}w, {inTps:.1f}, {outTps:.1f})"),
+        ),
         Column("#PCWait(ms)", "pageCacheWaitMs", is_number=True),
-        Column("#Hour", "hour", "{:.2f}".format),
-        Column("#SPACE", "space", "{:.4f}".format),
+        Column("#Hour", "hour", lambda hours: "" if hours is None else f"{hours:.2f}"),
+        Column("#SPACE", "space", lambda ratio: "" if ratio is None else f"{ratio:.4f}"),
         Column("#ACTIVATED", "activated", plainly, is_number=True),
     )
-    return Table("brokers", columns, [_overview_row(each, now_ms) for each in found])
+    rows = [
+        (
+            each.member.cluster,
+            each.member.broker_name,
+            each.member.broker_id,
+            each.member.address,
+            *((None,) * 7 if each.figures is None else _load(each, now_ms)),
+            each.text("brokerActive") == "true",
+        )
+        for each in found
+    ]
+    return Table("brokers", columns, rows)
 
 
-def _overview_row(status: BrokerStatus, now_ms: int) -> tuple[Any, ...]:
-    number, text = status.number, status.text
-    sending = f"({text('sendThreadPoolQueueSize')},{text('sendThreadPoolQueueHeadWaitTimeMills')}ms)"
-    pulling = f"{text('pullThreadPoolQueueSize')},{text('pullThreadPoolQueueHeadWaitTimeMills')}ms"
-    acking = f"{text('ackThreadPoolQueueSize', 'N')},{text('ackThreadPoolQueueHeadWaitTimeMills', 'N')}ms"
-    timer = (
-        f"{number('timerReadBehind'):.0f}-{number('timerOffsetBehind'):.0f}"
-        f"({number('timerCongestNum') / 10_000:.1f}w, {number('timerEnqueueTps'):.1f},"
-        f" {number('timerDequeueTps'):.1f})"
-    )
+def _if_told(form: str) -> Callable[[dict[str, float] | None], str]:
+    return lambda figures: "" if figures is None else form.format(**figures)
+
+
+def _load(status: BrokerStatus, now_ms: int) -> tuple[Any, ...]:
+    number = status.number
+
+    def count(figure: str) -> int:
+        return int(number(figure))
+
+    sending = {
+        "tps": number("putTps"),
+        "queued": count("sendThreadPoolQueueSize"),
+        "waitMs": count("sendThreadPoolQueueHeadWaitTimeMills"),
+    }
+    reading = {
+        "tps": number("getTransferredTps"),
+        "queued": count("pullThreadPoolQueueSize"),
+        "waitMs": count("pullThreadPoolQueueHeadWaitTimeMills"),
+        "acksQueued": count("ackThreadPoolQueueSize"),
+        "acksWaitMs": count("ackThreadPoolQueueHeadWaitTimeMills"),
+    }
+    timer = {
+        "readBehind": count("timerReadBehind"),
+        "offsetBehind": count("timerOffsetBehind"),
+        "congestedTenThousands": number("timerCongestNum") / 10_000,
+        "inTps": number("timerEnqueueTps"),
+        "outTps": number("timerDequeueTps"),
+    }
     earliest_ms = number("earliestMessageTimeStamp")
     return (
-        status.member.cluster,
-        status.member.broker_name,
-        status.member.broker_id,
-        status.member.address,
-        text("brokerVersionDesc"),
-        f"{number('putTps'):.2f}{sending}",
-        f"{number('getTransferredTps'):.2f}({pulling}|{acking})",
+        status.text("brokerVersionDesc"),
+        sending,
+        reading,
         timer,
-        text("pageCacheLockTimeMills"),
+        count("pageCacheLockTimeMills"),
         (now_ms - earliest_ms) / _HOUR_MS if earliest_ms > 0 else 0.0,
         number("commitLogDiskRatio"),
-        text("brokerActive") == "true",
     )
 
 
