@@ -131,10 +131,11 @@ async def test_consumers_of_one_group_have_different_ids(broker: ScriptedBroker)
 
 async def test_a_chosen_name_holds_one_consumer_of_a_group(broker: ScriptedBroker) -> None:
     async with session_for(broker.address, instance_name="one") as session:
-        session.add_consumer("billing", Member())
+        member = Member()
+        session.add_consumer("billing", member)
         with pytest.raises(StateError, match="another instance_name"):
             session.add_consumer("billing", Member())
-        await session.remove_consumer("billing")
+        await session.remove_consumer("billing", member)
 
 
 async def test_a_stable_id_says_nothing_of_the_process(broker: ScriptedBroker) -> None:
@@ -154,11 +155,12 @@ async def test_a_broker_learns_at_once_who_is_here_and_who_leaves(broker: Script
         session = producer._started().session
         assert beat.client_id == session.client_id
         assert [data.group_name for data in beat.producer_data_set] == ["orders"]
-        session.add_consumer("billing", Member())
+        member = Member()
+        session.add_consumer("billing", member)
         await session.heartbeat_now()
         beat = (await broker.heartbeats.get()).body
         assert [data.group_name for data in beat.consumer_data_set] == ["billing"]
-        await session.remove_consumer("billing")
+        await session.remove_consumer("billing", member)
         assert (await broker.goodbyes.get()).consumer_group == "billing"
     goodbye = await broker.goodbyes.get()
     assert (goodbye.producer_group, goodbye.client_id) == ("orders", beat.client_id)
@@ -176,18 +178,19 @@ async def test_a_consumer_comes_back_to_a_broker_that_lost_it(broker: ScriptedBr
             connection.abort()
         assert (await broker.heartbeats.get()).body.consumer_data_set
         await member.divided.wait()
-        await session.remove_consumer("billing")
+        await session.remove_consumer("billing", member)
 
 
 async def test_a_failed_heartbeat_harms_nobody(broker: ScriptedBroker) -> None:
     broker.other_brokers["dead"] = "127.0.0.1:1"
     async with session_for(broker.address) as session:
-        session.add_consumer("billing", Member())
+        member = Member()
+        session.add_consumer("billing", member)
         await session.routes.get("Orders")
         await session.heartbeat_now()
         assert session.statistics().failed_heartbeats >= 1
         assert (await broker.heartbeats.get()).body.consumer_data_set
-        await session.remove_consumer("billing")
+        await session.remove_consumer("billing", member)
 
 
 # What brokers ask
@@ -203,7 +206,7 @@ async def known(broker: ScriptedBroker) -> AsyncIterator[tuple[ScriptedBroker, M
         await member.divided.wait()
         member.divided.clear()
         yield broker, member
-        await session.remove_consumer("billing")
+        await session.remove_consumer("billing", member)
 
 
 async def test_members_are_told_to_divide_anew(known: tuple[ScriptedBroker, Member]) -> None:

@@ -5,6 +5,7 @@ fork has no such loop: what the parent made cannot be used in it, what the child
 """
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendRes
 from pyromq.errors import StateError
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 MOST_WAIT_FOR_AN_END_S = 5.0
 """How long an interrupted call waits for its work, which may be cleaning up, to end."""
@@ -46,11 +49,22 @@ class LoopThread:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._loop = _new_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pyromq-client", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pyromq-client", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
         return f"<LoopThread pid={self._pid} {'running' if self._thread.is_alive() else 'gone'}>"
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._loop.run_forever()
+                return
+            except (
+                SystemExit,
+                KeyboardInterrupt,
+            ) as problem:  # an application's coroutine has called sys.exit()
+                _log.error("an exit on the client's own thread ends nothing", exc_info=problem)
 
     @classmethod
     def shared(cls) -> "LoopThread":

@@ -84,6 +84,8 @@ class NameServers:
                 problem = refusal
             _log.info("name server failed address=%s: %s", address, problem)
             self._put_last(address)
+        if isinstance(problem, TransportError):
+            raise type(problem)(f"no name server can be reached (namesrv={self}): {problem}") from problem
         raise problem or ConnectFailed("no address of a name server is known yet")
 
     def _put_last(self, address: str) -> None:

@@ -218,10 +218,10 @@ class Session:
 
     def check_loop(self) -> None:
         """Raises StateError where nobody would ever be woken: on another loop than that of the start."""
-        if asyncio.get_running_loop() is not self._loop:
+        if _running_loop() is not self._loop:
             raise StateError(
-                "used on another event loop than the one it was started on, or in a child made by fork: make"
-                " producers and consumers anew there"
+                "used on another event loop than the one it was started on, on another thread, or in a child"
+                " made by fork: make producers and consumers anew there"
             )
 
     @property
@@ -276,10 +276,11 @@ class Session:
             )
         self._consumers[group] = member
 
-    async def remove_consumer(self, group: str) -> None:
+    async def remove_consumer(self, group: str, member: ConsumerMember) -> None:
         """Forget the consumer and say goodbye to every broker."""
         self._reserved.discard(group)
-        if self._consumers.pop(group, None) is not None:
+        if self._consumers.get(group) is member:
+            del self._consumers[group]
             await self._say_goodbye(UnregisterClient(client_id=self.client_id, consumer_group=group))
 
     def add_producer(self, group: str, member: ProducerMember) -> None:
@@ -394,6 +395,13 @@ class Session:
             return
         if addresses := name_server_addresses(text):
             self.name_servers.update(addresses)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _packed_ip(settings: ClientSettings) -> bytes:

@@ -6,6 +6,7 @@ A handler may be an `async` function, too; it then runs on the client's own loop
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from datetime import datetime
 from types import FrameType
 from typing import Any, TypeVar, Unpack, overload
@@ -21,6 +22,8 @@ from pyromq.client.consumer.subscriptions import Expression
 from pyromq.client.values import MessageQueue, ReceivedMessage
 
 T = TypeVar("T")
+
+_LOOK_FOR_SIGNALS_S = 0.5
 
 
 class Messages(Iterator[ReceivedMessage]):
@@ -132,33 +135,46 @@ class PushConsumer(Blocking):
         return self._aio.on_rebalance(listener)
 
     def wait_assigned(self) -> None:
-        """Wait until this member holds queues of every topic that it subscribes to."""
+        """Wait until this member holds queues of every topic that it subscribes to.
+
+        That is for ever where there are more members than queues.
+        """
         self._thread.run(self._aio.wait_assigned())
 
     def drain(self) -> None:
-        """Pull nothing more; return when everything pulled so far is handled and committed."""
-        self._thread.run(self._aio.drain())
+        """Pull nothing more; return when everything pulled so far is handled and committed. Then close it.
+
+        Called by a handler, or in the loop over a stream, it returns at once: the handlers go on until
+        nothing is left, and the loop ends behind the last message.
+        """
+        self._thread.run(self._aio.drain(reader=threading.get_ident()))
 
     def run(self) -> None:
-        """For scripts: consume until Ctrl-C or SIGTERM, then close cleanly. A second Ctrl-C does not wait."""
-        interrupted = threading.Event()
+        """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.
+
+        A second Ctrl-C ends the process at once. On another thread than the main one there are no signals.
+        In a `with` block it is the block that closes.
+        """
+        over = threading.Event()
         former: dict[int, Any] = {}
 
         def interrupt(number: int, frame: FrameType | None) -> None:
-            restore()
-            interrupted.set()
+            for each in former:
+                signal.signal(each, signal.SIG_DFL)
+            over.set()
 
-        def restore() -> None:
-            for number, handler in former.items():
-                signal.signal(number, handler)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            former[number] = signal.signal(number, interrupt)
+        if threading.current_thread() is threading.main_thread():
+            for number in push.STOPPING_SIGNALS:
+                former[number] = signal.signal(number, interrupt)
         try:
-            with self:
-                interrupted.wait()
+            with nullcontext() if self._aio.is_running else self:
+                closed = self._thread.start(self._aio.run_until_closed())
+                closed.add_done_callback(lambda _: over.set())
+                over.wait()
+                closed.cancel()
         finally:
-            restore()
+            for each, handler in former.items():
+                signal.signal(each, handler)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handled."""
@@ -237,7 +253,7 @@ class PullConsumer(Blocking):
         return self._thread.run(self._aio.poll(timeout_s, max_messages))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store offsets, by default behind everything polled so far; returns when they are safe."""
+        """Store offsets, by default behind everything polled so far; raises if they are not safe then."""
         self._thread.run(self._aio.commit(offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:

@@ -7,7 +7,7 @@ that are there wait for something: handlers that never wait cost no task of thei
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import Executor
 from functools import partial
 from math import ceil
@@ -69,6 +69,10 @@ class Delivery(Protocol):
 
     async def stop(self, grace_s: float) -> None:
         """Halt, and wait for what is being handled, but not for ever."""
+
+    def is_done_by(self, task: Hashable) -> bool:
+        """Whether this task is one that runs handlers."""
+        ...
 
     @property
     def running(self) -> int:
@@ -186,6 +190,9 @@ class ConcurrentDelivery:
     def running(self) -> int:
         return len(self._running)
 
+    def is_done_by(self, task: Hashable) -> bool:
+        return task in self._workers
+
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         if self._is_stopped:
             return
@@ -272,9 +279,8 @@ class ConcurrentDelivery:
                     await handler.function(work.messages if handler.takes_batch else work.messages[0])
                 except Exception as failure:
                     problem = failure
-                except asyncio.CancelledError as failure:
-                    if _is_being_cancelled():
-                        raise
+                except BaseException as failure:
+                    pass_on(failure, self._loop)
                     problem = failure
                 finally:
                     running.discard(work)
@@ -315,7 +321,7 @@ class ConcurrentDelivery:
             problem: BaseException | None = None
             try:
                 handler.run_plain(work.messages, self._loop)
-            except Exception as failure:
+            except BaseException as failure:  # who exits on a thread has failed, nothing else
                 problem = failure
             outcomes.append((work, problem))
         return outcomes
@@ -380,6 +386,13 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
         )
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+def pass_on(problem: BaseException, loop: asyncio.AbstractEventLoop) -> None:
+    """What an async handler raised that is no failure: whoever cancels us, or ends the loop, must succeed."""
+    if not isinstance(problem, asyncio.CancelledError):
+        loop.call_soon(_raise, problem)
+    elif (task := asyncio.current_task()) is not None and task.cancelling():
+        raise problem
+
+
+def _raise(problem: BaseException) -> None:
+    raise problem

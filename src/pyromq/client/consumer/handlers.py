@@ -5,6 +5,7 @@ A handler that returns is done with its messages, whatever it returns; one that 
 
 import asyncio
 import inspect
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
@@ -62,8 +63,10 @@ class MessageStream:
     read one stream; each answers for the messages it took.
     """
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, check_loop: Callable[[], None] = lambda: None) -> None:
+        """`check_loop` raises where nobody would wake a reader: on a loop that is not the consumer's."""
         self.topic = topic
+        self._check_loop = check_loop
         self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], Settle]] = deque()
         self._readers: deque[asyncio.Future[None]] = deque()
         self._taken: dict[Hashable, tuple[ReceivedMessage, Settle]] = {}
@@ -144,11 +147,8 @@ class MessageStream:
 
     async def next_for(self, me: Hashable) -> ReceivedMessage | None:
         """The next message for a reader, whose last one is done by asking; None behind the last."""
-        taken = self._taken.pop(me, None)
-        if taken is not None:
-            taken[1](None)
-            if self._all_settled is not None and not self._taken and not self._all_settled.done():
-                self._all_settled.set_result(None)
+        if me in self._taken:
+            self._settle(me, None)
         while True:
             while self._waiting:
                 message, is_dropped, settle = self._waiting.popleft()
@@ -159,6 +159,7 @@ class MessageStream:
                 if self._problem is not None:
                     raise self._problem
                 return None
+            self._check_loop()
             reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._readers.append(reader)
             try:
@@ -170,12 +171,21 @@ class MessageStream:
 
     def retry(self, message: ReceivedMessage, *, delay_level: int = BROKER_DECIDES) -> None:
         """Have a message again later instead of being done with it; see `RetryLater`."""
-        for task, (taken, settle) in list(self._taken.items()):
+        for task, (taken, _) in list(self._taken.items()):
             if taken is message:
-                del self._taken[task]
-                settle(RetryLater(delay_level=delay_level))
+                self._settle(task, RetryLater(delay_level=delay_level))
                 return
         raise StateError(f"{message!r} is not at hand: only the message just taken can be retried")
+
+    def _settle(self, reader: Hashable, problem: BaseException | None) -> None:
+        _, settle = self._taken.pop(reader)
+        settle(problem)
+        if self._all_settled is not None and not self._taken and not self._all_settled.done():
+            self._all_settled.set_result(None)
+
+    def is_read_by(self, reader: Hashable) -> bool:
+        """Whether this reader has a message at hand."""
+        return reader in self._taken
 
     def _wake_one(self) -> None:
         while self._readers:
@@ -190,6 +200,7 @@ class Handlers:
 
     def __init__(self) -> None:
         self._by_topic: dict[str, Handler | MessageStream] = {}
+        self._threads: set[Hashable] = set()
 
     def __repr__(self) -> str:
         return f"<Handlers {sorted(self._by_topic)}>"
@@ -204,6 +215,18 @@ class Handlers:
 
     def find(self, topic: str) -> Handler | MessageStream | None:
         return self._by_topic.get(topic)
+
+    def enter_thread(self) -> None:
+        """This thread runs handlers from now on."""
+        self._threads.add(threading.get_ident())
+
+    def is_run_by(self, thread: Hashable) -> bool:
+        return thread in self._threads
+
+    def is_read_by(self, reader: Hashable) -> bool:
+        """Whether the reader, by default the current task, has a message of a stream at hand."""
+        me = reader if reader is not None else asyncio.current_task()
+        return any(stream.is_read_by(me) for stream in self.streams)
 
     @property
     def streams(self) -> list[MessageStream]:

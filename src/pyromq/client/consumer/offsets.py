@@ -6,7 +6,6 @@ started on a guess.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -29,8 +28,6 @@ from pyromq.protocol.requests.offsets import (
     UpdateConsumerOffset,
 )
 
-_log = logging.getLogger(__name__)
-
 OFFSET_TIMEOUT_S = 5.0
 
 StartFrom = Literal["first", "last"] | datetime
@@ -42,8 +39,13 @@ class Offsets(Protocol):
         """The stored offset, None if there is none; raises if that cannot be found out."""
         ...
 
-    async def store(self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False) -> None:
-        """Keep these. `confirmed`: return when they are safe, not when they are on their way."""
+    async def store(
+        self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False
+    ) -> dict[MessageQueue, PyroError]:
+        """Keep these; returns those that could not be kept, and why.
+
+        `confirmed`: return when they are safe, not when they are on their way.
+        """
         ...
 
 
@@ -72,7 +74,11 @@ class RemoteOffsets:
             raise
         return answer.offset if answer.offset >= 0 else None
 
-    async def store(self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False) -> None:
+    async def store(
+        self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False
+    ) -> dict[MessageQueue, PyroError]:
+        problems: dict[MessageQueue, PyroError] = {}
+
         async def store_one(queue: MessageQueue, offset: int) -> None:
             request = UpdateConsumerOffset(
                 consumer_group=self._group,
@@ -87,10 +93,10 @@ class RemoteOffsets:
                 else:
                     await self._brokers.send_oneway(queue, request)
             except PyroError as problem:
-                # What is not stored is consumed again: allowed, and better than to stop.
-                _log.warning("offset not stored queue=%s offset=%d: %s", queue, offset, problem)
+                problems[queue] = problem
 
         await asyncio.gather(*(store_one(queue, offset) for queue, offset in offsets.items()))
+        return problems
 
 
 class LocalOffsets:
@@ -110,7 +116,9 @@ class LocalOffsets:
                 self._known = await asyncio.to_thread(self._load)
         return self._known.get(queue)
 
-    async def store(self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False) -> None:
+    async def store(
+        self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False
+    ) -> dict[MessageQueue, PyroError]:
         async with self._saving:
             if self._known is None:
                 self._known = await asyncio.to_thread(self._load)
@@ -118,7 +126,8 @@ class LocalOffsets:
             try:
                 await asyncio.to_thread(self._file.save, encode_offsets(self._known))
             except OSError as problem:
-                _log.warning("offsets not stored file=%s: %s", self._file.path, problem)
+                return dict.fromkeys(offsets, StateError(f"{self._file.path} cannot be written: {problem}"))
+        return {}
 
     def _load(self) -> dict[MessageQueue, int]:
         problem: Exception | None = None

@@ -6,13 +6,13 @@ Nothing is handled without a valid lock on the queue: while we hold it, no other
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Executor
 from contextlib import suppress
 from itertools import islice
 
 from pyromq.client.consumer.consume_tracing import ConsumeTracing
-from pyromq.client.consumer.delivery import HeldQueue, NoHandler, Settling, Work, log_failure
+from pyromq.client.consumer.delivery import HeldQueue, NoHandler, Settling, Work, log_failure, pass_on
 from pyromq.client.consumer.figures import Figures
 from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.outcomes import RetryLater
@@ -78,6 +78,9 @@ class OrderedDelivery:
     def running(self) -> int:
         return self._running
 
+    def is_done_by(self, task: Hashable) -> bool:
+        return task in self._lines.values()
+
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         if held not in self._lines and not held.closing.is_set() and not self._is_stopped:
             self._lines[held] = self._loop.create_task(self._line(held))
@@ -136,6 +139,9 @@ class OrderedDelivery:
                 return messages, None
         except Exception as problem:
             return [], problem
+        except BaseException as problem:
+            pass_on(problem, self._loop)
+            return [], problem
         if self._batch_size == 1:
             # Reports are about single messages.
             messages = list(islice(held, _MOST_FOR_A_THREAD if self._tracing is None else 1))
@@ -151,14 +157,14 @@ class OrderedDelivery:
                 return messages[:position], None
             try:
                 handler.run_plain([message], self._loop)
-            except Exception as problem:
+            except BaseException as problem:  # who exits on a thread has failed, nothing else
                 return messages[:position], problem
         return messages, None
 
     def _all_at_once(self, handler: Handler, messages: list[ReceivedMessage]) -> Outcome:
         try:
             handler.run_plain(messages, self._loop)
-        except Exception as problem:
+        except BaseException as problem:
             return [], problem
         return messages, None
 

@@ -42,7 +42,7 @@ from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import ConfigError, StateError
+from pyromq.errors import ConfigError, PyroError, StateError
 from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.names import topic_problem
@@ -98,7 +98,7 @@ class PullConsumer:
         self._is_closed = False
         self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
-        self._confirmed: dict[MessageQueue, int] = {}
+        self._is_paused = False
         self._committed_at = 0.0
 
     def __repr__(self) -> str:
@@ -116,12 +116,14 @@ class PullConsumer:
         Subscription.of(topic, expression, 0)
         self._expressions[topic] = expression
         if self._parts is not None:
+            self._parts.session.check_loop()
             self._add_subscription(self._parts, topic)
-            self._background.start(self._take_up(self._parts), f"subscription to {topic}")
+            self._background.start(self._take_up(self._parts, topic), f"subscription to {topic}")
 
     async def unsubscribe(self, topic: str) -> None:
         self._expressions.pop(topic, None)
         if self._parts is not None:
+            self._parts.session.check_loop()
             self._topics.remove(self._parts.session.wrap(topic))
             await self._parts.share.drop_topics_except(set(self._topics.subscriptions))
             await self._parts.session.heartbeat_now()
@@ -212,7 +214,7 @@ class PullConsumer:
         positions = StartPositions(brokers, settings.start_from)
 
         def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
-            return QueueReader(
+            reader = QueueReader(
                 queue,
                 offset,
                 subscription=self._topics.subscriptions[queue.topic],
@@ -225,6 +227,9 @@ class PullConsumer:
                 clock=clock,
                 commits=False,
             )
+            if self._is_paused:
+                reader.pause()
+            return reader
 
         async def finish(held: InFlight[ReceivedMessage]) -> None:
             held.closing.set()
@@ -236,7 +241,7 @@ class PullConsumer:
             offsets=offsets,
             thresholds=self._thresholds,
             listener=self._rebalanced,
-            committable=lambda reader: self._confirmed.get(reader.queue),
+            committable=lambda reader: reader.confirmed_offset,
         )
 
         async def hold(topic: str, queues: set[MessageQueue]) -> bool:
@@ -275,8 +280,6 @@ class PullConsumer:
         return replace(limits, messages=min(limits.messages, of_all))
 
     def _rebalanced(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
-        for queue in revoked:
-            self._confirmed.pop(queue, None)
         for listener in self._listeners:
             listener(assigned, revoked)
 
@@ -290,10 +293,19 @@ class PullConsumer:
             await look_up(parts.session, parts.group, subscription)
         await parts.session.heartbeat_now()
 
-    async def _take_up(self, parts: _Parts) -> None:
-        await self._join(parts)
+    async def _take_up(self, parts: _Parts, topic: str) -> None:
+        """Add a topic to those of a consumer that is running."""
+        name = parts.session.wrap(topic)
+        try:
+            await self._join(parts)
+        except PyroError as problem:
+            _log.error("subscription failed topic=%s: %s", topic, problem)
+            self._topics.remove(name)
+            self._expressions.pop(topic, None)
+            return
         for reader in parts.share:
-            reader.subscription = self._topics.subscriptions[reader.queue.topic]
+            if reader.queue.topic == name and name in self._topics.subscriptions:
+                reader.subscription = self._topics.subscriptions[name]
         parts.rebalancing.soon()
 
     async def close(self, *, is_failed: bool = False) -> None:
@@ -301,6 +313,7 @@ class PullConsumer:
         parts = self._parts
         if parts is None or self._is_closed:
             return
+        parts.session.check_loop()
         self._is_closed = True
         await self._background.end()
         if self.settings.auto_commit and not is_failed:
@@ -312,7 +325,7 @@ class PullConsumer:
     async def _leave(self, parts: _Parts) -> None:
         await parts.share.give_up_all()
         self._topics.close()
-        await parts.session.remove_consumer(parts.group)
+        await parts.session.remove_consumer(parts.group, parts.member)
         await parts.session.release()
         self._pulled.clear()
         self._parts = None
@@ -335,6 +348,8 @@ class PullConsumer:
     async def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Some messages of one queue, in their order; none if none come in time."""
         parts = self._running()
+        if max_messages is not None and max_messages < 1:
+            raise ConfigError("max_messages", max_messages, "a number above 0, or None")
         if self.settings.auto_commit:
             self._confirm(parts)
             now = parts.session.clock.monotonic()
@@ -370,15 +385,15 @@ class PullConsumer:
     def _confirm(self, parts: _Parts) -> None:
         """Everything handed out so far is done."""
         for reader in parts.share:
-            self._confirmed[reader.queue] = reader.held.committable
+            reader.confirmed_offset = reader.held.committable
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store offsets, by default behind everything polled so far; returns when they are safe."""
+        """Store offsets, by default behind everything polled so far; raises if they are not safe then."""
         parts = self._running()
         if offsets is not None:
-            for queue in offsets:
-                parts.share.reader(queue)
-            self._confirmed.update(offsets)
+            readers = {parts.share.reader(queue): offset for queue, offset in offsets.items()}
+            for reader, offset in readers.items():
+                reader.confirmed_offset = offset
         else:
             self._confirm(parts)
         await parts.share.commit(confirmed=True)
@@ -398,23 +413,19 @@ class PullConsumer:
         first, last = await parts.positions.first(queue), await parts.positions.last(queue)
         if not first <= offset <= last:
             raise StateError(f"the queue {queue} reaches from {first} to {last}; {offset} is not in it")
-        await self._go_to(parts, queue, offset)
+        await parts.share.begin_at(queue, offset, for_all=False)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go on from the first message of these queues, or of all."""
         parts = self._running()
         for queue in queues or tuple(parts.share.queues):
-            await self._go_to(parts, queue, await parts.positions.first(queue))
+            await parts.share.begin_at(queue, await parts.positions.first(queue), for_all=False)
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go on behind the last message of these queues, or of all."""
         parts = self._running()
         for queue in queues or tuple(parts.share.queues):
-            await self._go_to(parts, queue, await parts.positions.last(queue))
-
-    async def _go_to(self, parts: _Parts, queue: MessageQueue, offset: int) -> None:
-        await parts.share.begin_at(queue, offset, for_all=False)
-        self._confirmed.pop(queue, None)
+            await parts.share.begin_at(queue, await parts.positions.last(queue), for_all=False)
 
     async def offsets_for_times(
         self, times: Mapping[MessageQueue, datetime | int]
@@ -430,10 +441,14 @@ class PullConsumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handed out."""
+        if not queues:
+            self._is_paused = True
         for reader in self._chosen(queues):
             reader.pause()
 
     def resume(self, *queues: MessageQueue) -> None:
+        if not queues:
+            self._is_paused = False
         for reader in self._chosen(queues):
             reader.resume()
 
@@ -450,6 +465,7 @@ class PullConsumer:
     def _running(self) -> _Parts:
         if self._parts is None:
             raise StateError("the consumer is not running: start it, or use it in `async with`")
+        self._parts.session.check_loop()
         return self._parts
 
     def _check_topic(self, topic: str) -> None:

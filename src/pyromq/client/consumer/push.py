@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import threading
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -54,6 +55,8 @@ from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.names import retry_topic, topic_problem
 
 _log = logging.getLogger(__name__)
+
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _LATE_CHECKS_PER_TIMEOUT = 4
 
@@ -111,6 +114,7 @@ class PushConsumer:
         self._is_closing = False
         self._is_paused = False
         self._closed = asyncio.Event()
+        self._interrupted = asyncio.Event()
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
@@ -138,8 +142,9 @@ class PushConsumer:
             raise ConfigError("topic", topic, f"another name: {problem}")
         if self._is_closing:
             raise StateError("the consumer is closed: make another one")
+        self._check_loop()
         Subscription.of(topic, expression, 0)
-        stream = MessageStream(topic) if handler is None else None
+        stream = MessageStream(topic, self._check_loop) if handler is None else None
         if handler is None:
             assert stream is not None
             if self.settings.batch_size is not None:
@@ -159,6 +164,7 @@ class PushConsumer:
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; what is being handled is finished."""
+        self._check_loop()
         self._expressions.pop(topic, None)
         if self._parts is not None:
             self._topics.remove(self._parts.session.wrap(topic))
@@ -172,6 +178,10 @@ class PushConsumer:
         return listener
 
     # Beginning and end
+
+    @property
+    def is_running(self) -> bool:
+        return self._parts is not None
 
     async def start(self) -> None:
         """Returns when this member has its share of the queues, as far as they can be reached."""
@@ -209,7 +219,11 @@ class PushConsumer:
     def _build(self, session: Session) -> _Parts:
         settings, group, clock = self.settings, self._wrapped_group(), session.clock
         is_shared = not settings.broadcast
-        threads = ThreadPoolExecutor(settings.concurrency, thread_name_prefix=f"consume-{self.group}")
+        threads = ThreadPoolExecutor(
+            settings.concurrency,
+            thread_name_prefix=f"consume-{self.group}",
+            initializer=self._handlers.enter_thread,
+        )
         retries = Retries(
             session,
             group,
@@ -370,19 +384,38 @@ class PushConsumer:
         parts.rebalancing.soon()
 
     async def wait_assigned(self) -> None:
-        """Wait until this member holds queues of every topic that it subscribes to."""
+        """Wait until this member holds queues of every topic that it subscribes to.
+
+        That is for ever where there are more members than queues.
+        """
         parts = self._running()
 
         def has_all() -> bool:
             held = {queue.topic for queue in parts.share.queues}
-            return all(parts.session.wrap(topic) in held for topic in self._expressions)
+            return self._is_closing or all(parts.session.wrap(topic) in held for topic in self._expressions)
 
         parts.rebalancing.soon()
         await parts.rebalancing.wait_until(has_all)
+        if self._is_closing:
+            raise StateError("the consumer was closed")
 
-    async def drain(self) -> None:
-        """Pull nothing more; return when everything pulled so far is handled and committed. Then close it."""
+    def _is_called_by_handler(self, parts: _Parts, reader: Hashable) -> bool:
+        me = reader if reader is not None else asyncio.current_task()
+        return parts.delivery.is_done_by(me) or self._handlers.is_run_by(me)
+
+    async def drain(self, *, reader: Hashable = None) -> None:
+        """Pull nothing more; return when everything pulled so far is handled and committed. Then close it.
+
+        Called by a handler, or in the loop over a stream, it returns at once: the handlers go on until
+        nothing is left, and the loop ends behind the last message. `reader`: see `close`.
+        """
         parts = self._running()
+        if self._is_called_by_handler(parts, reader) or self._handlers.is_read_by(reader):
+            self._background.start(self._drain(parts), "drain")
+        else:
+            await self._drain(parts)
+
+    async def _drain(self, parts: _Parts) -> None:
         await self._background.end()
         await parts.share.stop_reading()
         for stream in self._handlers.streams:
@@ -395,13 +428,36 @@ class PushConsumer:
         """Stop pulling, finish what is being handled, commit, unlock, and leave the group.
 
         `is_failed`: the message at hand of a stream read by this very task, or by `reader`, is not done.
+        Called by a handler, it returns at once: the consumer closes when its handlers are done.
         """
         parts = self._parts
-        if parts is None or self._is_closing:
+        if parts is None:
+            return
+        self._check_loop()
+        is_handler = self._is_called_by_handler(parts, reader)
+        if self._is_closing:
+            if not is_handler:
+                await self._closed.wait()
             return
         self._is_closing = True
+        if is_handler:
+            parts.delivery.halt()
+            self._background.start(self._close(parts, is_failed=is_failed, reader=reader), "close")
+        else:
+            await self._close(parts, is_failed=is_failed, reader=reader)
+
+    async def _close(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
+        try:
+            await self._finish(parts, is_failed=is_failed, reader=reader)
+        finally:
+            self._closed.set()
+            self._interrupted.set()
+        _log.info("consumer closed group=%s", parts.group)
+
+    async def _finish(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
         parts.delivery.halt()
         await self._background.end()
+        await parts.rebalancing.tell_waiting()
         await parts.share.stop_reading()
         grace_s = self.settings.stop_grace_s
         for stream in self._handlers.streams:
@@ -415,13 +471,11 @@ class PushConsumer:
         if parts.tracing is not None:
             await parts.tracing.close()
         await self._leave(parts)
-        self._closed.set()
-        _log.info("consumer closed group=%s", parts.group)
 
     async def _leave(self, parts: _Parts) -> None:
         await parts.share.give_up_all()
         self._topics.close()
-        await parts.session.remove_consumer(parts.group)
+        await parts.session.remove_consumer(parts.group, parts.member)
         await parts.session.release()
         parts.threads.shutdown(wait=False, cancel_futures=True)
         self._parts = None
@@ -442,22 +496,32 @@ class PushConsumer:
         await self._closed.wait()
 
     def run(self) -> None:
-        """For scripts: consume until Ctrl-C or SIGTERM, then stop cleanly. A second Ctrl-C does not wait."""
-        asyncio.run(self._run_until_interrupted())
+        """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.
 
-    async def _run_until_interrupted(self) -> None:
+        A second Ctrl-C ends the process at once. On another thread than the main one there are no signals.
+        """
+        former: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            former = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
+        try:
+            asyncio.run(self._run_until_interrupted(former))
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    async def _run_until_interrupted(self, signals: Iterable[int]) -> None:
         loop = asyncio.get_running_loop()
-        interrupted = asyncio.Event()
 
         def interrupt() -> None:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in signals:
                 loop.remove_signal_handler(number)
-            interrupted.set()
+                signal.signal(number, signal.SIG_DFL)
+            self._interrupted.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in signals:
             loop.add_signal_handler(number, interrupt)
         async with self:
-            await interrupted.wait()
+            await self._interrupted.wait()
 
     # While it runs
 
@@ -493,7 +557,9 @@ class PushConsumer:
 
     @property
     def client_id(self) -> str:
-        return self._running().session.client_id
+        if self._parts is None:
+            raise StateError("the consumer is not running, and has no id yet: start it")
+        return self._parts.session.client_id
 
     def statistics(self) -> PushStatistics:
         held = [reader.held for reader in self._parts.share] if self._parts is not None else []
@@ -510,7 +576,12 @@ class PushConsumer:
     def _running(self) -> _Parts:
         if self._parts is None:
             raise StateError("the consumer is not running: start it, or use it in `async with`")
+        self._parts.session.check_loop()
         return self._parts
+
+    def _check_loop(self) -> None:
+        if self._parts is not None:
+            self._parts.session.check_loop()
 
     async def _consume_directly(self, message: ReceivedMessage) -> None:
         handler = self._handlers.find(message.topic)

@@ -11,7 +11,7 @@ from pyromq.client.consumer.subscriptions import Subscription
 from pyromq.client.routes import MASTER_ID
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
-from pyromq.errors import PyroError, Refused
+from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 
@@ -61,6 +61,8 @@ class QueueReader:
         self.held: InFlight[ReceivedMessage] = InFlight(queue, offset, thresholds, clock)
         self.stored_offset: int | None = None
         """What the offset store last heard."""
+        self.confirmed_offset: int | None = None
+        """How far the application has said that it is done, where it says so."""
         self.min_offset = 0
         self.max_offset = 0
         self._fetching = fetching
@@ -112,6 +114,7 @@ class QueueReader:
         """Forget what is held and go on from there with the next pull."""
         former = self.held
         former.drop()
+        self.confirmed_offset = None
         self.held = InFlight(self.queue, offset, former.thresholds, self._clock)
         if former.is_locked:
             self.held.lock()
@@ -168,6 +171,9 @@ class QueueReader:
 
     async def _pause_after(self, problem: PyroError) -> None:
         self._broker_id = MASTER_ID
+        if isinstance(problem, TransportError):
+            # A broker that died has forgotten what it heard last.
+            self.stored_offset = None
         code = problem.code if isinstance(problem, Refused) else None
         if code == ResponseCode.FLOW_CONTROL:
             await asyncio.sleep(_BROKER_IS_BUSY_S)

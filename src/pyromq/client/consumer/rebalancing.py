@@ -88,10 +88,14 @@ class Rebalancing:
         self._wanted.clear()
         balanced = [await self._divide(topic) for topic in sorted(self._topics())]
         self._is_balanced = all(balanced)
-        async with self._round_ended:
-            self._finished_rounds += 1
-            self._round_ended.notify_all()
+        self._finished_rounds += 1
+        await self.tell_waiting()
         return self._is_balanced
+
+    async def tell_waiting(self) -> None:
+        """Let those who wait for something look again."""
+        async with self._round_ended:
+            self._round_ended.notify_all()
 
     async def wait_until(self, is_reached: Callable[[], bool]) -> None:
         """Wait for a round after which the condition holds."""

@@ -6,7 +6,8 @@ that the next member goes on where this one stopped.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any
 
 from pyromq.client.consumer.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.locks import QueueLocks
@@ -143,7 +144,7 @@ class Share:
             offset = self._committable(reader)
             reader.held.drop()
             if offset is not None and offset != reader.stored_offset:
-                await self._offsets.store({reader.queue: offset}, confirmed=True)
+                await self._store({reader: offset}, confirmed=True)
             if self._locks is not None:
                 await self._locks.release([reader.queue])
         finally:
@@ -162,41 +163,55 @@ class Share:
     # Going elsewhere
 
     async def begin_at(self, queue: MessageQueue, offset: int, *, for_all: bool = True) -> None:
-        """Go on from there; `for_all`: the whole group does, even if this member ends now."""
+        """Go on from there; `for_all`: the whole group does, even if this member ends now.
+
+        It is done whole, even for a caller that does not wait for the end: half of it would stop the queue.
+        """
+        work = self._restart(self._begin_at(queue, offset, for_all=for_all))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if work.cancelled():
+                raise StateError(f"the queue {queue} was given up: the consumer is closing") from None
+            raise
+
+    async def _begin_at(self, queue: MessageQueue, offset: int, *, for_all: bool) -> None:
         async with self._changing:
             reader = self.reader(queue)
             await reader.stop()
             await self._finish(reader.held)
             reader.begin_at(offset)
-            if for_all:
-                await self._store_begin(reader, offset)
             reader.start()
+            problems = await self._store({reader: offset}, confirmed=True) if for_all else {}
+        for problem in problems.values():
+            raise problem
 
     async def moved(self, reader: QueueReader, offset: int) -> None:
         """The reader itself found that it must go on from there."""
         await self._finish(reader.held)
         reader.begin_at(offset)
-        await self._store_begin(reader, offset)
-
-    async def _store_begin(self, reader: QueueReader, offset: int) -> None:
-        await self._offsets.store({reader.queue: offset}, confirmed=True)
-        reader.stored_offset = offset
+        await self._store({reader: offset}, confirmed=True)
 
     def begin_soon(self, offsets: dict[MessageQueue, int]) -> None:
         """An operator wants these queues read from elsewhere."""
 
         async def begin() -> None:
             for queue, offset in offsets.items():
-                if queue in self._readers:
-                    await self.begin_at(queue, offset)
+                if queue not in self._readers:
+                    continue
+                try:
+                    await self._begin_at(queue, offset, for_all=True)
                     _log.info("offset reset queue=%s offset=%d", queue, offset)
+                except PyroError as problem:
+                    _log.warning("offset not reset queue=%s offset=%d: %s", queue, offset, problem)
 
         self._restart(begin())
 
-    def _restart(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _restart(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
         self._restarts.add(task)
         task.add_done_callback(self._restarts.discard)
+        return task
 
     # Committing
 
@@ -205,14 +220,31 @@ class Share:
         return {queue: reader.held.committable for queue, reader in self._readers.items()}
 
     async def commit(self, *, confirmed: bool = False) -> None:
-        """Store every offset that has changed."""
-        changed: dict[MessageQueue, int] = {}
-        for queue, reader in self._readers.items():
+        """Store every offset that has changed; `confirmed`: raises if one of them is not safe then."""
+        changed: dict[QueueReader, int] = {}
+        for reader in self._readers.values():
             offset = self._committable(reader)
             if offset is not None and offset != reader.stored_offset:
-                changed[queue] = reader.stored_offset = offset
+                changed[reader] = offset
         if changed:
-            await self._offsets.store(changed, confirmed=confirmed)
+            problems = await self._store(changed, confirmed=confirmed)
+            if confirmed:
+                for problem in problems.values():
+                    raise problem
+
+    async def _store(
+        self, offsets: Mapping[QueueReader, int], *, confirmed: bool
+    ) -> dict[MessageQueue, PyroError]:
+        """What is not stored is tried again with the next commit, and at worst consumed again."""
+        wanted = {reader.queue: offset for reader, offset in offsets.items()}
+        problems = await self._offsets.store(wanted, confirmed=confirmed)
+        for reader, offset in offsets.items():
+            problem = problems.get(reader.queue)
+            if problem is None:
+                reader.stored_offset = offset
+            else:
+                _log.warning("offset not stored queue=%s offset=%d: %s", reader.queue, offset, problem)
+        return problems
 
     # Locks
 

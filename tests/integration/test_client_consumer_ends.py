@@ -1,0 +1,305 @@
+"""Consumers that end: by their own handlers, by exits, by signals; and those used where they cannot be."""
+
+import asyncio
+import signal
+import sys
+import threading
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import ErrorLogs
+from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received, consumer_cluster
+
+from pyromq.client.consumer import blocking
+from pyromq.client.consumer.pull import PullConsumer
+from pyromq.client.consumer.push import PushConsumer
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import StateError
+from pyromq.protocol.requests.offsets import QueryConsumerOffset
+
+NEVER_ENDING_HANDLER = """
+import sys, time
+from pyromq import PushConsumer{face}
+consumer = {prefix}PushConsumer("billing", sys.argv[1], start_from="first")
+@consumer.on("Orders")
+def handle(message):
+    print("handling", flush=True)
+    time.sleep(3600)
+consumer.run()
+"""
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ConsumerCluster]:
+    async with consumer_cluster(tmp_path) as running:
+        yield running
+
+
+async def committed(cluster: ConsumerCluster) -> int:
+    query = QueryConsumerOffset(consumer_group="billing", topic="Orders", queue_id=0)
+    return (await cluster.call(query)).offset
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_a_handler_may_close_its_consumer(cluster: ConsumerCluster, is_ordered: bool) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b", "c"])
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", concurrency=1, ordered=is_ordered)
+    bodies: list[bytes] = []
+
+    @consumer.on("Orders")
+    async def take(message: ReceivedMessage) -> None:
+        bodies.append(message.body)
+        await consumer.close()
+
+    async with asyncio.timeout(TIMEOUT_S):
+        await consumer.run_until_closed()
+    assert bodies == [b"a"]
+    assert await committed(cluster) == 1
+
+
+async def test_a_handler_on_a_thread_may_close_its_consumer(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a"])
+
+    def script() -> list[bytes]:
+        consumer = blocking.PushConsumer("billing", cluster.namesrv, start_from="first")
+        bodies: list[bytes] = []
+
+        @consumer.on("Orders")
+        def take(message: ReceivedMessage) -> None:
+            bodies.append(message.body)
+            consumer.close()
+
+        consumer.run()
+        return bodies
+
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await asyncio.to_thread(script) == [b"a"]
+    assert await committed(cluster) == 1
+
+
+async def test_a_second_close_waits_for_the_first(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    await cluster.send("Orders", 1)
+    started, may_go_on = asyncio.Event(), asyncio.Event()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first")
+
+    @consumer.on("Orders")
+    async def take(message: ReceivedMessage) -> None:
+        started.set()
+        await may_go_on.wait()
+
+    async with asyncio.timeout(TIMEOUT_S):
+        await consumer.start()
+        await started.wait()
+        closings = [asyncio.create_task(consumer.close()) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert not any(closing.done() for closing in closings)
+        may_go_on.set()
+        await asyncio.gather(*closings)
+        assert consumer.assigned == set()
+        await consumer.close()
+
+
+async def test_a_handler_may_drain_its_consumer(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    sent = ["a", "b", "c"]
+    await cluster.send_to(queue, sent)
+    received = Received()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", concurrency=1)
+
+    @consumer.on("Orders")
+    async def take(message: ReceivedMessage) -> None:
+        await consumer.drain()
+        await received.take(message)
+
+    async with asyncio.timeout(TIMEOUT_S), consumer:
+        await received.wait_for_all(sent)
+    assert await committed(cluster) == 3
+
+
+async def test_a_loop_over_a_stream_may_drain_its_consumer(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b", "c"])
+    bodies: list[bytes] = []
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        PushConsumer("billing", cluster.namesrv, start_from="first") as consumer,
+    ):
+        async for message in consumer.subscribe("Orders"):
+            bodies.append(message.body)
+            await consumer.drain()
+    assert bodies == [b"a", b"b", b"c"]
+    assert await committed(cluster) == 3
+
+
+async def test_a_for_loop_may_drain_its_consumer(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b", "c"])
+
+    def script() -> list[bytes]:
+        bodies: list[bytes] = []
+        with blocking.PushConsumer("billing", cluster.namesrv, start_from="first") as consumer:
+            for message in consumer.subscribe("Orders"):
+                bodies.append(message.body)
+                consumer.drain()
+        return bodies
+
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await asyncio.to_thread(script) == [b"a", b"b", b"c"]
+    assert await committed(cluster) == 3
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_an_exit_in_a_handler_on_a_thread_is_a_failure_like_others(
+    cluster: ConsumerCluster, is_ordered: bool
+) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    await cluster.send("Orders", 1)
+    received = Received()
+    consumer = PushConsumer(
+        "billing", cluster.namesrv, start_from="first", ordered=is_ordered, suspend_s=0.01, concurrency=1
+    )
+
+    @consumer.on("Orders")
+    def take(message: ReceivedMessage) -> None:
+        if message.reconsume_times == 0:
+            sys.exit("no more of this")
+        received.take_on_thread(message)
+
+    async with consumer:
+        await received.wait_for_all(["0"])
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_an_exit_in_an_async_handler_leaves_the_clients_thread_alone(
+    cluster: ConsumerCluster, error_logs: ErrorLogs, is_ordered: bool
+) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    await cluster.send("Orders", 1)
+
+    def script() -> None:
+        handled = threading.Event()
+        with blocking.PushConsumer(
+            "billing", cluster.namesrv, start_from="first", ordered=is_ordered, suspend_s=0.01
+        ) as consumer:
+
+            @consumer.on("Orders")
+            async def take(message: ReceivedMessage) -> None:
+                if message.reconsume_times == 0:
+                    sys.exit("no more of this")
+                handled.set()
+
+            assert handled.wait(TIMEOUT_S)
+
+    await asyncio.to_thread(script)
+    error_logs.expect("an exit on the client's own thread ends nothing")
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_a_handler_whose_own_work_was_cancelled_has_failed(
+    cluster: ConsumerCluster, is_ordered: bool
+) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    await cluster.send("Orders", 1)
+    received = Received()
+    consumer = PushConsumer(
+        "billing", cluster.namesrv, start_from="first", ordered=is_ordered, suspend_s=0.01
+    )
+
+    @consumer.on("Orders")
+    async def take(message: ReceivedMessage) -> None:
+        if message.reconsume_times == 0:
+            raise asyncio.CancelledError
+        await received.take(message)
+
+    async with consumer:
+        await received.wait_for_all(["0"])
+
+
+@pytest.mark.parametrize(("face", "prefix"), [("", ""), (", aio", "aio.")])
+async def test_a_second_interrupt_ends_a_process_whose_handlers_never_end(
+    cluster: ConsumerCluster, face: str, prefix: str
+) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    await cluster.send("Orders", 1)
+    script = NEVER_ENDING_HANDLER.format(face=face, prefix=prefix)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, cluster.namesrv, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await process.stdout.readline() == b"handling\n"
+            while process.returncode is None:
+                process.send_signal(signal.SIGINT)
+                try:
+                    async with asyncio.timeout(0.2):
+                        await process.wait()
+                except TimeoutError:
+                    continue
+        assert process.returncode == -signal.SIGINT
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_a_second_consumer_of_a_chosen_name_leaves_the_first_alone(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("Orders")
+    received = Received()
+    first, second = (
+        PushConsumer("billing", cluster.namesrv, instance_name="one", start_from="first") for _ in range(2)
+    )
+    for consumer in (first, second):
+        consumer.subscribe("Orders", "*", received.take)
+    async with first:
+        with pytest.raises(StateError, match="another instance_name"):
+            await second.start()
+        sent = await cluster.send("Orders", 1)
+        await received.wait_for_all(sent)
+        third = PushConsumer("billing", cluster.namesrv, start_from="first")
+        third.subscribe("Orders", "*", received.take)
+        async with third:
+            # Who is no member of its group any more would let the third have everything.
+            assert 0 < len([queue for queue in third.assigned if queue.topic == "Orders"]) < 4
+
+
+async def test_who_waits_for_queues_hears_that_the_consumer_was_closed(cluster: ConsumerCluster) -> None:
+    consumer = PushConsumer("billing", cluster.namesrv)
+    consumer.subscribe("Nowhere", "*", print)
+    async with asyncio.timeout(TIMEOUT_S):
+        await consumer.start()
+        waiting = asyncio.create_task(consumer.wait_assigned())
+        await asyncio.sleep(0)
+        await consumer.close()
+        with pytest.raises(StateError, match="was closed"):
+            await waiting
+
+
+async def test_a_push_consumer_belongs_to_the_loop_it_was_started_on(cluster: ConsumerCluster) -> None:
+    await cluster.create_topic("Orders")
+    async with PushConsumer("billing", cluster.namesrv) as consumer:
+        stream = consumer.subscribe("Orders")
+        await consumer.wait_assigned()
+        for call in (consumer.close(), consumer.drain(), consumer.commit(), consumer.unsubscribe("Orders")):
+            with pytest.raises(StateError, match="on another event loop"):
+                await asyncio.to_thread(asyncio.run, call)
+        with pytest.raises(StateError, match="on another event loop"):
+            await asyncio.to_thread(asyncio.run, stream.next_for("a reader"))
+        with pytest.raises(StateError, match="on another thread"):
+            await asyncio.to_thread(consumer.pause)
+
+
+async def test_a_pull_consumer_belongs_to_the_loop_it_was_started_on(cluster: ConsumerCluster) -> None:
+    queues = await cluster.create_topic("Orders")
+    async with PullConsumer("reports", cluster.namesrv) as consumer:
+        for call in (consumer.poll(), consumer.close(), consumer.assign(queues), consumer.commit()):
+            with pytest.raises(StateError, match="on another event loop"):
+                await asyncio.to_thread(asyncio.run, call)
+        with pytest.raises(StateError, match="on another thread"):
+            await asyncio.to_thread(consumer.subscribe, "Orders")
+        assert await consumer.poll(timeout_s=0) == []
