@@ -1,7 +1,7 @@
 """The pull consumer and a real cluster: what is polled, what is committed, and where it goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,8 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.subscriptions import Sql
 from pyromq.client.values import MessageQueue, ReceivedMessage
-from pyromq.errors import StateError
+from pyromq.errors import ConfigError, ConnectFailed, PyroError, StateError
+from pyromq.protocol.requests.offsets import QueryConsumerOffset, ResetOffset
 
 
 @pytest.fixture
@@ -190,3 +191,78 @@ async def test_members_share_the_queues_and_hear_what_they_get(cluster: Consumer
             await is_shared.wait()
             assert second.assigned == revoked
             assert first.assigned == set(queues) - revoked
+
+
+async def test_a_seek_that_nobody_waits_for_is_done_whole(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b"])
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        await consumer.assign([queue])
+        assert await polled(consumer, 2) == ["a", "b"]
+        parts = consumer._running()
+        for turns in range(10):
+            seeking = asyncio.create_task(parts.share.begin_at(queue, 0, for_all=False))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            seeking.cancel()
+            await asyncio.gather(seeking, return_exceptions=True)
+            if turns:
+                assert await polled(consumer, 2) == ["a", "b"]
+        await cluster.send_to(queue, ["c"])
+        assert await polled(consumer, 1) == ["c"]
+
+
+async def test_a_commit_that_is_not_safe_raises_and_is_done_by_the_next(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a"])
+    async with PullConsumer("reports", cluster.namesrv, start_from="first", auto_commit=False) as consumer:
+        await consumer.assign([queue])
+        await polled(consumer, 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(consumer._running().offsets, "store", failing_store)
+            with pytest.raises(ConnectFailed, match="the cable is out"):
+                await consumer.commit()
+        assert await consumer.committed(queue) != 1
+        await consumer.commit()
+        assert await consumer.committed(queue) == 1
+
+
+async def failing_store(
+    offsets: Mapping[MessageQueue, int], *, confirmed: bool = False
+) -> dict[MessageQueue, PyroError]:
+    return dict.fromkeys(offsets, ConnectFailed("the cable is out"))
+
+
+async def test_what_an_operator_reset_stays_reset(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b"])
+    consumer = PullConsumer("reports", cluster.namesrv, start_from="first", auto_commit=False)
+    consumer.subscribe("Orders")
+    async with consumer:
+        assert await polled(consumer, 2) == ["a", "b"]
+        await consumer.commit()
+        await cluster.call(ResetOffset(group="reports", topic="Orders", timestamp=0, is_force=True))
+        assert await polled(consumer, 2) == ["a", "b"]
+    query = QueryConsumerOffset(consumer_group="reports", topic="Orders", queue_id=0)
+    assert (await cluster.call(query)).offset == 0
+
+
+async def test_a_pause_of_everything_holds_for_queues_that_come_later(cluster: ConsumerCluster) -> None:
+    first, second = await cluster.create_topic("Orders", queues=2)
+    await cluster.send_to(first, ["a"])
+    await cluster.send_to(second, ["b"])
+    async with PullConsumer("reports", cluster.namesrv, start_from="first") as consumer:
+        await consumer.assign([first])
+        assert await polled(consumer, 1) == ["a"]
+        consumer.pause()
+        await consumer.assign([first, second])
+        assert await consumer.poll(timeout_s=0.1) == []
+        consumer.resume()
+        assert await polled(consumer, 1) == ["b"]
+
+
+@pytest.mark.parametrize("count", [0, -1])
+async def test_a_poll_for_no_messages_is_a_mistake(cluster: ConsumerCluster, count: int) -> None:
+    async with PullConsumer("reports", cluster.namesrv) as consumer:
+        with pytest.raises(ConfigError, match="above 0"):
+            await consumer.poll(max_messages=count)
