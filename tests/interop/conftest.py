@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.support.apache import ApacheClient, ClientOf
-from tests.support.apache_releases import Release
+from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ApacheServers, ClientOf
+from tests.support.apache_releases import RELEASES, Release
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +22,19 @@ def client_of() -> Iterator[ClientOf]:
             return clients[release, form]
 
         yield client
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=str)
+def servers(
+    request: pytest.FixtureRequest, client_of: ClientOf, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheServers]:
+    """Apache's name server and broker of each release; the broker has the `SETTINGS` of the test's file."""
+    release: Release = request.param
+    client = client_of(release, "JSON")
+    settings = getattr(request.module, "SETTINGS", {})
+    with (
+        ApacheNameServer(release) as names,
+        ApacheBroker(release, names.address, tmp_path_factory.mktemp("store"), settings=settings) as broker,
+    ):
+        client.wait_for_broker(names.address, broker.name)
+        yield ApacheServers(release, names.address, broker, client)

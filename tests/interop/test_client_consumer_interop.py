@@ -2,16 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheNameServer, wait_until
-from tests.support.apache_releases import APACHE_5, RELEASES, Release
+from tests.support.apache import ApacheServers, wait_until
+from tests.support.apache_releases import APACHE_5
 from tests.support.consumer_cluster import Received
 
 from pyromq import (
@@ -59,17 +58,10 @@ SETTINGS = {
 FORMS = pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
 
 
-@dataclass(frozen=True)
-class Servers:
-    release: Release
-    names: str
-    broker: ApacheBroker
-
-
 class Apache:
     """A producer and an operator's tool beside the servers."""
 
-    def __init__(self, servers: Servers, cluster: Cluster, producer: aio.Producer) -> None:
+    def __init__(self, servers: ApacheServers, cluster: Cluster, producer: aio.Producer) -> None:
         self.release = servers.release
         self.names = servers.names
         self.address = servers.broker.address
@@ -149,24 +141,10 @@ async def ask_until(is_reached: Callable[[], Coroutine[Any, Any, bool]], what: s
     await asyncio.to_thread(wait_until, ask, what, TIMEOUT_S)
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=str)
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    release: Release = request.param
-    with (
-        ApacheNameServer(release) as name_server,
-        ApacheBroker(
-            release, name_server.address, tmp_path_factory.mktemp("store"), settings=SETTINGS
-        ) as broker,
-    ):
-        yield Servers(release, name_server.address, broker)
-
-
 @pytest.fixture
-async def apache(servers: Servers) -> AsyncIterator[Apache]:
-    async with Cluster(servers.names) as cluster:
-        await wait_for_route(cluster, servers.broker.name)  # each broker has a topic of its own name
-        async with aio.Producer("tills", servers.names) as producer:
-            yield Apache(servers, cluster, producer)
+async def apache(servers: ApacheServers) -> AsyncIterator[Apache]:
+    async with Cluster(servers.names) as cluster, aio.Producer("tills", servers.names) as producer:
+        yield Apache(servers, cluster, producer)
 
 
 @asynccontextmanager
@@ -624,7 +602,7 @@ async def test_names_within_a_namespace_are_the_applications_own(apache: Apache)
     assert [message.topic for message in attempts.messages] == ["Spaced", "Spaced"]
 
 
-def test_threads_consume_without_a_loop(servers: Servers) -> None:
+def test_threads_consume_without_a_loop(servers: ApacheServers) -> None:
     with Producer("tills", servers.names) as producer:
         for body in numbers(10):
             producer.send(Message("Blocking", body.encode()))

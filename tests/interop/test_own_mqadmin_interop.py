@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import click
 import pytest
 from click.testing import CliRunner
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
-from tests.support.apache_releases import APACHE_4, RELEASES
+from tests.support.apache import ApacheClient, ApacheServers, wait_until
+from tests.support.apache_releases import APACHE_4
 
 from pyromq.cli.mqadmin.tree import NOUNS, mqadmin
 from pyromq.protocol import json_body
@@ -53,33 +52,26 @@ class Tools:
         return [places.get(word, word) for word in words]
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=str)
-def tools(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, client_of: ClientOf
-) -> Iterator[Tools]:
-    release = request.param
-    client = client_of(release, "JSON")
-    with ExitStack() as running:
-        names = running.enter_context(ApacheNameServer(release))
-        store = tmp_path_factory.mktemp("store")
-        broker = running.enter_context(ApacheBroker(release, names.address, store))
-        client.wait_for_broker(names.address, broker.name)
-        client.create_topic(names.address, broker.address, TOPIC, QUEUES)
-        sent = client.send(
-            names.address,
-            [
-                {
-                    "topic": TOPIC,
-                    "body": b"body %d" % number,
-                    "queue": number % QUEUES,
-                    "keys": f"key{number}",
-                    "tags": f"T{number % 3}",
-                }
-                for number in range(MESSAGES)
-            ],
-        )
-        running.enter_context(client.member(names.address, GROUP, TOPIC)).received(MESSAGES)
-        tools = Tools(client, names.address, broker.address, sent)
+@pytest.fixture(scope="module")
+def tools(servers: ApacheServers) -> Iterator[Tools]:
+    client, names, broker = servers.client, servers.names, servers.broker.address
+    client.create_topic(names, broker, TOPIC, QUEUES)
+    sent = client.send(
+        names,
+        [
+            {
+                "topic": TOPIC,
+                "body": b"body %d" % number,
+                "queue": number % QUEUES,
+                "keys": f"key{number}",
+                "tags": f"T{number % 3}",
+            }
+            for number in range(MESSAGES)
+        ],
+    )
+    with client.member(names, GROUP, TOPIC) as member:
+        member.received(MESSAGES)
+        tools = Tools(client, names, broker, sent)
         wait_until(
             lambda: _has_committed(tools.apaches("consumerProgress", "-g", GROUP)), "committed offsets"
         )

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -572,6 +573,18 @@ def _message_words(messages: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 ClientOf = Callable[[Release, str], ApacheClient]
+
+
+@dataclass(frozen=True)
+class ApacheServers:
+    """A name server and a broker of a release, and its client."""
+
+    release: Release
+    names: str
+    broker: ApacheBroker
+    client: ApacheClient
+
+
 """The client of a release in a header form; tests share one JVM for each."""
 
 
