@@ -1,5 +1,6 @@
 """The consumers of programs without an event loop, against a cluster on a thread of its own."""
 
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,26 @@ def test_an_async_handler_runs_on_the_clients_loop(rocketmq: RunningCluster) -> 
 
     with consumer:
         assert sorted(received.get(timeout=TIMEOUT_S) for _ in sent) == sent
+
+
+def test_run_in_a_with_block_leaves_the_closing_to_the_block(
+    rocketmq: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = signal.signal
+
+    def install_and_terminate(number: int, handler: signal.Handlers) -> object:
+        former = install(number, handler)
+        if number == signal.SIGTERM and former is signal.SIG_DFL:
+            signal.raise_signal(number)
+        return former
+
+    with PushConsumer("runners", rocketmq.namesrv) as consumer:
+        consumer.subscribe("Handled", "*", lambda message: None)
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", install_and_terminate)
+            consumer.run()
+        consumer.wait_assigned()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_for_loop_gets_every_message_and_the_last_one_is_done_when_it_ends(

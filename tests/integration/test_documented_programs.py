@@ -1,0 +1,75 @@
+"""Every Python block of the README and of the how-to pages is a whole program, and runs as it is written.
+
+Those that use Spark are tried beside the other tests of Spark.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, create_subprocess_exec
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyromq import Message, Producer, PullConsumer
+from pyromq.testing import RunningCluster, cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+DOCUMENTED_NAMESRV = "127.0.0.1:9876"
+RUNS_ON = re.compile(r"\.run\(\)|async for")
+NEEDS_TRANSACTIONS = "TransactionProducer"
+TIMEOUT_S = 60
+PROGRAMS = [
+    pytest.param(program, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, program in enumerate(BLOCK.findall(page.read_text()), 1)
+]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """The pages speak of the topic Orders, and of a group that has read from it before."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as found:
+        send_an_order(found)
+        with PullConsumer("billing", namesrv=found.namesrv, start_from="first") as consumer:
+            consumer.subscribe("Orders")
+            assert consumer.poll(timeout_s=TIMEOUT_S)
+        yield found
+
+
+def send_an_order(running: RunningCluster) -> None:
+    with Producer("tills", namesrv=running.namesrv) as producer:
+        producer.send(Message("Orders", b"one more", tags="Created"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_it_runs_as_it_is_written(program: str, running: RunningCluster, tmp_path: Path) -> None:
+    send_an_order(running)
+    script = tmp_path / "test_program.py"
+    script.write_text(program.replace(DOCUMENTED_NAMESRV, running.namesrv))
+    command = ["-m", "pytest", "-c", os.devnull, "-W", "ignore"] if "def test_" in program else ["-u"]
+    process = await create_subprocess_exec(
+        sys.executable, *command, str(script), stdout=PIPE, stderr=PIPE, cwd=tmp_path
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            if RUNS_ON.search(program):
+                assert process.stdout is not None
+                assert await process.stdout.readline(), "it ended, or has nothing to show"
+                process.send_signal(signal.SIGINT)
+            output, problems = (part.decode() for part in await process.communicate())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if NEEDS_TRANSACTIONS in program:
+        assert "it has no transactions" in problems
+    elif "async for" in program:
+        assert problems.endswith("KeyboardInterrupt\n"), problems
+    else:
+        assert process.returncode == 0, output + problems
