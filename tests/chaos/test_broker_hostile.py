@@ -7,7 +7,8 @@ import asyncio
 import json
 import resource
 import struct
-from collections.abc import AsyncIterator
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.broker_cluster import TOPIC, BrokerClient, consumer, pull, running_broker
+from tests.support.broker_cluster import TOPIC, BrokerClient, consumer, message, pull, running_broker
 from tests.support.hostile_frames import hostile_frames, random_frame
 from tests.support.loop import FASTEST_LOOP, turn_until
 from tests.support.wire_client import WireClient
@@ -205,3 +206,31 @@ async def test_a_group_with_absurdly_many_retry_queues_harms_nobody(tmp_path: Pa
             UpdateConsumerOffset(consumer_group="greedy", topic="%RETRY%greedy", queue_id=0, commit_offset=0)
         )
         await client.call(GetBrokerConsumeStats(is_order=False))
+
+
+def send_to_nowhere(text: str) -> Request[Any]:
+    return message(topic=text)
+
+
+def pull_by_tag(text: str) -> Request[Any]:
+    return pull(subscription=f"a || {text}")
+
+
+@pytest.mark.parametrize("asked", [send_to_nowhere, pull_by_tag])
+async def test_long_texts_of_strangers_are_not_remembered(
+    tmp_path: Path, asked: Callable[[str], Request[Any]]
+) -> None:
+    async with running_broker(tmp_path) as broker, BrokerClient(broker.address) as good:
+        await good.send(properties={"TAGS": "a"})
+        client = await WireClient.connect(broker.address)
+        tracemalloc.start()
+        try:
+            for number in range(30):
+                text = f"{number:04}" + "x" * MIB
+                for _ in range(2):  # the second time it may be known
+                    await client.call(encode_request(asked(text), 1))
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept_bytes < 15 * MIB
+        await client.close()

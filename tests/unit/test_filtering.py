@@ -181,3 +181,9 @@ def test_properties_with_absurd_numbers_do_not_match_and_cost_nothing() -> None:
     assert not compile_sql("a > 5").matches({"a": " 10"})
     assert compile_sql("a > 5.5").matches({"a": " 10d "})
     assert compile_sql("a > 5.5").matches({"a": "NaN"})
+
+
+def test_short_expressions_are_remembered_and_long_ones_are_not() -> None:
+    assert compile_sql("remembered = 1") is compile_sql("remembered = 1")
+    long = " OR ".join(["a = 1"] * 1000)
+    assert compile_sql(long) is not compile_sql(long)

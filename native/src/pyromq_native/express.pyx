@@ -38,6 +38,7 @@ cdef enum:
     TRANSACTION_OR_INNER_BATCH = 0x8C
     COMMIT_FLAG = 1
     SUBSCRIPTION_FLAG = 4
+    MOST_TOPICS_KNOWN = 1024
     MOST_QUEUES_KNOWN = 1024
     LONGEST_NUMBER = 20
     ID_BYTES = 16
@@ -473,9 +474,7 @@ cdef class Express:
             topic = send.topic.at[:topic_bytes]
             found = self._known_lanes.get(topic)
             if found is None:
-                if len(self._known_lanes) >= MOST_QUEUES_KNOWN:
-                    self._known_lanes.clear()
-                found = self._known_lanes[topic] = []
+                return self._open_lane(send)
             self._last_topic = topic
             self._last_lanes = found
         if 0 <= send.queue_id < len(self._last_lanes):
@@ -485,9 +484,11 @@ cdef class Express:
         return self._open_lane(send)
 
     cdef Lane _open_lane(self, Send *send):
+        """Only topics that exist are remembered: the names of others may be of any length."""
+        cdef bytes topic = send.topic.at[: send.topic.length]
         cdef Lane lane
-        topic = send.topic.at[: send.topic.length].decode()
-        open_lane = self._lanes.find(topic, send.queue_id)
+        cdef list known
+        open_lane = self._lanes.find(topic.decode(), send.queue_id)
         if open_lane is None or not open_lane.is_plain:
             return None
         lane = Lane.__new__(Lane)
@@ -497,9 +498,14 @@ cdef class Express:
         lane.sys_flag = open_lane.sys_flag
         lane.series = self._statistics.puts_of(open_lane.topic, open_lane.queue_id)
         if 0 <= lane.number < MOST_QUEUES_KNOWN:
-            while len(self._last_lanes) <= lane.number:
-                self._last_lanes.append(None)
-            self._last_lanes[lane.number] = lane
+            known = self._known_lanes.get(topic)
+            if known is None:
+                if len(self._known_lanes) >= MOST_TOPICS_KNOWN:
+                    self._known_lanes.clear()
+                known = self._known_lanes[topic] = []
+            while len(known) <= lane.number:
+                known.append(None)
+            known[lane.number] = lane
         return lane
 
     cdef int _write_sent(

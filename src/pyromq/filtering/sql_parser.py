@@ -20,6 +20,7 @@ from pyromq.filtering.sql_lexer import Tokens
 
 _MAX_DEPTH = 100
 _MAX_EXPRESSION_CHARS = 64 * 1024
+_MAX_REMEMBERED_CHARS = 4096
 _ORDERINGS: dict[str, sql.Operator] = {">": gt, ">=": ge, "<": lt, "<=": le}
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "CONTAINS": lambda text, part: part in text,
@@ -50,12 +51,15 @@ def compile_sql(expression: str) -> SqlFilter:
     """The filter of an expression, or `BadExpression` saying what is wrong with it."""
     if len(expression) > _MAX_EXPRESSION_CHARS:
         raise BadExpression(f"the expression is longer than {_MAX_EXPRESSION_CHARS} characters")
-    return _compile(expression)
+    # Compiled, an expression is many times as large: those that anyone may bring are not all kept.
+    return (_remembered if len(expression) <= _MAX_REMEMBERED_CHARS else _compile)(expression)
 
 
-@lru_cache(maxsize=256)
 def _compile(expression: str) -> SqlFilter:
     return SqlFilter(expression, sql.as_truth(_Parser(expression).disjunction(0)))
+
+
+_remembered = lru_cache(maxsize=256)(_compile)
 
 
 class _Parser:

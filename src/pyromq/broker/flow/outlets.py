@@ -15,7 +15,8 @@ from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
 
 _MOST_OUTLETS = 65_536
-"""Strangers may bring any subscription: beyond this all are forgotten."""
+_LONGEST_SUBSCRIPTION = 1024
+"""Strangers may bring any subscription: beyond so many all are forgotten, and long ones are not kept."""
 
 _Key = tuple[int, str, str, str | None, str | None]
 
@@ -65,6 +66,8 @@ class Outlets:
         return self._open.get((code, group, topic, subscription, expression_type))
 
     def keep(self, code: int, outlet: Outlet, subscription: str | None, expression_type: str | None) -> None:
+        if len(subscription or "") + len(expression_type or "") > _LONGEST_SUBSCRIPTION:
+            return
         if len(self._open) >= _MOST_OUTLETS:
             self._close_all()
         self._open[code, outlet.group, outlet.topic, subscription, expression_type] = outlet
