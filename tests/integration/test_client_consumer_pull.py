@@ -266,3 +266,17 @@ async def test_a_poll_for_no_messages_is_a_mistake(cluster: ConsumerCluster, cou
     async with PullConsumer("reports", cluster.namesrv) as consumer:
         with pytest.raises(ConfigError, match="above 0"):
             await consumer.poll(max_messages=count)
+
+
+async def test_what_is_done_is_committed_though_nobody_polls_again(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a"])
+    async with PullConsumer(
+        "reports", cluster.namesrv, start_from="first", auto_commit_interval_s=1
+    ) as consumer:
+        await consumer.assign([queue])
+        assert await polled(consumer, 1) == ["a"]
+        assert await consumer.poll(timeout_s=0) == []
+        async with asyncio.timeout(TIMEOUT_S):
+            while await consumer.committed(queue) != 1:
+                await asyncio.sleep(0)

@@ -99,7 +99,6 @@ class PullConsumer:
         self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
         self._is_paused = False
-        self._committed_at = 0.0
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
@@ -188,8 +187,9 @@ class PullConsumer:
         except BaseException:
             await self._leave(parts)
             raise
-        self._committed_at = session.clock.monotonic()
         self._background.start(parts.rebalancing.run(), "rebalancing")
+        if self.settings.auto_commit:
+            self._background.every(self.settings.auto_commit_interval_s, parts.share.commit, "commit")
         self._background.every(SAMPLE_S, self._figures.sample, "figures")
         _log.info("pull consumer started group=%s client=%s", group, session.client_id)
 
@@ -352,10 +352,6 @@ class PullConsumer:
             raise ConfigError("max_messages", max_messages, "a number above 0, or None")
         if self.settings.auto_commit:
             self._confirm(parts)
-            now = parts.session.clock.monotonic()
-            if now - self._committed_at >= self.settings.auto_commit_interval_s:
-                self._committed_at = now
-                await parts.share.commit()
         messages = self._next_messages(max_messages)
         if messages or timeout_s <= 0:
             return messages

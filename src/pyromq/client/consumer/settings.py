@@ -178,7 +178,7 @@ class PullSettings:
     """How members divide the queues of what they subscribe to."""
 
     auto_commit: bool = True
-    """`poll` commits what earlier polls returned, now and then."""
+    """What `poll` returned counts as done when it is called again, and is committed now and then."""
 
     auto_commit_interval_s: float = 5.0
     """How often."""
