@@ -13,10 +13,13 @@ from pyromq.spark.options import (
     Selection,
     WriteOptions,
     check_names,
+    for_readers,
+    for_writers,
     read_options,
     write_options,
 )
 from pyromq.spark.queues import Queue
+from pyromq.spark.schema import default_ddl
 
 BASE = {"namesrv": "127.0.0.1:9876", "subscribe": "Orders"}
 A0 = Queue("Orders", "broker-a", 0)
@@ -216,6 +219,25 @@ WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
 def test_wrong_options_for_reading_are_named(streaming: bool, given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         read_options(BASE | given, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"valueFormat": "json"}, "valueSchema with it"),
+        ({"valueFormat": "json", "valueSchema": "id biggint"}, "valueSchema=.*biggint"),
+        ({"valueFormat": "avro", "valueSchema": "{}"}, "valueSchema="),
+    ],
+)
+def test_wrong_schemas_of_values_are_named(given: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        default_ddl(read(False, **given))
+
+
+def test_options_for_a_whole_job_are_split_between_its_readers_and_its_writers() -> None:
+    job = BASE | {"MaxOffsetsPerTrigger": "5", "kafka.group.id": "lake", "batchBytes": "1m", "tls": "true"}
+    assert set(for_readers(job)) == set(job) - {"batchBytes"}
+    assert set(for_writers(job)) == {"namesrv", "batchBytes", "tls"}
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,41 @@ def test_tables_are_streamed_from_and_to(
     assert sorted(row.value for row in spark.sql("SELECT value FROM seen").collect()) == ["a", "b", "c"]
 
 
+def bodies(spark: SparkSession, topics: "Topics", topic: str) -> list[bytes]:
+    rows = spark.read.format("rocketmq").options(**topics.options(topic)).load().collect()
+    return sorted(bytes(row.value) for row in rows)
+
+
+def test_trap_rows_of_a_table_go_to_the_table_they_are_inserted_into(
+    spark: SparkSession, topics: "Topics", table: str, tmp_path: Path
+) -> None:
+    """Columns remember the table they were read from; taken for the target's they would go back there."""
+    topics.fill("Orders", 0, [b"1", b"2"])
+    topics.create("Copies", queues=1)
+    listed = ", ".join(f"`{key}` '{value}'" for key, value in topics.options("Copies").items())
+    copies = f"copies_{time.time_ns()}"
+    spark.sql(f"CREATE TABLE {copies} USING rocketmq OPTIONS ({listed}, valueFormat 'string')")
+    try:
+        spark.sql(f"INSERT INTO {copies} (value, key) SELECT value, key FROM {table}")
+        spark.sql(f"INSERT INTO {copies} BY NAME SELECT value FROM {table} WHERE value = '1'")
+        rows = spark.table(table).select("value")
+        rows.write.format("rocketmq").options(**topics.options() | {"topic": "Copies"}).mode("append").save()
+        stream = spark.readStream.option("startingOffsets", "earliest").table(table).select("value")
+        writer = stream.writeStream.format("rocketmq").options(**topics.options() | {"topic": "Copies"})
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writer.trigger(availableNow=True).start().awaitTermination(300)
+        for ambiguous in (
+            f"INSERT INTO {copies} SELECT * FROM {table}",
+            f"CREATE TABLE {copies}_too USING rocketmq OPTIONS ({listed}) AS SELECT value FROM {table}",
+        ):
+            with pytest.raises(PySparkException, match="does not say which table"):
+                spark.sql(ambiguous)
+        assert bodies(spark, topics, "Orders") == [b"1", b"2"]
+        assert bodies(spark, topics, "Copies") == sorted([b"1", b"2"] * 3 + [b"1"])
+    finally:
+        spark.sql(f"DROP TABLE {copies}")
+
+
 def test_a_table_with_a_list_of_columns_says_what_is_wrong(spark: SparkSession, topics: "Topics") -> None:
     listed = ", ".join(f"`{key}` '{value}'" for key, value in topics.options("Orders").items())
     name = f"orders_{time.time_ns()}"

@@ -119,7 +119,9 @@ def test_dead_letters_are_explained_and_delivered_again(
     checkpoint = str(tmp_path / "origin")
     assert redrive(spark, options, "origin", checkpoint, groups=("payers",)).rows_in == 3
     assert redrive(spark, options, "origin", checkpoint, groups=("payers",)).rows_in == 0
-    redrive(spark, options, "group", str(tmp_path / "group"), where="key = 'p-4'")
+    limited = options | {"maxOffsetsPerTrigger": "9"}
+    one = redrive(spark, limited, "group", str(tmp_path / "group"), where="key = 'p-4'")
+    assert (one.rows_in, one.rows_out) == (3, 1)
     again = consume_with(running, "payers", "Payments", 4, lambda _: None)
     assert sorted((one.keys[0], one.reconsume_times) for one in again) == [
         ("p-0", 0),

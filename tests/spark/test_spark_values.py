@@ -50,6 +50,7 @@ FIELDS: list[tuple[pa.DataType, bytes, Any]] = [
     (pa.timestamp("us"), b'"2026-01-02T12:00:00"', NOON.replace(tzinfo=None)),
     (pa.timestamp("us"), b'"2026-01-02T12:00:00Z"', None),
     (pa.date32(), b'"2026-01-02"', NOON.date()),
+    (pa.date32(), b'"2026-01-02T12:00:00Z"', NOON.date()),
     (pa.date32(), b"20000", None),
     (pa.decimal128(10, 2), b"12.34", Decimal("12.34")),
     (pa.decimal128(10, 2), b'"12.345"', Decimal("12.35")),

@@ -20,6 +20,7 @@ Fit = Callable[[Any], Any]
 """From what `json.loads` gives to what Arrow takes; ValueError if it does not fit."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_CHARACTERS = len("2026-01-02")
 _DIGITS = Context(prec=76)
 _NOT_A_NUMBER = ("NaN", "Infinity", "+INF", "INF", "-Infinity", "-INF")
 
@@ -112,7 +113,7 @@ def _plain(type_: pa.DataType, fails: bool) -> Fit:
     if types.is_timestamp(type_):
         return _moment if type_.tz is not None else _local_moment
     if types.is_date(type_):
-        return lambda value: date.fromisoformat(_only(str, value))
+        return _day
     return _text
 
 
@@ -181,6 +182,11 @@ def _moment(value: Any) -> datetime:
         return _EPOCH + timedelta(seconds=value)
     moment = datetime.fromisoformat(_only(str, value))
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _day(value: Any) -> date:
+    text = _only(str, value)
+    return date.fromisoformat(text) if len(text) <= _DAY_CHARACTERS else datetime.fromisoformat(text).date()
 
 
 def _local_moment(value: Any) -> datetime:

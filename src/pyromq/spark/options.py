@@ -165,6 +165,24 @@ def check_names(options: Mapping[str, str]) -> None:
         raise ConfigError(name, value, f"{expected}; {name} is not an option of rocketmq")
 
 
+def for_readers(options: Mapping[str, str]) -> dict[str, str]:
+    """Options for a whole job, less those that only concern its writers."""
+    return _without(options, WRITE_ONLY)
+
+
+def for_writers(options: Mapping[str, str]) -> dict[str, str]:
+    return _without(options, READ_ONLY)
+
+
+def _without(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    others = {name.lower() for name in names}
+    return {
+        name: value
+        for name, value in options.items()
+        if _OTHER_NAMES.get(name.lower(), name).lower() not in others
+    }
+
+
 def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
     """`streaming` is None while nobody knows which it will be."""
     reader = _Reader(options)

@@ -6,6 +6,7 @@ from pyspark.sql.types import StructType
 
 from pyromq.errors import ConfigError
 from pyromq.spark.avro import avro_to_ddl
+from pyromq.spark.ddl import parse_type
 from pyromq.spark.options import ReadOptions
 
 DEFAULT_COLUMNS: Final = {
@@ -47,9 +48,14 @@ def value_type(options: ReadOptions) -> str:
     if options.value_schema is None:
         what = 'DDL like "id bigint, amount double"' if options.value_format == "json" else "an Avro schema"
         raise ConfigError("valueFormat", options.value_format, f"the option valueSchema with it, {what}")
-    if options.value_format == "json":
-        return f"struct<{options.value_schema}>"
-    return avro_to_ddl(options.value_schema)
+    if options.value_format == "avro":
+        return avro_to_ddl(options.value_schema)
+    ddl = f"struct<{options.value_schema}>"
+    try:
+        parse_type(ddl)
+    except ValueError as problem:
+        raise ConfigError("valueSchema", options.value_schema, f"DDL of Spark: {problem}") from None
+    return ddl
 
 
 def default_ddl(options: ReadOptions) -> str:

@@ -14,7 +14,13 @@ from pyspark.sql.types import StructType
 from pyromq.errors import ConfigError, PyroError
 from pyromq.spark.options import WriteOptions, check_names, read_options, write_options
 from pyromq.spark.schema import check_schema, default_ddl
-from pyromq.spark.tables import is_creating, own_options, table_schema, with_remembered
+from pyromq.spark.tables import (
+    is_creating,
+    own_options,
+    table_schema,
+    with_remembered,
+    with_remembered_of_target,
+)
 
 
 class RocketMQSource(DataSource):
@@ -68,7 +74,7 @@ class RocketMQSource(DataSource):
     def _write_options(self, schema: StructType) -> WriteOptions:
         from pyromq.spark.encode import check_columns
 
-        options = write_options(with_remembered(self._given, schema))
+        options = write_options(with_remembered_of_target(self._given, schema))
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
         check_columns(columns, options.topic)
         return options

@@ -12,6 +12,13 @@ from pyromq.spark.schema import DEFAULT_COLUMNS, value_type
 REMEMBERED = "rocketmq"
 """The metadata of a column that holds the options."""
 
+_AS_READ = "__CHAR_VARCHAR_TYPE_STRING"
+"""Metadata that Spark takes off what it fits into the columns of a table that is written to, and leaves on
+columns that go on just as they were read. Then what they remember is where they come from."""
+
+_IS_WHOLE = "namesrv"
+"""Whoever gives this option gives all of them."""
+
 _MAKES_TABLE = "provider"
 _COPY_PREFIX = "option."
 _SPARKS_OWN = frozenset({_MAKES_TABLE, "owner", "checkpointlocation", "queryname", "serialization.format"})
@@ -35,33 +42,55 @@ def own_options(options: Mapping[str, str]) -> dict[str, str]:
 def table_schema(options: Mapping[str, str], parsed: ReadOptions) -> StructType:
     """The columns of a table, which remember its options."""
     columns = DEFAULT_COLUMNS | {"value": value_type(parsed)}
-    try:
-        return StructType(
-            [
-                StructField(
-                    name,
-                    parse_type(type_),
-                    metadata={REMEMBERED: dict(options)} if name == "value" else None,
-                )
-                for name, type_ in columns.items()
-                if name != "properties" or parsed.with_properties
-            ]
-        )
-    except ValueError as problem:
-        raise ConfigError("valueSchema", parsed.value_schema, f"DDL of Spark: {problem}") from None
+    return StructType(
+        [
+            StructField(
+                name,
+                parse_type(type_),
+                metadata={REMEMBERED: dict(options), _AS_READ: type_} if name == "value" else None,
+            )
+            for name, type_ in columns.items()
+            if name != "properties" or parsed.with_properties
+        ]
+    )
 
 
 def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options given, over those that the table remembers."""
-    remembered: dict[str, str] = {}
-    for field in schema.fields:
-        remembered |= (field.metadata or {}).get(REMEMBERED, {})
-    if not remembered and not options:
-        raise ConfigError(
-            "namesrv",
-            "",
-            "the addresses of the name servers. Spark forgets the options of tables that were created with a"
-            " list of columns, and of all tables that streams are written to: leave out the list, give a"
-            " stream its own options",
-        )
+    """The options given, over those that the table that is read remembers."""
+    if _IS_WHOLE in options:
+        return dict(options)
+    remembered = _remembered(schema)
+    if not remembered:
+        raise _forgotten()
     return remembered | dict(options)
+
+
+def with_remembered_of_target(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """The same for the table that is written to; `schema` is that of the rows."""
+    if _IS_WHOLE in options:
+        return dict(options)
+    if any(REMEMBERED in (field.metadata or {}) and _AS_READ in field.metadata for field in schema.fields):
+        raise ConfigError(
+            "value",
+            "as it was read from another table",
+            "INSERT INTO table (value, key) SELECT value, key FROM …: of whole rows Spark does not say which"
+            " table they are for, nor does it for CREATE TABLE … AS SELECT",
+        )
+    return with_remembered(options, schema)
+
+
+def _remembered(schema: StructType) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for field in schema.fields:
+        found |= (field.metadata or {}).get(REMEMBERED, {})
+    return found
+
+
+def _forgotten() -> ConfigError:
+    return ConfigError(
+        "namesrv",
+        "",
+        "the addresses of the name servers. Spark forgets the options of tables that were created with a"
+        " list of columns or AS SELECT, and of all tables that streams are written to: leave out the list,"
+        " INSERT INTO table (value, key) SELECT …, give a stream its own options",
+    )

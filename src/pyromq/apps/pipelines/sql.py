@@ -76,6 +76,7 @@ def sql(
 
 
 def _sink(text: str, options: dict[str, str], connector: dict[str, str]) -> "Sink":
+    from pyromq.spark.options import for_writers
     from pyromq.spark.pipelines.sql import Sink
 
     kind, _, value = text.partition("=")
@@ -83,7 +84,7 @@ def _sink(text: str, options: dict[str, str], connector: dict[str, str]) -> "Sin
         case "console", "":
             return Sink("console", "console", options)
         case "topic", topic if topic:
-            return Sink(topic, "rocketmq", {**connector, "topic": topic, **options})
+            return Sink(topic, "rocketmq", {**for_writers(connector), "topic": topic, **options})
         case "parquet", path if path:
             return Sink("parquet", "parquet", {"path": path, **options})
     raise click.UsageError(f"--sink {text}: expected console, topic=NAME or parquet=DIR")

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyspark.sql import functions as fn
+
 from pyromq.errors import Refused
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.options import Access, read_options
+from pyromq.spark.options import Access, for_readers, for_writers, read_options
 from pyromq.spark.pipelines.dlq import COLUMNS, MAX_RETRIES, described, selected
-from pyromq.spark.pipelines.tallies import Show, Tally, unseen, watch
+from pyromq.spark.pipelines.tallies import OUT, Show, Tally, unseen, watch
 from pyromq.spark.queues import Queue
 
 if TYPE_CHECKING:
@@ -38,14 +40,15 @@ def redrive(
     show: Show = unseen,
 ) -> Tally:
     """Send the letters for which `where` holds; the next run with this checkpoint sends only newer ones."""
-    given = {"startingOffsets": "earliest"} | selected(groups) | dict(options)
+    given = {"startingOffsets": "earliest"} | selected(groups) | for_readers(options)
     stream = spark.readStream.format("rocketmq").options(**given).schema(COLUMNS).load()
     chosen = described(stream, max_retries).where(where)
     if target == "origin":
-        again = chosen.where("origin != 'unknown'").selectExpr(
-            "value", "key", "tags", "properties", "origin AS topic"
-        )
-        writer = again.writeStream.format("rocketmq").options(**options)
+        chosen = chosen.where("origin != 'unknown'")
+    chosen = chosen.observe(OUT, fn.count(fn.lit(1)).alias("rows"))
+    if target == "origin":
+        again = chosen.selectExpr("value", "key", "tags", "properties", "origin AS topic")
+        writer = again.writeStream.format("rocketmq").options(**for_writers(options))
     else:
         access = read_options(given, streaming=True).access
         writer = chosen.writeStream.foreachBatch(partial(_ask_brokers, access=access))

@@ -11,6 +11,7 @@ from pyspark.sql import functions as fn
 
 from pyromq.errors import ConfigError
 from pyromq.spark.encode import COLUMNS
+from pyromq.spark.options import for_readers, for_writers
 from pyromq.spark.pipelines.sql_script import Insert, Plain, Select, Statement, View, parse
 from pyromq.spark.pipelines.tables import show_frame
 from pyromq.spark.pipelines.tallies import OUT, Show, Tally, unseen, watch_all
@@ -104,18 +105,18 @@ def planned(spark: "SparkSession", script: str, options: Mapping[str, str], defa
 def _sinks(statements: list[Statement], options: Mapping[str, str]) -> dict[str, Sink]:
     written = {statement.sink for statement in statements if isinstance(statement, Insert)}
     return {
-        view.name: Sink(view.name, view.format, _connected(view.format, view.options, options))
+        view.name: Sink(view.name, view.format, _connected(view, for_writers(options)))
         for view in statements
         if isinstance(view, View) and view.name in written
     }
 
 
-def _connected(form: str, own: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    return {**options, **own} if form == ROCKETMQ else dict(own)
+def _connected(view: View, options: Mapping[str, str]) -> dict[str, str]:
+    return {**options, **view.options} if view.format == ROCKETMQ else dict(view.options)
 
 
 def _stream(spark: "SparkSession", view: View, options: Mapping[str, str]) -> None:
-    reader = spark.readStream.format(ROCKETMQ).options(**_connected(ROCKETMQ, view.options, options))
+    reader = spark.readStream.format(ROCKETMQ).options(**_connected(view, for_readers(options)))
     if view.columns is not None:
         reader = reader.schema(view.columns)
     reader.load().createOrReplaceTempView(view.name)
@@ -151,12 +152,15 @@ def _started(plan: Plan, checkpoint: str, trigger: Mapping[str, Any]) -> "Stream
     sink = plan.sink
     frame = as_messages(plan.frame) if sink.format == ROCKETMQ else plan.frame
     writer = frame.observe(OUT, fn.count(fn.lit(1)).alias("rows")).writeStream
-    writer = writer.outputMode(sink.own("outputmode", "update" if sink.format == CONSOLE else "append"))
+    mode = sink.own("outputmode", "update" if sink.format == CONSOLE else "append").lower()
+    writer = writer.outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
     if columns := sink.own("partitionby", ""):
         writer = writer.partitionBy(*[column.strip() for column in columns.split(",")])
     if sink.format == CONSOLE:
         writer = writer.foreachBatch(partial(_print_batch, title=sink.name))
+    elif (sink.format, mode) == (ROCKETMQ, "update"):
+        writer = writer.foreachBatch(partial(_send_batch, options=sink.sinks_options))
     else:
         writer = writer.format(sink.format).options(**sink.sinks_options)
     return writer.trigger(**trigger).start() if trigger else writer.start()
@@ -165,6 +169,13 @@ def _started(plan: Plan, checkpoint: str, trigger: Mapping[str, Any]) -> "Stream
 def _print_batch(frame: "DataFrame", batch: int, title: str, limit: int = 20) -> None:
     if not frame.isEmpty():
         show_frame(frame, f"{title}, batch {batch}", limit)
+
+
+def _send_batch(frame: "DataFrame", batch: int, options: Mapping[str, str]) -> None:
+    """For the mode update, which Spark does not offer to sinks in Python; with ids like any stream's."""
+    query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    given = {"idPrefix": f"{query}:{batch}"} | dict(options)
+    frame.write.format(ROCKETMQ).options(**given).mode("append").save()
 
 
 def as_messages(frame: "DataFrame") -> "DataFrame":
