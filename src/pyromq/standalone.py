@@ -164,6 +164,8 @@ class Standalone:
     # Single brokers, by their number
 
     async def start_broker(self, number: int = 0) -> None:
+        if number in self._brokers or not 0 <= number < self.settings.brokers:
+            raise StateError(f"broker {number} cannot be started: {self._who_runs()}")
         port = self._broker_ports[number]
         configuration = self.settings.broker_configuration(self.namesrv, number, port)
         broker = Broker(configuration, clock=self._clock)
@@ -172,11 +174,19 @@ class Standalone:
         self._brokers[number] = broker
 
     async def stop_broker(self, number: int = 0) -> None:
-        await self._brokers.pop(number).stop()
+        await self._leaving(number).stop()
 
     async def kill_broker(self, number: int = 0) -> None:
         """End a broker as a crash would."""
-        await self._brokers.pop(number).abandon()
+        await self._leaving(number).abandon()
+
+    def _leaving(self, number: int) -> Broker:
+        if number not in self._brokers:
+            raise StateError(f"broker {number} does not run: {self._who_runs()}")
+        return self._brokers.pop(number)
+
+    def _who_runs(self) -> str:
+        return f"there are {self.settings.brokers}, numbered from 0 on; running: {sorted(self._brokers)}"
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -178,3 +179,19 @@ def test_the_plugin_imports_nothing_of_a_broker() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stderr.strip() == "pyromq,pyromq.testing,pyromq.testing.pytest_plugin"
+
+
+@pytest.mark.parametrize(
+    ("misuse", "problem"),
+    [
+        (lambda running: running.kill_broker(2), r"broker 2 does not run: .* running: \[0, 1\]"),
+        (lambda running: running.stop_broker(-1), "broker -1 does not run"),
+        (lambda running: running.start_broker(1), "broker 1 cannot be started"),
+        (lambda running: running.start_broker(2), "there are 2, numbered from 0 on"),
+    ],
+)
+def test_a_broker_that_is_not_there_is_named(misuse: Callable[[RunningCluster], None], problem: str) -> None:
+    with cluster(brokers=2) as running:
+        with pytest.raises(StateError, match=problem):
+            misuse(running)
+        assert len(running.broker_addresses) == 2
