@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyromq.client.transactions import TransactionResult, TransactionState
     from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
     from pyromq.errors import (
+        BadExpression,
         BadMessage,
         ConfigError,
         NoReply,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "BadExpression": "errors",
     "BadMessage": "errors",
     "Compression": "protocol.compression",
     "ConfigError": "errors",
@@ -67,6 +69,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BadExpression",
     "BadMessage",
     "Compression",
     "ConfigError",

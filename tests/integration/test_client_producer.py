@@ -92,6 +92,30 @@ async def test_two_ways_to_choose_a_queue_are_one_too_many(producer: aio.Produce
         await producer.send(Message("Orders", b"x"), queue=MessageQueue("Bills", "broker-a", 0))
 
 
+async def test_what_is_no_message_or_no_choice_says_so(producer: aio.Producer) -> None:
+    for nothing in (b"x", "text", ("Orders", b"x"), 7):
+        with pytest.raises(BadMessage, match="a Message, or several in a list, can be sent"):
+            await producer.send(nothing)  # type: ignore[arg-type]
+    message = Message("Orders", b"x")
+    with pytest.raises(BadMessage, match="the selector chose None"):
+        await producer.send(message, selector=lambda queues, message: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(BadMessage, match="the sharding key 7 is no text"):
+        await producer.send(message, sharding_key=7)  # type: ignore[call-overload]
+
+
+async def test_whoever_sends_learns_that_no_name_server_can_be_reached(unused_tcp_port: int) -> None:
+    async with aio.Producer("orders", f"127.0.0.1:{unused_tcp_port}") as producer:
+        for where in (
+            {},
+            {"sharding_key": "k"},
+            {"selector": lambda queues, message: queues[0]},
+        ):
+            with pytest.raises(SendFailed, match=r"no name server can be reached \(namesrv=127.0.0.1"):
+                await producer.send(Message("Orders", b"x"), **where)
+        with pytest.raises(SendFailed, match="no name server can be reached"):
+            await producer.request(Message("Orders", b"x"))
+
+
 async def test_a_batch_is_stored_in_order_and_every_message_has_a_result(
     producer: aio.Producer, broker: Broker
 ) -> None:

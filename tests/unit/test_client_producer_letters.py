@@ -84,6 +84,11 @@ def test_anything_like_bytes_is_a_body(body: Any) -> None:
         (Message("t", b"x", properties={"a": "x" * 32767}), "the properties take 32783 bytes"),
         (Message("t", b"x", properties={"a": "ü" * 16384}), "the properties take 32784 bytes"),
         (Message("t", b"x", delay_level=1, delay_ms=5), "give one of delay_level, delay_ms"),
+        (Message("t", b"x", delay_level=-1), "levels begin at 1"),
+        (Message(None, b"x"), "the topic None is no text"),  # type: ignore[arg-type]
+        (Message("t", b"x", keys=[1]), "every key must be a text"),  # type: ignore[list-item]
+        (Message("t", b"x", tags=3), "the tag 3 is no text"),  # type: ignore[arg-type]
+        (Message("t", b"x", properties={"a": 1}), "must be texts, say '1'"),  # type: ignore[dict-item]
     ],
 )
 def test_what_breaks_a_rule_never_leaves(message: Message, problem: str) -> None:

@@ -33,7 +33,7 @@ def test_an_sql_expression_travels_as_it_is() -> None:
     assert (data.sub_string, data.expression_type, data.tags_set) == ("price > 10", "SQL92", set())
 
 
-@pytest.mark.parametrize("expression", ["||", " || ", Sql("price >"), Sql("")])
+@pytest.mark.parametrize("expression", ["||", " || ", Sql("price >"), Sql(""), None, 3])
 def test_an_expression_that_cannot_be_meant_is_refused_at_once(expression: str | Sql) -> None:
     with pytest.raises(BadExpression):
         Subscription.of("Orders", expression, 7)
@@ -50,6 +50,7 @@ def test_only_the_wanted_tags_are_wanted() -> None:
     "options",
     [
         {"concurrency": 0},
+        {"concurrency": "3"},
         {"concurrency": 1001},
         {"batch_size": 0},
         {"batch_size": 1025},

@@ -1,15 +1,53 @@
-"""The asyncio face: the names of `pyromq`, to be awaited."""
+"""The asyncio face: the names of `pyromq`, to be awaited; what is only a value is the same in both."""
 
+from pyromq.client.consumer.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
+from pyromq.client.consumer.subscriptions import Sql
 from pyromq.client.producer import Producer
+from pyromq.client.settings import Credentials, TlsOptions
 from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState
+from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+from pyromq.errors import (
+    BadExpression,
+    BadMessage,
+    ConfigError,
+    NoReply,
+    NoRoute,
+    PyroError,
+    Refused,
+    SendFailed,
+    StateError,
+    TransportError,
+)
+from pyromq.protocol.compression import Compression
 
 __all__ = [
+    "BadExpression",
+    "BadMessage",
+    "Compression",
+    "ConfigError",
+    "Credentials",
+    "GiveUp",
+    "Message",
+    "MessageQueue",
+    "NoReply",
+    "NoRoute",
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "PyroError",
+    "ReceivedMessage",
+    "Refused",
+    "RetryLater",
+    "SendFailed",
+    "SendResult",
+    "SendStatus",
+    "Sql",
+    "StateError",
+    "TlsOptions",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "TransportError",
 ]

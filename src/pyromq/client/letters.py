@@ -48,6 +48,8 @@ class Letter(msgspec.Struct, gc=False):
 
 def check_topic(topic: str) -> None:
     """Raises BadMessage for a topic that nobody may send to."""
+    if not isinstance(topic, str):
+        raise BadMessage(f"the topic {topic!r} is no text")
     if (problem := names.topic_problem(topic)) is not None:
         raise BadMessage(problem)
     if topic in names.UNSENDABLE_TOPICS:
@@ -149,6 +151,8 @@ class LetterWriter:
         if keys:
             parts.append(_pair(props.KEYS, keys))
         if message.tags:
+            if not isinstance(message.tags, str):
+                raise BadMessage(f"the tag {message.tags!r} is no text: a message has one tag, or None")
             parts.append(_pair(props.TAGS, message.tags))
         if not message.wait_stored:
             parts.append(_pair(props.WAIT, "false"))
@@ -172,11 +176,15 @@ def _pair(name: str, value: str) -> str:
 def _check_own_property(name: str, value: str) -> None:
     if name in RESERVED_NAMES:
         raise BadMessage(f"the property {name} belongs to the system: choose another name")
+    if not all(isinstance(each, str) for each in (name, value)):
+        raise BadMessage(f"property {name!r}={value!r}: name and value must be texts, say {str(value)!r}")
     if not name or not value or NAME_SEPARATOR in name:
         raise BadMessage(f"property {name!r}={value!r}: name and value must have a text, without U+0001")
 
 
 def _delays(message: Message) -> list[str]:
+    if message.delay_level < 0:
+        raise BadMessage(f"delay_level={message.delay_level}: levels begin at 1, and 0 is no delay")
     given = [
         (props.DELAY, message.delay_level or None),
         (props.TIMER_DELAY_MS, message.delay_ms),
@@ -189,6 +197,8 @@ def _delays(message: Message) -> list[str]:
 
 
 def _join_keys(keys: Sequence[str]) -> str:
+    if not all(isinstance(key, str) for key in keys):
+        raise BadMessage(f"keys {keys!r}: every key must be a text")
     if any(not key or " " in key for key in keys):
         raise BadMessage(f"keys {keys!r}: a key is empty, or has a blank in it, which separates keys")
     return props.KEY_SEPARATOR.join(keys)

@@ -57,9 +57,9 @@ class Producer:
         """`namesrv`: addresses of name servers, separated by `;` or in a list; None looks at NAMESRV_ADDR."""
         problem = names.group_problem(group)
         if problem is None and group == _RESERVED_GROUP:
-            problem = f"the group {group} is reserved"
+            problem = "the name is reserved"
         if problem is not None:
-            raise ConfigError("group", group, problem)
+            raise ConfigError("group", group, f"another name: {problem}")
         self.group = group
         self.settings, client_options = split_options(options)
         self.client_settings = ClientSettings.of(namesrv, **client_options)
@@ -187,6 +187,7 @@ class Producer:
         sharding_key: str | None,
         timeout_s: float | None,
     ) -> list[SendResult]:
+        messages = _several(messages)
         system = _sharding(sharding_key)
         letters = [parts.write(message, system, pack=False) for message in messages]
         check_batch(letters)
@@ -242,11 +243,13 @@ class Producer:
         if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
             raise BadMessage("give one of queue, selector and sharding_key, not several")
         if queue is None:
-            route = await parts.sender.route(topic)
+            route = await parts.sender.route_in_time(topic)
             if sharding_key is not None:
                 return queue_of_key(route.publish_queues, sharding_key)
             assert selector is not None
             queue = selector(tuple(map(parts.shown_queue, route.publish_queues)), message)
+            if not isinstance(queue, MessageQueue):
+                raise BadMessage(f"the selector chose {queue!r}: it must return one of the queues it gets")
         wanted = MessageQueue(parts.session.wrap(queue.topic), queue.broker_name, queue.queue_id)
         if wanted.topic != topic:
             raise BadMessage(f"the queue {queue} is not one of the topic {message.topic}")
@@ -272,7 +275,7 @@ class Producer:
         replied = session.replies.expect(correlation_id)
         try:
             async with asyncio.timeout(timeout_s):
-                await parts.sender.route(letter.topic)
+                await parts.sender.route_in_time(letter.topic)
                 # The reply may come through any broker: all of them must know who waits for it.
                 await session.wait_known()
                 if queue is not None or selector is not None or sharding_key is not None:
@@ -458,5 +461,16 @@ class ProducerParts:
         tracing.report(record, (result.message_id, *letter.keys.split()))
 
 
+def _several(messages: object) -> list[Message]:
+    """Applications without a type checker give all sorts of things."""
+    if isinstance(messages, Iterable) and not isinstance(messages, str | bytes):
+        several = list(messages)
+        if all(isinstance(each, Message) for each in several):
+            return several
+    raise BadMessage(f"a Message, or several in a list, can be sent, not {type(messages).__name__}")
+
+
 def _sharding(key: str | None) -> dict[str, str] | None:
+    if key is not None and not isinstance(key, str):
+        raise BadMessage(f"the sharding key {key!r} is no text: give str(...) of it")
     return None if key is None else {props.SHARDING_KEY: key}

@@ -105,6 +105,10 @@ class Sender:
             raise NoRoute(topic, str(self.session.name_servers), "it may only be read from, or has no master")
         return route
 
+    async def route_in_time(self, topic: str) -> Route:
+        """The same for who is about to send: raises SendFailed if no name server says so in time."""
+        return await self._route_before(topic, self._clock.monotonic() + self.policy.timeout_s, [])
+
     async def send(
         self, letter: Letter, queue: MessageQueue | None = None, timeout_s: float | None = None
     ) -> Sent:

@@ -142,6 +142,12 @@ class ClientSettings:
             found = next(filter(None, map(_INSTANCE_ENDPOINT.fullmatch, given)), None)
             if found is not None:
                 options["namespace"] = found[1]
+        unknown = sorted(options.keys() - ClientOptions.__optional_keys__)
+        if unknown:
+            raise TypeError(
+                f"unknown option {unknown[0]!r}: options are the fields of ClientSettings and of the settings"
+                " of the producer or consumer"
+            )
         return cls(namesrv=name_server_addresses(";".join(given)), **options)
 
     @property

@@ -40,7 +40,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def is_delayed(self) -> bool:
-        return self.delay_level > 0 or self.delay_ms is not None or self.deliver_at_ms is not None
+        return self.delay_level != 0 or self.delay_ms is not None or self.deliver_at_ms is not None
 
     def __repr__(self) -> str:
         parts = [f"Message({self.topic!r}, {_shown(self.body)}"]

@@ -20,6 +20,8 @@ AVERAGE = Average()
 def _check(settings: Any, limits: dict[str, tuple[float, float]]) -> None:
     for name, (low, high) in limits.items():
         value = getattr(settings, name)
+        if value is not None and not isinstance(value, int | float):
+            raise ConfigError(name, repr(value), f"a number from {low} to {high}")
         if value is not None and not low <= value <= high:
             raise ConfigError(name, value, f"a number from {low} to {high}")
 

@@ -38,6 +38,10 @@ class Subscription:
         if isinstance(expression, Sql):
             compile_sql(expression.text)
             return cls(topic, expression.text, SQL92, frozenset(), frozenset(), version)
+        if not isinstance(expression, str):
+            raise BadExpression(
+                f'{expression!r} is no expression: give tags as in "Created || Paid", "*", or Sql("a > 1")'
+            )
         wanted = parse_tags(expression)
         if expression.strip() and not wanted.tags and expression != ALL:
             raise BadExpression(f"no tag in {expression!r}; `*` stands for all messages")
