@@ -136,6 +136,8 @@ def test_asking_clients_for_certificates_needs_trusted_ones() -> None:
 def test_cluster_test_needs_the_other_environment() -> None:
     with pytest.raises(ConfigError, match="clusterTestNamesrvAddr"):
         loaded(clusterTest="true")
+    with pytest.raises(ConfigError, match="clusterTestNamesrvAddr=other: expected host:port;host:port"):
+        loaded(clusterTest="true", clusterTestNamesrvAddr="other")
     assert loaded(clusterTest="true", clusterTestNamesrvAddr="other:9876").cluster_test
 
 

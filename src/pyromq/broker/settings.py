@@ -16,9 +16,8 @@ from pyromq.config import properties
 from pyromq.config.kinds import Check, Millis, Seconds, SizeBytes, at_least, between
 from pyromq.config.loading import Layer, NoEffect, load
 from pyromq.config.settings import Notice, UnknownKey, setting, unknown_key
-from pyromq.errors import ConfigError, ConnectFailed
-from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.settings import ServerSettings
+from pyromq.errors import ConfigError
+from pyromq.remoting.settings import ServerSettings, addresses_in
 from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
@@ -188,7 +187,7 @@ class BrokerSettings(ServerSettings):
     def verify_together(self) -> None:
         super().verify_together()
         self._verify_role()
-        self._verify_name_servers()
+        _ = self.name_servers  # reading them checks them
 
     def _verify_role(self) -> None:
         if self.broker_role == "SLAVE":
@@ -205,16 +204,9 @@ class BrokerSettings(ServerSettings):
             if is_on:
                 raise ConfigError(key, "true", f"false, because {reason}")
 
-    def _verify_name_servers(self) -> None:
-        for address in self.name_servers:
-            try:
-                parse_address(address)
-            except ConnectFailed:
-                raise ConfigError("namesrvAddr", self.namesrv_addr, "host:port;host:port") from None
-
     @property
     def name_servers(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(part.strip() for part in self.namesrv_addr.split(";") if part.strip()))
+        return addresses_in(self.namesrv_addr, key="namesrvAddr")
 
     @property
     def registration_period_s(self) -> float:

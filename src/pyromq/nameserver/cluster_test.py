@@ -5,6 +5,7 @@ register; only route queries are different here, as in 4.9.
 """
 
 import logging
+from collections.abc import Sequence
 
 from pyromq.errors import PyroError, Refused
 from pyromq.nameserver.route_lookup import RouteLookup, no_route_remark
@@ -23,10 +24,12 @@ _TIMEOUT_S = 3.0
 class ClusterTestLookup:
     """Takes the place of `RouteLookup`; `addresses` are the other environment's name servers."""
 
-    def __init__(self, lookup: RouteLookup, dialer: Dialer, addresses: str, environment: str) -> None:
+    def __init__(
+        self, lookup: RouteLookup, dialer: Dialer, addresses: Sequence[str], environment: str
+    ) -> None:
         self._lookup = lookup
         self._dialer = dialer
-        self._addresses = [each.strip() for each in addresses.split(";") if each.strip()]
+        self._addresses = addresses
         self._environment = environment
 
     def __repr__(self) -> str:

@@ -228,7 +228,7 @@ class NameServer:
         if not settings.cluster_test:
             return self._lookup
         return ClusterTestLookup(
-            self._lookup, self._dialer, settings.cluster_test_namesrv_addr, settings.product_env_name
+            self._lookup, self._dialer, settings.cluster_test_name_servers, settings.product_env_name
         )
 
     def _obey_rules(self, settings: NameServerSettings) -> None:

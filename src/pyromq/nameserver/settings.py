@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from pyromq.config.kinds import HOST, Millis, Seconds, SizeBytes, at_least, between
 from pyromq.config.settings import setting
 from pyromq.errors import ConfigError
-from pyromq.remoting.settings import ServerSettings
+from pyromq.remoting.settings import ServerSettings, addresses_in
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
@@ -112,8 +112,12 @@ class NameServerSettings(ServerSettings):
 
     def verify_together(self) -> None:
         super().verify_together()
-        if self.cluster_test and not self.cluster_test_namesrv_addr:
+        if self.cluster_test and not self.cluster_test_name_servers:
             raise ConfigError("clusterTestNamesrvAddr", "", "host:port;host:port, because clusterTest is true")
+
+    @property
+    def cluster_test_name_servers(self) -> tuple[str, ...]:
+        return addresses_in(self.cluster_test_namesrv_addr, key="clusterTestNamesrvAddr")
 
     @property
     def unchangeable_keys(self) -> frozenset[str]:

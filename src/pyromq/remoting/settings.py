@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 from pyromq.clock import Clock
 from pyromq.config.kinds import HOST, Seconds, SizeBytes, at_least, between
 from pyromq.config.settings import Settings, setting
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
+from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.tls import ClientAuth, TlsMode, TlsServer
 
@@ -19,6 +20,17 @@ _PORT = between(0, 65535)
 _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
 _MIB = 1024 * 1024
+
+
+def addresses_in(text: str, *, key: str) -> tuple[str, ...]:
+    """The addresses of `host:port;host:port`, each once; of anything else the setting `key` is told."""
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+    for address in found:
+        try:
+            parse_address(address)
+        except ConnectFailed:
+            raise ConfigError(key, text, "host:port;host:port") from None
+    return found
 
 
 # fmt: off
