@@ -1,6 +1,7 @@
 """A broker starts, registers, changes, is stopped in the middle of things, and comes back."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.support.broker_cluster import (
     BROKER_NAME,
     CLUSTER,
     GROUP,
+    TIMEOUT_S,
     TOPIC,
     Bench,
     BrokerClient,
@@ -23,13 +25,15 @@ from tests.support.broker_cluster import (
 )
 from tests.support.loop import turn_until
 from tests.support.name_servers import Peer, name_server
+from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import vip_port
 from pyromq.errors import ConnectFailed, Refused, TransportError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.protocol.bodies.routes import QueueData
-from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.catalogue import Request, encode_request
+from pyromq.protocol.codes import CURRENT_VERSION, V4_9_4, ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.membership import GetConsumerIds
 from pyromq.protocol.requests.offsets import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
@@ -38,6 +42,7 @@ from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker, GetTopicConfig
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.server import listening_socket
+from pyromq.store.filesystem import Files
 
 NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""
@@ -256,6 +261,44 @@ async def test_pulls_that_wait_are_answered_when_the_broker_stops(bench: Bench) 
     await bench.restart()
     codes = {pulled.answer.code for pulled in await asyncio.gather(*waiting)}
     assert codes == {ResponseCode.PULL_NOT_FOUND}
+
+
+class HeldFiles(Files):
+    """Nothing becomes safe on disk before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = threading.Event()
+
+    def sync(self, path: Path) -> None:
+        self.let.wait(TIMEOUT_S)
+        super().sync(path)
+
+
+@pytest.mark.parametrize("form", HeaderForm)
+async def test_a_stopping_broker_is_not_held_up_by_clients_that_ask_on(
+    tmp_path: Path, form: HeaderForm
+) -> None:
+    files = HeldFiles()
+    async with running_broker(tmp_path, files=files, store={"flush_disk_type": "SYNC_FLUSH"}) as broker:
+        client = await WireClient.connect(broker.address)
+
+        async def asked(request: Request[Any], version: int) -> int:
+            return (await client.call(encode_request(request, 2, form=form, version=version))).code
+
+        client.send(encode_request(message(b"before"), 1, form=form, version=V4_9_4))
+        await turn_until(lambda: broker.statistics().traffic.in_flight == 1)
+        stopping = asyncio.create_task(broker.stop())
+        while await asked(GetMaxOffset(topic=TOPIC, queue_id=0), CURRENT_VERSION) != ResponseCode.GO_AWAY:
+            pass
+        for request in (pull(hold_ms=LONG_MS), message(b"after")):
+            assert await asked(request, V4_9_4) == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert not stopping.done()
+        files.let.set()
+        (answer,) = await client.wait_closed()
+        assert (answer.opaque, answer.code) == (1, ResponseCode.SUCCESS), "what was taken is finished"
+        await stopping
+        await client.close()
 
 
 async def test_a_consumer_goes_on_through_restarts(bench: Bench) -> None:

@@ -537,6 +537,19 @@ async def test_a_draining_server_sends_new_clients_away(version: int, code: int)
     assert line.service.notes == ["n"]
 
 
+@pytest.mark.parametrize(("version", "code"), [(V5_3_1, 14), (V5_3_1 + 1, 1500)])
+async def test_a_draining_server_takes_nothing_that_may_have_to_wait(version: int, code: int) -> None:
+    line = Line()
+    line.traffic.is_draining = True
+    line.say(
+        encode_request(WaitPerhaps(wait=True), 1, version=version),
+        encode_request(Wait(number=1), 2, version=version),
+        encode_request(Wait(number=2), 3, version=version, oneway=True),
+    )
+    assert [(frame.opaque, frame.code) for frame in line.heard()] == [(1, code), (2, code)]
+    assert line.traffic.in_flight == 0
+
+
 async def test_close_callbacks_are_called_once_even_if_one_fails(error_logs: ErrorLogs) -> None:
     line = Line()
     seen: list[Connection] = []

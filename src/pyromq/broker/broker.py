@@ -204,6 +204,8 @@ class Broker:
         parts = self._started
         await _end(self._registering)
         await parts.registration.unregister()
+        for server in parts.servers:
+            server.send_away()  # before pulls are let go, or they would be back at once
         parts.arrivals.release_all()
         grace_s = self.settings.shutdown_wait_seconds
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))

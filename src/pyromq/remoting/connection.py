@@ -340,7 +340,7 @@ class Connection(asyncio.Protocol):
             route = routes.get(frame.code)
             if route is None:
                 result = self._decline(frame)
-            elif traffic.is_draining and frame.version > V5_3_1 and not frame.flag & ONEWAY_FLAG:
+            elif traffic.is_draining and self._is_sent_away(route, frame):
                 result = self._send_away(frame)
             elif route.may_wait and (overload := self._overload or traffic.overload):
                 result = self._refuse_for_overload(frame, overload)
@@ -458,9 +458,16 @@ class Connection(asyncio.Protocol):
             remark += f": {reason}"
         return self._answer_code(frame, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
+    def _is_sent_away(self, route: Route, frame: Frame) -> bool:
+        """Whether a stopping server leaves a request to others: what may have to wait would hold it up."""
+        return route.may_wait or (frame.version > V5_3_1 and not frame.flag & ONEWAY_FLAG)
+
     def _send_away(self, frame: Frame) -> int:
         self._traffic.go_away_answers += 1
-        return self._answer_code(frame, ResponseCode.GO_AWAY, "please go away: this server is stopping")
+        # java: older clients do not know that code, and try another server after this one
+        knows = frame.version > V5_3_1
+        code = ResponseCode.GO_AWAY if knows else ResponseCode.SERVICE_NOT_AVAILABLE
+        return self._answer_code(frame, code, "please go away: this server is stopping")
 
     def _refuse_for_overload(self, frame: Frame, overload: str) -> int:
         self._traffic.busy_answers += 1

@@ -115,10 +115,15 @@ class Server:
         self._traffic.close_idle()
         self._entrance.close_late()
 
+    def send_away(self) -> None:
+        """From now on requests are left to other servers, but for those that are answered at once."""
+        self._traffic.is_draining = True
+
     async def stop(self, grace_s: float = 30.0) -> None:
         """Stop accepting, let what is in flight finish, then close every connection."""
         if self._acceptor is None:
             return
+        self.send_away()
         acceptor, self._acceptor = self._acceptor, None
         await acceptor.close()
         self._entrance.close()
