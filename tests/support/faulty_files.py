@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from pyromq.store.filesystem import Files, Space
+from pyromq.store.filesystem import Files, MappedFile, Space
 
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
@@ -58,7 +58,7 @@ class FaultyFiles(Files):
         self._disk = _Disk()
         self._live: dict[Path, _File] = {}
         self.failures: dict[str, int] = {}
-        """Error numbers by operation: `create`, `allocate`, `sync`, `overwrite`, `write`."""
+        """Error numbers by operation: `create`, `allocate`, `map`, `sync`, `overwrite`, `write`."""
         self.space_now: Space | None = None
         self._adopt_what_is_there()
 
@@ -86,6 +86,11 @@ class FaultyFiles(Files):
 
     def allocate(self, path: Path, start: int, length: int) -> None:
         self._fail_if_told("allocate")
+
+    def map(self, path: Path, *, writable: bool = True, in_small_pieces: bool = False) -> MappedFile:
+        if writable:
+            self._fail_if_told("map")
+        return super().map(path, writable=writable, in_small_pieces=in_small_pieces)
 
     def resize(self, path: Path, size_bytes: int, allocate_bytes: int = 0) -> None:
         super().resize(path, size_bytes, 0)

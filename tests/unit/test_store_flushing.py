@@ -292,3 +292,84 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     files.failures["write"] = errno.EROFS
     with pytest.raises(StoreError, match="cannot open"):
         MessageStore.open(small_settings(tmp_path), files=files, start_flusher=False)
+
+
+def test_a_full_disk_is_not_taken_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.pwrite", be_full)
+        with pytest.raises(StoreError, match="cannot open .* No space left"):
+            MessageStore.open(small_settings(tmp_path), start_flusher=False)
+    MessageStore.open(small_settings(tmp_path), start_flusher=False).close()
+
+
+def test_on_a_read_only_disk_reading_goes_on_and_writing_comes_back(tmp_path: Path) -> None:
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
+        for number in range(40):
+            append(store, b"%04d" % number * 100, properties=b"KEYS\x01k%d\x02" % number)
+        dispatch_all(store)
+    files = FaultyFiles(tmp_path)
+    clock = ManualClock()
+    store = MessageStore.open(small_settings(tmp_path), files=files, clock=clock, start_flusher=False)
+    for operation in ("map", "create", "allocate"):
+        files.failures[operation] = errno.EROFS
+    assert append(store, b"no").status is AppendStatus.CREATE_MAPPED_FILE_FAILED
+    assert len(bodies_of(store)) == 40
+    assert len(store.query("Orders", "k39", 10)) == 1
+    files.failures.clear()
+    clock.advance(1.1)
+    store.upkeep()
+    for number in range(40, 80):
+        assert append(store, b"%04d" % number * 100, properties=b"KEYS\x01k%d\x02" % number).is_ok
+        dispatch_all(store)
+    assert bodies_of(store) == [b"%04d" % number * 100 for number in range(80)]
+    assert len(store.query("Orders", "k79", 10)) == 1
+    store.close()
+
+
+def test_a_store_that_cannot_be_closed_cleanly_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Fixture(tmp_path).store
+
+    def refuse(_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._files, "remove", refuse)
+        with pytest.raises(OSError, match="Read-only"):
+            store.close()
+    with MessageStore.open(small_settings(tmp_path), start_flusher=False) as store:
+        assert not store.recovery.was_clean
+
+
+def test_dispatch_goes_on_while_the_disk_is_only_nearly_full(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    append(store, b"accepted")
+    fixture.files.space_now = Space(1000, 50, False)
+    fixture.clock.advance(1.1)
+    store.upkeep()
+    assert store.trouble
+    assert store.has_dispatch_work
+    dispatch_all(store)
+    assert bodies_of(store) == [b"accepted"]
+    store.close()
+
+
+def test_dispatch_that_found_no_room_is_due_again_when_there_is(tmp_path: Path) -> None:
+    fixture = Fixture(tmp_path)
+    store = fixture.store
+    append(store, b"accepted")
+    fixture.files.failures["create"] = errno.ENOSPC
+    store.dispatch()
+    was_due = store.has_dispatch_work
+    fixture.files.failures.clear()
+    fixture.clock.advance(1.1)
+    store.upkeep()
+    assert (was_due, store.has_dispatch_work) == (False, True)
+    store.close()

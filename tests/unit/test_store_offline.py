@@ -1,5 +1,6 @@
 """The look from outside changes nothing and sees everything."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,18 @@ def test_verification_names_a_bad_body_and_a_missing_queue(tmp_path: Path) -> No
 def test_a_directory_without_a_log_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not a store"):
         OfflineStore(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "size"), [(0, 5000), (0, 9000), (1, 5000)])
+def test_a_log_that_no_broker_would_open_can_still_be_looked_at(
+    tmp_path: Path, number: int, size: int
+) -> None:
+    fill(tmp_path)
+    damaged = sorted((tmp_path / "commitlog").iterdir())[number]
+    os.truncate(damaged, size)
+    with pytest.raises(StoreError):
+        MessageStore.open(small_settings(tmp_path), start_flusher=False)
+    with OfflineStore(tmp_path) as store:
+        assert f"commitlog/{damaged.name} has {size} of 8192 bytes" in store.verify().damage
+        assert any(damaged.name in each for each in store.remarks)
+        assert store.segments()

@@ -1,5 +1,6 @@
 """Small parts of the store, each by itself."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.faulty_files import FaultyFiles
-from tests.support.small_stores import TOPIC, append, dispatch_all, small_settings
+from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, small_settings
 
 from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, StoreError
@@ -22,6 +23,7 @@ from pyromq.store.json_table import JsonTable
 from pyromq.store.key_hash import index_key_hash, index_key_hashes
 from pyromq.store.message_store import MessageStore
 from pyromq.store.property_probe import PropertyProbe
+from pyromq.store.results import ReadStatus
 from pyromq.store.settings import StoreSettings
 
 
@@ -98,7 +100,8 @@ class TestJsonTable:
         for content in (b"", b"{broken"):
             table.path.write_bytes(content)
             assert table.load(dict[str, int]) == {"a": 1}
-        table.path.unlink()
+        assert not table.path.exists(), "put aside"
+        assert (tmp_path / "config" / "topics.json.broken").read_bytes() == b"{broken"
         assert table.load(dict[str, int]) == {"a": 1}
 
     def test_two_broken_files_stop_the_start(self, tmp_path: Path) -> None:
@@ -107,6 +110,22 @@ class TestJsonTable:
         (tmp_path / "topics.json.bak").write_bytes(b"[")
         with pytest.raises(StoreError, match=r"topics\.json"):
             table.load(dict[str, int])
+
+    def test_a_broken_file_never_becomes_the_backup(self, tmp_path: Path) -> None:
+        files = FaultyFiles(tmp_path)
+        table = JsonTable(files, tmp_path / "t.json")
+        table.save({"a": 1})
+        table.save({"a": 2})
+        files.write(table.path, b"{broken")
+        assert table.load(dict[str, int]) == {"a": 1}
+        table.save({"a": 3})
+        files.write(table.path, b"{broken")
+        assert table.load(dict[str, int]) == {"a": 1}
+
+    def test_a_directory_in_its_place_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "topics.json").mkdir()
+        with pytest.raises(StoreError, match=r"topics\.json: .*directory"):
+            JsonTable(Files(), tmp_path / "topics.json").load(dict[str, int])
 
     def test_power_may_go_at_any_moment_of_a_save(self, tmp_path: Path) -> None:
         for seed in range(30):
@@ -121,6 +140,36 @@ class TestJsonTable:
             files.rename(root / "t.json.tmp", root / "t.json")
             files.crash(Random(seed))
             assert table.load(dict[str, int]) in ({"a": 1}, {"a": 2})
+
+
+def test_files_with_holes_get_their_blocks_before_they_are_written_to(tmp_path: Path) -> None:
+    """Apache's broker leaves such files: on a full disk a write into a hole would end the process."""
+    changes = {"log_segment_bytes": 1 << 20, "index_slots": 100_000}
+    with MessageStore.open(small_settings(tmp_path, preallocate=False, **changes)) as store:
+        append(store, b"x", properties=b"KEYS\x01k\x02")
+        dispatch_all(store)
+    index = next((tmp_path / "index").iterdir())
+    content = index.read_bytes()
+    with index.open("wb") as stream:
+        stream.truncate(len(content))
+        stream.write(content[:40])
+    with MessageStore.open(small_settings(tmp_path, **changes), start_flusher=False) as store:
+        append(store, b"x", properties=b"KEYS\x01k\x02")
+        dispatch_all(store)
+    assert (tmp_path / "commitlog" / ("0" * 20)).stat().st_blocks * 512 >= 1 << 20
+    assert index.stat().st_blocks * 512 >= 400_000
+
+
+def test_a_clock_that_was_put_back_delays_no_index_file(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(small_settings(tmp_path), clock=clock, start_flusher=False) as store:
+        for number in range(200):
+            append(store, b"x", properties=b"KEYS\x01k%d\x02" % number)
+            dispatch_all(store)
+            clock.advance(-86400 * 365)
+        names = sorted(path.name for path in (tmp_path / "index").iterdir())
+        assert names == [f"{int(names[0]) + number}" for number in range(4)]
+        assert len(store.query(TOPIC, "k199", 10)) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,6 +226,37 @@ class TestCleaning:
         assert store.clean(on_demand=True).segments_removed > 1
         assert store.clean(on_demand=True).segments_removed == 0
         assert append(store, b"still here").is_ok
+        store.close()
+
+    def test_files_that_cannot_be_removed_stay_in_use(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store, files = self.open(tmp_path, ManualClock())
+        for path in (tmp_path / "commitlog").iterdir():
+            os.utime(path, (1, 1))
+
+        def refuse(path: Path) -> None:
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "remove", refuse)
+            report = store.clean(on_demand=True)
+        assert "Read-only" in report.problem
+        assert report.segments_removed == 0
+        assert len(bodies_of(store)) == 100
+        assert store.clean(on_demand=True).segments_removed > 0
+        store.close()
+
+    def test_files_removed_by_somebody_else_are_missed_and_forgotten(self, tmp_path: Path) -> None:
+        store, _ = self.open(tmp_path, ManualClock(), file_reserved_hours=72)
+        min((tmp_path / "commitlog").iterdir()).unlink()
+        for path in sorted((tmp_path / "consumequeue" / TOPIC / "0").iterdir())[:2]:
+            path.unlink()
+        store.clean()
+        assert store.statistics().log_start_offset == 8192
+        offset = store.min_offset(TOPIC, 0)
+        assert store.read(TOPIC, 0, offset).status is ReadStatus.FOUND
+        assert store.read(TOPIC, 0, 0).next_offset == offset
         store.close()
 
     @pytest.mark.parametrize(

@@ -1,12 +1,23 @@
 """Reading: every status, every limit, and views that outlive their file."""
 
 import os
+import struct
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.small_stores import TOPIC, append, dispatch_all, messages_in, records_in, small_settings
+from tests.support.small_stores import (
+    TOPIC,
+    append,
+    dispatch_all,
+    interpreted,
+    messages_in,
+    records_in,
+    small_settings,
+)
 
 from pyromq.clock import ManualClock
 from pyromq.protocol.java_hash import tag_code
@@ -118,6 +129,26 @@ def test_units_whose_messages_are_gone_say_so(tmp_path: Path) -> None:
         assert queue is not None
         result = store._reader._scan(queue, 0, queue.units(0, 5), 32, 10_000, None, None, 0, False)
         assert result.status is ReadStatus.MESSAGE_WAS_REMOVING
+
+
+@pytest.mark.parametrize("how", [nullcontext, interpreted])
+@pytest.mark.parametrize(
+    ("place", "size"), [(1 << 62, 7), (-5, 7), (0, 0), (0, -20), (0, 0x7FFFFFFF), (1 << 40, 100)]
+)
+def test_a_unit_of_garbage_costs_one_message(
+    tmp_path: Path, place: int, size: int, how: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with how(), filled(tmp_path, 50, queue_file_bytes=2000, log_segment_bytes=65536) as store:
+        queue = store.find_queue(TOPIC, 0)
+        assert queue is not None
+        buffer, position = queue.place(10)
+        struct.pack_into(">qi", buffer, position, place, size)
+        offset, numbers = 0, []
+        while offset < 50:
+            result = store.read(TOPIC, 0, offset)
+            numbers += [message.queue_offset for message in messages_in(result)]
+            offset = result.next_offset
+        assert numbers == [number for number in range(50) if number != 10]
 
 
 def test_a_lost_queue_file_is_passed_over(tmp_path: Path) -> None:

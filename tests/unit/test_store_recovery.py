@@ -15,9 +15,12 @@ from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, m
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.protocol.record import RecordOutline
 from pyromq.store import recovery
+from pyromq.store.dispatch import Dispatcher
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
+from pyromq.store.segment import Segment
 
 COUNT = 100
 BODIES = [b"%04d" % number * 30 for number in range(COUNT)]
@@ -370,7 +373,7 @@ def test_missing_log_files_at_the_end_take_their_messages_with_them(tmp_path: Pa
         if path >= gone:
             path.unlink()
     with reopen(tmp_path) as store:
-        assert any("files are missing" in each for each in store.recovery.remarks)
+        assert any("bytes are missing" in each for each in store.recovery.remarks)
         check(store, first_gone)
 
 
@@ -403,3 +406,150 @@ def test_a_gap_in_the_log_leaves_the_older_part_aside(tmp_path: Path) -> None:
         assert segments[0].exists()
         low = store.min_offset(TOPIC, 0)
         assert bodies_of(store) == BODIES[low * 2 :: 2]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_log_file_cut_off_before_the_checkpoint_ends_the_log_there(tmp_path: Path, crash: bool) -> None:
+    fill(tmp_path, crash=crash)
+    for path in (tmp_path / "commitlog").iterdir():
+        if not any(path.read_bytes()):
+            path.unlink()
+    last = max((tmp_path / "commitlog").iterdir())
+    os.truncate(last, 1000)
+    count = next(number for number in range(COUNT) if offset_of(tmp_path, number) >= int(last.name)) + 4
+    with reopen(tmp_path) as store:
+        assert any("bytes are missing" in each for each in store.recovery.remarks)
+        check(store, count)
+    with OfflineStore(tmp_path) as seen:
+        assert seen.verify().is_sound
+
+
+def test_unused_files_behind_a_gap_do_not_push_the_log_aside(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    stray = tmp_path / "commitlog" / f"{8192 * 1000:020d}"
+    stray.write_bytes(bytes(8192))
+    with reopen(tmp_path) as store:
+        assert any("unused files left aside" in each for each in store.recovery.remarks)
+        check(store)
+    assert stray.exists()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_checkpoint_of_garbage_says_nothing(tmp_path: Path, crash: bool) -> None:
+    fill(tmp_path, crash=crash)
+    (tmp_path / "checkpoint").write_bytes(b"\x7a" * 4096)
+    with reopen(tmp_path) as store:
+        assert append(store, b"now").store_timestamp == ManualClock().now_ms()
+        assert store.recovery.began_at == 0 or not crash
+        assert bodies_of(store, queue_id=1) == BODIES[1::2]
+
+
+@pytest.mark.parametrize("name", ["99999999999999999999", "007", "00", "-1"])
+def test_directories_that_only_look_like_queues_are_left_aside(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, crash=False)
+    stray = tmp_path / "consumequeue" / TOPIC / name
+    stray.mkdir()
+    (stray / ("0" * 20)).write_bytes(bytes(200))
+    with reopen(tmp_path) as store:
+        assert store.recovery.remarks == [f"consumequeue/Orders/{name} is not a queue: left aside"]
+        assert store.queue_ids(TOPIC) == [0, 1]
+        check(store)
+
+
+def test_whatever_lies_in_the_directories_is_named_in_the_report(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    not_text = os.fsdecode(b"\xff\xfe")
+    (tmp_path / "consumequeue" / not_text / "0").mkdir(parents=True)
+    (tmp_path / "consumequeue" / "notes").touch()
+    (tmp_path / "consumequeue" / TOPIC / "7").touch()
+    (tmp_path / "commitlog" / f"{8192 * 50:020d}").mkdir()
+    with reopen(tmp_path) as store:
+        assert {each.partition(" is not ")[0] for each in store.recovery.remarks} == {
+            "consumequeue/\\udcff\\udcfe",
+            "consumequeue/notes",
+            "consumequeue/Orders/7",
+            f"commitlog/{8192 * 50:020d}",
+        }
+        check(store)
+
+
+def test_a_queue_without_its_first_file_is_built_again(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    min((tmp_path / "consumequeue" / TOPIC / "1").iterdir()).unlink()
+    with reopen(tmp_path) as store:
+        assert store.recovery.queues_rebuilt == ["Orders/1"]
+        check(store)
+
+
+def test_keys_are_indexed_again_after_an_index_that_was_ahead(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    damage_log(tmp_path, offset_of(tmp_path, 90), b"\0" * 300)
+    (tmp_path / "checkpoint").unlink()
+    shutil.rmtree(tmp_path / "consumequeue")
+    with reopen(tmp_path) as store:
+        append(store, b"new", properties=b"KEYS\x01new\x02")
+        dispatch_all(store)
+        assert len(store.query(TOPIC, "new", 10)) == 1
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize(
+    "header",
+    [
+        struct.pack(">qqqqii", -5, 1 << 62, 0, 1 << 62, 5, 20),
+        struct.pack(">qqqqii", 1_700_000_000_000, 1_700_000_000_000, 0, 0, 5, 1000),
+        b"\xff" * 40,
+    ],
+    ids=["no times", "no places", "nothing"],
+)
+def test_an_index_file_with_a_header_of_garbage_is_removed(
+    tmp_path: Path, header: bytes, crash: bool
+) -> None:
+    fill(tmp_path, crash=crash)
+    path = max((tmp_path / "index").iterdir())
+    path.write_bytes(header + path.read_bytes()[40:])
+    with reopen(tmp_path) as store:
+        (remark,) = store.recovery.remarks
+        assert remark.startswith(f"index/{path.name} removed")
+        append(store, b"new", properties=b"KEYS\x01new\x02")
+        dispatch_all(store)
+        assert len(store.query(TOPIC, "new", 10)) == 1
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_start_that_is_interrupted_while_it_builds_queues_begins_anew(
+    tmp_path: Path, crash: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reopen(tmp_path) as store:
+        for number, body in enumerate(BODIES):
+            append(store, body, queue_id=0 if number < 40 else 1)
+    if crash:
+        (tmp_path / "abort").touch()
+    path = tmp_path / "checkpoint"
+    path.write_bytes(struct.pack(">5q", 1 << 42, 1 << 42, 1 << 42, 0, 0).ljust(4096, b"\0"))  # not ours
+    shutil.rmtree(tmp_path / "consumequeue")
+    dispatch_record = Dispatcher.dispatch_record
+
+    def be_killed_at_30(dispatcher: Dispatcher, segment: Segment, outline: RecordOutline) -> None:
+        if dispatcher.dispatched_messages == 30:
+            raise KeyboardInterrupt
+        dispatch_record(dispatcher, segment, outline)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Dispatcher, "dispatch_record", be_killed_at_30)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                reopen(tmp_path)
+    with reopen(tmp_path) as store:
+        assert bodies_of(store, queue_id=0) + bodies_of(store, queue_id=1) == BODIES
+
+
+@pytest.mark.parametrize("topic", [b"Or\0ers", b"Or/ers"])
+def test_a_record_of_an_impossible_topic_is_damage(tmp_path: Path, topic: bytes) -> None:
+    fill(tmp_path, crash=False)
+    damage_log(tmp_path, offset_of(tmp_path, 5) + 88 + len(BODIES[5]) + 1, topic)
+    remove_a_queue(tmp_path)
+    with reopen(tmp_path) as store:
+        assert any("no possible topic" in each for each in store.recovery.remarks)
+        assert bodies_of(store, queue_id=0) == BODIES[::2]
+        assert store.topics() == [TOPIC]

@@ -336,7 +336,7 @@ class _Parts:
             delay_offsets=delay_offsets.wrapper,
             on_reset=arrivals.release,
         )
-        self._upkeep = Upkeep(store, statistics, locks, clock)
+        self._upkeep = Upkeep(store, appending.dispatch_soon, statistics, locks, clock)
         self._protection = Protection(live, store, groups, offsets, consumers)
 
         def topic_deleted(topic: str) -> None:

@@ -28,6 +28,8 @@ FILE_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">8qQ")
 _SEAL: Final = 0x5079726F4D510001
 _MARGIN_MS: Final = 3000
+_LATEST_MS: Final = 1 << 43
+"""No clock says this before the year 2248: a greater number is not a time."""
 UNITS_UNKNOWN: Final = -1
 
 
@@ -65,11 +67,16 @@ def write_checkpoint(files: Files, path: Path, checkpoint: Checkpoint) -> None:
         files.overwrite(path, 0, content)
 
 
+def is_time(timestamp_ms: int) -> bool:
+    """Whether a number from a file can be a time at all."""
+    return 0 <= timestamp_ms < _LATEST_MS
+
+
 def read_checkpoint(files: Files, path: Path) -> Checkpoint:
-    """What the file says; a missing or short file says nothing, and then everything is looked at."""
+    """What the file says; one that is missing, short or garbage says nothing, and all is looked at."""
     if (files.size(path) or 0) < _FIELDS.size:
         return Checkpoint()
     *numbers, seal = _FIELDS.unpack(files.read(path, 0, _FIELDS.size))
     if seal == _seal_of(tuple(numbers)):
         return Checkpoint(*numbers)
-    return Checkpoint(*numbers[:5])
+    return Checkpoint(*numbers[:5]) if all(map(is_time, numbers[:3])) else Checkpoint()

@@ -22,7 +22,7 @@ from pyromq.protocol.record import (
     scan_record,
 )
 from pyromq.store.ends import LogEnd
-from pyromq.store.filenames import offset_name
+from pyromq.store.filenames import can_be_directory, offset_name
 from pyromq.store.filesystem import Files
 from pyromq.store.segment import Segment
 from pyromq.store.segments import Segments
@@ -94,7 +94,9 @@ class CommitLog(LogEnd):
             if segment is None:
                 self._create(start)
                 segment = self.segments.adopt(start)
-        self.buffer = segment.mapped.buffer
+            elif self._preallocate:
+                self._files.allocate(segment.path, 0, segment.size_bytes)  # Apache's files have holes
+        self.buffer = segment.map_for_writing().buffer
         self.buffer_start = segment.start
         self.room_end = segment.end - BLANK_SIZE
         self._current = segment
@@ -134,7 +136,7 @@ class CommitLog(LogEnd):
     def view(self, offset: int, size_bytes: int) -> memoryview | None:
         """A slice of the log, None if the log does not have all of it in one file."""
         segment = self.segments.find(offset)
-        if segment is None or offset + size_bytes > self.end_offset:
+        if segment is None or size_bytes < 1 or offset + size_bytes > self.end_offset:
             return None
         position = offset - segment.start
         if position + size_bytes > segment.size_bytes:
@@ -170,8 +172,11 @@ class CommitLog(LogEnd):
             return None
         buffer = segment.mapped.buffer
         outline = scan_record(buffer, offset - segment.start, segment.size_bytes)
-        if outline is not None and outline.log_offset != offset:
-            raise RemoteProtocolError(f"record at {offset} says it is at {outline.log_offset}")
+        if outline is not None:
+            if outline.log_offset != offset:
+                raise RemoteProtocolError(f"record at {offset} says it is at {outline.log_offset}")
+            if not can_be_directory(outline.topic):
+                raise RemoteProtocolError(f"record at {offset} is of no possible topic: {outline.topic!r}")
         return segment, outline
 
     def outlines(self, offset: int, end: int) -> Iterator[tuple[Segment, RecordOutline]]:
@@ -206,6 +211,7 @@ class CommitLog(LogEnd):
         segment_bytes = self.segments.segment_bytes
         first_unused = -(-end_offset // segment_bytes) * segment_bytes
         removed = self.segments.remove_from(first_unused)
+        self._files.sync_directory(self.segments.directory)  # before the last one may be short for a moment
         wiped = False
         segment = self.segments.find(end_offset)
         if segment is not None:

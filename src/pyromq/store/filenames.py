@@ -7,7 +7,10 @@ from pathlib import Path
 OFFSET_DIGITS = 20
 INDEX_DIGITS = 17
 BACKUP_SUFFIX = ".bak"
+BROKEN_SUFFIX = ".broken"
 UNFINISHED_SUFFIX = ".tmp"
+_NO_OFFSET = 1 << 63
+_NO_QUEUE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +52,46 @@ class StorePaths:
         return self.consume_queues / topic / str(queue_id)
 
 
+def can_be_directory(topic: str) -> bool:
+    return "/" not in topic and "\0" not in topic and topic not in ("", ".", "..")
+
+
+def is_text(name: str) -> bool:
+    """Whether a name found on disk is UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def offset_name(offset: int) -> str:
     return f"{offset:020d}"
 
 
 def parse_offset_name(name: str) -> int | None:
     """The offset in a file name, or None if it is not such a name."""
-    return int(name) if len(name) == OFFSET_DIGITS and name.isascii() and name.isdigit() else None
+    if len(name) != OFFSET_DIGITS or not (name.isascii() and name.isdigit()):
+        return None
+    offset = int(name)
+    return offset if offset < _NO_OFFSET else None
+
+
+def parse_queue_name(name: str) -> int | None:
+    """The number in the name of a queue's directory, or None if it is not such a name."""
+    if name.isascii() and name.isdigit() and str(int(name)) == name and int(name) < _NO_QUEUE:
+        return int(name)
+    return None
 
 
 def index_name(created_ms: int) -> str:
     # java: local time, yyyyMMddHHmmssSSS
     return time.strftime("%Y%m%d%H%M%S", time.localtime(created_ms // 1000)) + f"{created_ms % 1000:03d}"
+
+
+def next_index_name(name: str) -> str:
+    """A name that sorts behind another."""
+    return f"{int(name) + 1:0{INDEX_DIGITS}d}"
 
 
 def is_index_name(name: str) -> bool:

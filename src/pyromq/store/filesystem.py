@@ -18,6 +18,7 @@ from typing import ClassVar
 from pyromq.errors import StoreError
 
 _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_CANNOT_WRITE = frozenset({errno.EROFS, errno.EACCES})
 _BLOCK_BYTES = 65536
 _FILL_BYTES = 4 * 1024 * 1024
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -51,6 +52,10 @@ class MappedFile:
         return (
             f"<MappedFile {self.path.name} {self.size_bytes} bytes{' closed' if self.buffer.closed else ''}>"
         )
+
+    @property
+    def is_writable(self) -> bool:
+        return not self.view.readonly
 
     def try_close(self) -> bool:
         """Unmap now if nobody holds a slice; otherwise stay as before and say False."""
@@ -175,6 +180,15 @@ class Files:
             return MappedFile(path, buffer)
         finally:
             os.close(descriptor)
+
+    def map_for_reading(self, path: Path, *, in_small_pieces: bool = False) -> MappedFile:
+        """The same, but on a read-only disk it can only be read; see `MappedFile.is_writable`."""
+        try:
+            return self.map(path, in_small_pieces=in_small_pieces)
+        except OSError as error:
+            if error.errno not in _CANNOT_WRITE:
+                raise
+            return self.map(path, writable=False, in_small_pieces=in_small_pieces)
 
     def sync(self, path: Path) -> None:
         """Make the content safe. Opened anew each time: so a mapped file costs one descriptor, not two."""
@@ -336,7 +350,9 @@ class Files:
             os.pwrite(descriptor, b"lock", 0)
         except OSError as error:
             os.close(descriptor)
-            raise StoreError(f"{path.parent} is in use by another process ({error.strerror})") from error
+            if isinstance(error, BlockingIOError | PermissionError):
+                raise StoreError(f"{path.parent} is in use by another process") from error
+            raise
         return FileLock(descriptor)
 
 

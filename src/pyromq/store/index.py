@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
-from pyromq.store.filenames import UNFINISHED_SUFFIX, index_name, is_index_name
+from pyromq.store.filenames import UNFINISHED_SUFFIX, index_name, is_index_name, next_index_name
 from pyromq.store.filesystem import Files
 from pyromq.store.index_file import Entry, IndexFile
 from pyromq.store.key_hash import index_key_hash
@@ -78,10 +78,10 @@ class Index:
         last = self._row[-1] if self._row else None
         if last is not None and not last.is_full:
             return last
-        created_ms = self._clock.now_ms()
-        while last is not None and index_name(created_ms) <= last.path.name:
-            created_ms += 1
-        path = self._directory / index_name(created_ms)
+        name = index_name(self._clock.now_ms())
+        if last is not None and name <= last.path.name:
+            name = next_index_name(last.path.name)  # the clock was put back, or summer time ended
+        path = self._directory / name
         self._row.append(IndexFile.create(self._files, path, self._slots, self._units, last))
         return self._row[-1]
 
@@ -89,7 +89,10 @@ class Index:
     def open_file(self) -> IndexFile | None:
         """The file that is written, once it has an entry and while it has room."""
         last = self._row[-1] if self._row else None
-        return last if last is not None and 1 < last.next_unit < last.units else None
+        if last is None or not 1 < last.next_unit < last.units:
+            return None
+        last.map_for_writing()
+        return last
 
     def mark_dirty(self, file: IndexFile) -> None:
         if not self._dirty or self._dirty[-1] is not file:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.errors import StoreError
+from pyromq.store.checkpoint import is_time
 from pyromq.store.filenames import UNFINISHED_SUFFIX
 from pyromq.store.filesystem import Files, MappedFile
 
@@ -79,6 +80,10 @@ class IndexFile:
             self.used_slots,
             self.next_unit,
         ) = HEADER.unpack(files.read(path, 0, HEADER.size))
+        if not (is_time(self.begin_timestamp) and is_time(self.end_timestamp)):
+            raise StoreError(f"{path} has a header that tells no times")
+        if min(self.begin_log_offset, self.end_log_offset) < 0 or not 0 <= self.next_unit <= units:
+            raise StoreError(f"{path} has a header that tells no places")
         # java: a file that was never written to counts from 1
         self.next_unit = max(self.next_unit, 1)
 
@@ -111,8 +116,13 @@ class IndexFile:
     @property
     def mapped(self) -> MappedFile:
         if self._mapped is None:
-            self._mapped = self._files.map(self.path, in_small_pieces=True)
+            self._mapped = self._files.map_for_reading(self.path, in_small_pieces=True)
         return self._mapped
+
+    def map_for_writing(self) -> None:
+        """Raises OSError if the disk is read-only."""
+        if not self.mapped.is_writable:
+            self._mapped = self._files.map(self.path, in_small_pieces=True)
 
     # Writing
 
@@ -122,6 +132,7 @@ class IndexFile:
         entries = entries[: self.units - number]
         if not entries:
             return 0
+        self.map_for_writing()
         if number + len(entries) > self.reserved_units:
             self._reserve(number + len(entries))
         hashes, log_offsets, timestamps = zip(*entries, strict=True)
@@ -163,7 +174,8 @@ class IndexFile:
         return seconds
 
     def _reserve(self, units: int) -> None:
-        position = self.units_start + self.reserved_units * _UNIT_BYTES
+        # The slots have their blocks since the file was made, unless Apache's broker made it.
+        position = self.units_start + self.reserved_units * _UNIT_BYTES if self.reserved_units else 0
         end = self.units_start + units * _UNIT_BYTES + _RESERVE_BYTES
         end = min(end, index_file_bytes(self.slots, self.units))
         self._files.allocate(self.path, position, end - position)

@@ -24,7 +24,7 @@ from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.dispatch import Arrival, Dispatcher
-from pyromq.store.filenames import StorePaths
+from pyromq.store.filenames import StorePaths, can_be_directory
 from pyromq.store.filesystem import FileLock, Files
 from pyromq.store.flushing import PASSING, Flusher, FlushWaiters, OnFlushed, QueueFlush
 from pyromq.store.index import Index
@@ -65,9 +65,7 @@ class Trouble(IntFlag):
     QUEUE_DISK_FULL = 64
 
 
-_NO_DISPATCH: Final = (
-    Trouble.NOT_WRITEABLE | Trouble.QUEUE_ERROR | Trouble.INDEX_ERROR | Trouble.QUEUE_DISK_FULL
-)
+_NO_DISPATCH: Final = Trouble.NOT_WRITEABLE | Trouble.QUEUE_ERROR | Trouble.INDEX_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +133,7 @@ class MessageStore:
         self._max_message_bytes = settings.max_message_bytes
         self._trouble = Trouble.NOT_WRITEABLE
         self._trouble_reason = "the store is not open"
+        self._is_dispatch_stuck = False
         self._is_refusing = True  # the same as a plain bool: asking a flag for its truth is slow
         self._refused_messages = 0
         self._read_messages = self._read_bytes = self._removed_segments = 0
@@ -225,11 +224,13 @@ class MessageStore:
             and self._flusher.checkpoint.safe_offset == self._log.end_offset
             and self._dispatcher.safe_offset == self._log.end_offset
         )
-        if is_complete:
-            # java: only when everything is flushed and dispatched
-            self._files.remove(self.paths.abort)
-            self._files.sync_all_directories()
-        self._release()
+        try:
+            if is_complete:
+                # java: only when everything is flushed and dispatched
+                self._files.remove(self.paths.abort)
+                self._files.sync_all_directories()
+        finally:
+            self._release()
 
     def abandon(self) -> None:
         """Let go of everything at once, as a crash would: nothing is flushed, the next start recovers."""
@@ -491,8 +492,7 @@ class MessageStore:
         if not 0 < length <= limit:
             reason = f"a topic of {length} bytes; allowed are 1 to {limit}"
             return self._illegal(AppendStatus.MESSAGE_ILLEGAL, reason)
-        # A topic is the name of a directory.
-        if "/" in topic or "\0" in topic or topic in (".", ".."):
+        if not can_be_directory(topic):
             return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a file name")
         if not 0 <= queue_id < 1 << 31:
             return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"queue id {queue_id} is out of range")
@@ -533,6 +533,7 @@ class MessageStore:
         try:
             return self._dispatcher.step(limit, max_messages)
         except OSError as error:
+            self._is_dispatch_stuck = True
             if error.errno not in PASSING:
                 self._refuse(Trouble.QUEUE_ERROR, f"dispatch: {error}")
             else:
@@ -541,9 +542,14 @@ class MessageStore:
 
     @property
     def has_dispatch_work(self) -> bool:
-        """Whether `dispatch` would find something to carry now."""
+        """Whether `dispatch` would find something to carry now, and a way to carry it.
+
+        It may turn true by itself, when a disk that was full no longer is: ask after each `upkeep`.
+        """
+        if self._is_dispatch_stuck or self._trouble & _NO_DISPATCH:
+            return False
         limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
-        return self._dispatcher.offset < limit and not self._trouble & _NO_DISPATCH
+        return self._dispatcher.offset < limit
 
     # Flushing
 
@@ -667,7 +673,11 @@ class MessageStore:
 
     def _check_disk(self) -> None:
         """Stop taking messages when the disk is too full, and start again when it is not."""
-        log_space, root_space = self._retention.spaces()
+        try:
+            log_space, root_space = self._retention.spaces()
+        except OSError as error:
+            self._refuse(Trouble.DISK_FULL, f"the disk does not answer: {error}")
+            return
         self._used_ratio = max(log_space.used_ratio, root_space.used_ratio)
         warning = self._settings.disk_warning_percent / 100
         for space, trouble in ((log_space, Trouble.DISK_FULL), (root_space, Trouble.QUEUE_DISK_FULL)):
@@ -683,6 +693,8 @@ class MessageStore:
             self._set_trouble(self._trouble | trouble, reason)
 
     def _relieve(self, trouble: Trouble) -> None:
+        if trouble is Trouble.QUEUE_DISK_FULL:
+            self._is_dispatch_stuck = False
         remaining = self._trouble & ~trouble
         self._set_trouble(remaining, self._trouble_reason if remaining else "")
 

@@ -4,6 +4,7 @@ For tools. The directory may belong to a running broker, ours or Apache's; then 
 moment.
 """
 
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,8 +71,8 @@ class Verification:
 
 
 class _ReadOnlyFiles(Files):
-    def map(self, path: Path, *, writable: bool = True, in_small_pieces: bool = False) -> MappedFile:
-        return super().map(path, writable=False, in_small_pieces=in_small_pieces)
+    def map_for_reading(self, path: Path, *, in_small_pieces: bool = False) -> MappedFile:
+        return self.map(path, writable=False, in_small_pieces=in_small_pieces)
 
 
 class OfflineStore:
@@ -85,16 +86,24 @@ class OfflineStore:
         self.was_clean = self._files.size(self.paths.abort) is None
         """Whether no broker has it open now, and the last one stopped cleanly."""
         self.checkpoint: Checkpoint = read_checkpoint(self._files, self.paths.checkpoint)
-        segment_bytes = self._segment_bytes()
+        sizes = self._file_sizes()
+        segment_bytes = _most_likely_size(sizes)
         self._log = CommitLog(
             self._files, self.paths.commit_log, segment_bytes, preallocate=False, warm_up=False
         )
-        self.remarks: list[str] = self._log.segments.load(repair=False) if segment_bytes > 1 else []
+        self.remarks: list[str] = self._log.segments.load(repair=False)
+        last = max(sizes, default=0)
+        self._damage = [
+            f"{self.paths.commit_log.name}/{offset_name(start)} has {size} of {segment_bytes} bytes"
+            for start, size in sizes.items()
+            if size > segment_bytes or (size < segment_bytes and start != last)
+        ]
         self.log_start = self._log.start_offset
-        self.log_end, self._end_remark = self._find_end()
+        self.log_end, end_remark = self._find_end()
         self._log.end_offset = self.log_end
-        if self._end_remark:
-            self.remarks.append(self._end_remark)
+        if end_remark:
+            self.remarks.append(end_remark)
+            self._damage.append(end_remark)
 
     def __repr__(self) -> str:
         return f"<OfflineStore {self.paths.root.name} log {self.log_start}..{self.log_end}>"
@@ -108,14 +117,15 @@ class OfflineStore:
     def close(self) -> None:
         self._log.close()
 
-    def _segment_bytes(self) -> int:
-        """All files but perhaps the last have the configured size."""
-        for name in self._files.names(self.paths.commit_log)[0]:
-            if parse_offset_name(name) is not None:
-                size_bytes = self._files.size(self.paths.commit_log / name)
-                if size_bytes:
-                    return size_bytes
-        return 1
+    def _file_sizes(self) -> dict[int, int]:
+        """The sizes of the log's files by their starts; all but perhaps the last have the same."""
+        directory = self.paths.commit_log
+        starts = map(parse_offset_name, self._files.names(directory)[0])
+        return {
+            start: size_bytes
+            for start in starts
+            if start is not None and (size_bytes := self._files.size(directory / offset_name(start)))
+        }
 
     def _find_end(self) -> tuple[int, str]:
         """Where records stop, walking from the checkpoint or from the last file that has any."""
@@ -252,8 +262,8 @@ class OfflineStore:
 
     def verify(self, tell: Callable[[int], None] = lambda _: None) -> Verification:
         """Read every record and every unit, and compare them; `tell` hears of every byte of the log."""
-        result = Verification(damage=[self._end_remark] if self._end_remark else [])
-        places: dict[tuple[str, int], dict[int, int]] = {}
+        result = Verification(damage=list(self._damage))
+        places: dict[tuple[str, int], array[int]] = {}
         offset = self.log_start
         while offset < self.log_end:
             try:
@@ -262,8 +272,8 @@ class OfflineStore:
                     tell(outline.log_offset + outline.size - offset)
                     offset = outline.log_offset + outline.size
                     if not outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
-                        queue = places.setdefault((outline.topic, outline.queue_id), {})
-                        queue[outline.queue_offset] = outline.log_offset
+                        queue = places.setdefault((outline.topic, outline.queue_id), array("q"))
+                        queue.extend((outline.queue_offset, outline.log_offset))
                 break
             except RemoteProtocolError as error:
                 result.damage.append(f"{error}; the rest of its file was passed over")
@@ -273,7 +283,7 @@ class OfflineStore:
         for name in self._broken_index_files():
             result.damage.append(f"index/{name} is shorter than its header")
         for summary in self.queues():
-            self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), {}), result)
+            self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), array("q")), result)
         for topic, queue_id in places:
             result.damage.append(f"queue {topic}/{queue_id} is missing")
         return result
@@ -286,8 +296,10 @@ class OfflineStore:
         except RemoteProtocolError as error:
             result.damage.append(f"log offset {outline.log_offset}: {error}")
 
-    def _verify_queue(self, summary: QueueSummary, places: dict[int, int], result: Verification) -> None:
+    def _verify_queue(self, summary: QueueSummary, pairs: "array[int]", result: Verification) -> None:
+        """`pairs` are queue offset and log offset of each message that the log has of this queue."""
         name = f"queue {summary.topic}/{summary.queue_id}"
+        places = dict(zip(pairs[::2], pairs[1::2], strict=True))
         for number, log_offset, size in self._units_of(summary):
             result.units += 1
             if size == PRE_BLANK_SIZE or log_offset < self.log_start:
@@ -296,3 +308,10 @@ class OfflineStore:
                 result.damage.append(f"{name}: unit {number} does not lead to its message")
         if places:
             result.damage.append(f"{name}: {len(places)} messages of the log have no unit")
+
+
+def _most_likely_size(sizes: dict[int, int]) -> int:
+    """The size that log files should have, told by what most have and by their names."""
+    named = [size for size in sizes.values() if all(start % size == 0 for start in sizes)]
+    found = named or list(sizes.values())
+    return max(found, key=lambda size: (found.count(size), size), default=1)

@@ -34,7 +34,9 @@ class QueueFiles:
         key = (queue, start)
         mapped = self._mapped.get(key)
         if mapped is None:
-            mapped = self._mapped[key] = self._files.map(queue.path_of(start), in_small_pieces=True)
+            mapped = self._mapped[key] = self._files.map_for_reading(
+                queue.path_of(start), in_small_pieces=True
+            )
             self._evict()
         else:
             self._mapped.move_to_end(key)
@@ -51,6 +53,9 @@ class QueueFiles:
         else:
             self._files.allocate(path, position, limit - position)
         mapped = self.get(queue, start)
+        if not mapped.is_writable:  # the disk was read-only when it was mapped
+            self._close(queue, start)
+            mapped = self.get(queue, start)
         # Every file written to since the last flush is named in the list, the one left behind as well.
         self._dirty.append((queue, start))
         queue.is_dirty = True

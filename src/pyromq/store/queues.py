@@ -1,10 +1,12 @@
 """All queues of the store, by topic and number; what is wrong with one is found when it is loaded."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from pyromq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
-from pyromq.store.filenames import StorePaths, parse_offset_name
+from pyromq.store.filenames import StorePaths, is_text, parse_offset_name, parse_queue_name
 from pyromq.store.filesystem import Files, Reader
 from pyromq.store.queue_files import QueueFiles
 
@@ -72,22 +74,32 @@ class Queues:
         """Every queue directory as a queue and the starts of its files; remarks about what is no queue."""
         loaded = []
         remarks: list[str] = []
+
+        def leave_aside(path: Path, what: str) -> None:
+            remarks.append(f"{path.relative_to(self._paths.root)} is not {what}: left aside")
+
         root = self._paths.consume_queues
-        for topic in self._files.names(root)[1]:
-            for name in self._files.names(root / topic)[1]:
-                if not (name.isascii() and name.isdigit()):
-                    remarks.append(f"consumequeue/{topic}/{name} is not a queue: left aside")
-                    continue
-                starts = []
-                for file_name in self._files.names(root / topic / name)[0]:
-                    start = parse_offset_name(file_name)
-                    if start is None:
-                        remarks.append(
-                            f"consumequeue/{topic}/{name}/{file_name} is not a queue file: left aside"
-                        )
-                    else:
-                        starts.append(start)
-                loaded.append((self._add(topic, int(name)), starts))
+        names, topics = self._files.names(root)
+        for name in names:
+            leave_aside(root / name, "a topic")
+        for topic in topics:
+            if not is_text(topic):
+                leave_aside(root / topic, "a topic")
+                continue
+            names, directories = self._files.names(root / topic)
+            for name in names + directories:
+                queue_id = parse_queue_name(name)
+                if queue_id is None or name in names:
+                    leave_aside(root / topic / name, "a queue")
+                else:
+                    starts = []
+                    for file_name in self._files.names(root / topic / name)[0]:
+                        start = parse_offset_name(file_name)
+                        if start is None:
+                            leave_aside(root / topic / name / file_name, "a queue file")
+                        else:
+                            starts.append(start)
+                    loaded.append((self._add(topic, queue_id), starts))
         return loaded, remarks
 
     def find_damage(self, queue: ConsumeQueue, starts: list[int]) -> str | None:
@@ -146,10 +158,10 @@ class Queues:
         per_file = self.queue_files.file_bytes // UNIT_BYTES
         for queue in self:
             keep_from = queue.first_unit
-            while (
-                keep_from + per_file < queue.end_offset
-                and queue.unit(keep_from + per_file - 1)[0] < log_start
-            ):
+            while keep_from + per_file < queue.end_offset:
+                with suppress(FileNotFoundError):  # then it is gone already
+                    if queue.unit(keep_from + per_file - 1)[0] >= log_start:
+                        break
                 keep_from += per_file
             if keep_from > queue.first_unit:
                 removed += self.queue_files.remove_files(queue, queue.first_file, keep_from * UNIT_BYTES)

@@ -139,6 +139,8 @@ class QueueReader:
         view, start = segment.mapped.view, segment.start
         if last + last_size - first == size_bytes:
             return [view[first - start : last + last_size - start]]
+        if any(place < start or size < 1 or place > last for place, size in places):
+            return []
         return [view[place - start : place - start + size] for place, size in places]
 
     def _scan(
@@ -157,19 +159,16 @@ class QueueReader:
         views: list[memoryview] = []
         size_bytes = 0
         status = ReadStatus.NO_MATCHED_MESSAGE
-        skip_before = 0
         for place, size, code in UNIT.iter_unpack(raw):
             if views and (len(views) >= max_messages or size_bytes + size > max_bytes):
                 break
             offset += 1
-            if place < skip_before or (tag_codes is not None and code not in tag_codes):
+            if tag_codes is not None and code not in tag_codes:
                 continue
             view = log.view(place, size)
             if view is None:
-                # The file was deleted under the queue: nothing before the next file is worth a look.
                 if not views:
                     status = ReadStatus.MESSAGE_WAS_REMOVING
-                skip_before = place - place % log.segment_bytes + log.segment_bytes
                 continue
             if matches is not None and not matches(view):
                 continue

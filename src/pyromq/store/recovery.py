@@ -5,12 +5,14 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
 
  1. Look for `abort`, and write it: from here on a crash is a crash.
  2. Take in the log's files by name and size. An empty last file goes, a short one is extended with zeros; a
-    wrong size anywhere else stops the start. Other files are left aside, and so is everything before a gap.
+    wrong size anywhere else stops the start. Other files are left aside, and so is everything before a gap;
+    unused files behind a gap count as other files.
  3. Take in the queues' files by name and size. A queue with a gap or a wrong size is dropped, to be built
-    again.
- 4. Choose where to begin: at the checkpoint's safe offset if the checkpoint is ours. Otherwise, after a clean
-    stop, at the last record the queues know; after a crash, at the newest file whose first record was stored
-    before the checkpoint's times. Everything before that place is trusted, nothing behind it is.
+    again, and so is one without its first file while the log still has its own.
+ 4. Choose where to begin: at the checkpoint's safe offset if the checkpoint is ours (at the start of the last
+    file if the log has lost bytes before it). Otherwise, after a clean stop, at the last record the queues
+    know; after a crash, at the newest file whose first record was stored before the checkpoint's times.
+    Everything before that place is trusted, nothing behind it is.
  5. Cut the queues to the units that point before that place (after a clean stop: to their last unit), and
     wipe what follows. The last unit left must lead to the record it stands for; a queue where it does not is
     dropped.
@@ -18,9 +20,9 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
     (Without a safe offset: drop index files newer than the checkpoint.)
  7. If queues were dropped, or there are fewer queues or other numbers of units than the checkpoint counted,
     walk the log from its start to that place and build the missing ones.
- 8. Walk the log from that place. A record counts if its sizes agree, it says its own offset, its body has the
-    right checksum and no part of it is missing; each one is dispatched. Stop at the first that does not
-    count.
+ 8. Walk the log from that place. A record counts if its sizes agree, it says its own offset and a possible
+    topic, its body has the right checksum and no part of it is missing; each one is dispatched. Stop at the
+    first that does not count.
  9. Make that the end of the log: wipe what follows, remove later files. Cut queues and index that point
     beyond it.
 10. Make everything safe and write a checkpoint that says so.
@@ -98,6 +100,9 @@ class Recovery:
         if report.was_clean:
             self._cut_queues(None)
         report.began_at = begin = self._choose_beginning()
+        if self._checkpoint.safe_offset < 0 and (report.queues_rebuilt or not self._loaded):
+            # Its times speak of queues that are gone. Should this be interrupted, all is looked at again.
+            write_checkpoint(self._files, self._paths.checkpoint, Checkpoint())
         if not report.was_clean:
             self._cut_queues(begin)
         self._cut_index(begin)
@@ -110,6 +115,8 @@ class Recovery:
         for queue in self._queues:
             queue.next_offset = queue.end_offset
         report.queues = self._queues.count
+        # Names of files need not be text, but a report is.
+        report.remarks = [each.encode(errors="backslashreplace").decode() for each in report.remarks]
         return report
 
     # Queues
@@ -119,6 +126,8 @@ class Recovery:
         self.report.remarks += remarks
         for queue, starts in loaded:
             damage = self._queues.find_damage(queue, starts)
+            if damage is None and starts[0] and not self._log.start_offset:
+                damage = "its first file is missing"
             if damage is None:
                 self._loaded.append((queue, starts))
             elif starts:
@@ -220,8 +229,8 @@ class Recovery:
             begin = self._log.start_offset
         elif begin < 0:
             begin = self._last_known_record() if self.report.was_clean else self._newest_trusted_file()
-        elif begin > row[-1].end:
-            self.report.remarks.append(f"the log ends before the checkpoint's {begin}: files are missing")
+        elif begin > self._log.segments.loaded_end:
+            self.report.remarks.append(f"the log ends before the checkpoint's {begin}: bytes are missing")
             begin = row[-1].start
         return max(begin, row[0].start)
 
@@ -297,19 +306,20 @@ class Recovery:
             self.report.index_files_dropped += self._index.keep_before(end)[1]
             self.report.remarks.append(f"the index was ahead of the log: cut to {end}")
             self.report.index_entries_kept = self._index.entry_count
+            self._dispatcher.index_from = end
         self._dispatcher.start_at(end)
 
 
 def _verify_complete(segment: Segment, outline: RecordOutline) -> None:
     """The body has a checksum, the rest has not: look for pieces that were never written.
 
-    Topic and properties lie behind the body, and before they were written there were zeros. A record of ours
-    never ends in a zero byte unless it has no properties, a topic has none at all, and a lost piece is at
-    least one disk sector.
+    Topic and properties lie behind the body, and before they were written there were zeros. No topic has a
+    zero byte, a record of ours never ends in one unless it has no properties, and a lost piece is at least
+    one disk sector.
     """
     buffer = segment.mapped.buffer
     start, end = outline.properties_start, outline.properties_end
-    if "\0" in outline.topic or (end > start and buffer[end - 1] == 0):
+    if end > start and buffer[end - 1] == 0:
         raise RemoteProtocolError(f"record at {outline.log_offset}: its end was not written")
     for sector in range(start + -start % _SECTOR_BYTES, end, _SECTOR_BYTES):
         piece = buffer[sector : min(sector + _SECTOR_BYTES, end)]

@@ -14,7 +14,7 @@ from pyromq.store.settings import StoreSettings
 _HOUR_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CleaningReport:
     """What a round of cleaning did."""
 
@@ -23,6 +23,8 @@ class CleaningReport:
     index_files_removed: int = 0
     held_by_readers: bool = False
     """The next file to go is still being read; another round will ask again."""
+    problem: str = ""
+    """Why a file could not be removed; another round will try again."""
 
 
 class Retention:
@@ -62,41 +64,53 @@ class Retention:
         used_percent = max(space.used_ratio for space in self.spaces()) * 100
         is_forced = settings.clean_forcibly and used_percent > settings.disk_clean_forcibly_percent
         is_due = on_demand or self._is_hour_to_delete() or used_percent > settings.disk_max_used_percent
-        removed, held = 0, False
-        if is_due or is_forced:
-            removed, held = self._remove_segments(is_forced, safe_offset)
-        if not held:
+        report = CleaningReport()
+        try:
+            self._forget_lost_segments(report)
+            if is_due or is_forced:
+                self._remove_segments(is_forced, safe_offset, report)
+            self._follow_log(report)
+        except OSError as error:
+            report.problem = str(error)
+        if not report.held_by_readers:
             self._held_since = None
-        queue_files, index_files = self.follow_log()
-        return CleaningReport(removed, queue_files, index_files, held)
+        return report
 
-    def follow_log(self) -> tuple[int, int]:
+    def _follow_log(self, report: CleaningReport) -> None:
         """Remove queue and index files that lead only to what the log no longer has."""
         log_start = self._log.start_offset
-        if log_start == self._cleaned_up_to:
-            return 0, 0
-        self._cleaned_up_to = log_start
-        return self._queues.clean(log_start), self._index.clean(log_start) if self._index is not None else 0
+        if log_start != self._cleaned_up_to:
+            report.queue_files_removed = self._queues.clean(log_start)
+            if self._index is not None:
+                report.index_files_removed = self._index.clean(log_start)
+            self._cleaned_up_to = log_start
+
+    def _forget_lost_segments(self, report: CleaningReport) -> None:
+        """Whoever needed room in a hurry has deleted the oldest files himself."""
+        for segment in self._log.segments.row[:-1]:
+            if self._files.size(segment.path) is not None:
+                return
+            self._log.segments.remove_first()
+            report.segments_removed += 1
 
     def _is_hour_to_delete(self) -> bool:
         hour = time.localtime(self._clock.now_ms() // 1000).tm_hour
         return any(int(each) == hour for each in self._settings.delete_when.split(";"))
 
-    def _remove_segments(self, is_forced: bool, safe_offset: int) -> tuple[int, bool]:
-        removed = 0
+    def _remove_segments(self, is_forced: bool, safe_offset: int, report: CleaningReport) -> None:
         oldest_kept_ms = self._clock.now_ms() - self._settings.file_reserved_hours * _HOUR_MS
-        while removed < self._settings.delete_batch_max:
+        while report.segments_removed < self._settings.delete_batch_max:
             segment = self._log.segments.row[0] if len(self._log.segments) else None
             if segment is None or segment.end > safe_offset or segment.end >= self._log.end_offset:
-                break
+                return
             if not is_forced and self._files.modified_ms(segment.path) >= oldest_kept_ms:
-                break
+                return
             if not segment.try_unmap() and not self._has_waited_enough():
-                return removed, True
+                report.held_by_readers = True
+                return
             self._held_since = None
             self._log.segments.remove_first()
-            removed += 1
-        return removed, False
+            report.segments_removed += 1
 
     def _has_waited_enough(self) -> bool:
         """java: after two minutes a file loses its name even if someone still reads it."""

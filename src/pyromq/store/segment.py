@@ -31,6 +31,13 @@ class Segment:
     def mapped(self) -> MappedFile:
         mapped = self._mapped
         if mapped is None:
+            mapped = self._mapped = self._files.map_for_reading(self.path)
+        return mapped
+
+    def map_for_writing(self) -> MappedFile:
+        """Raises OSError if the disk is read-only."""
+        mapped = self._mapped
+        if mapped is None or not mapped.is_writable:
             mapped = self._mapped = self._files.map(self.path)
         return mapped
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
@@ -16,8 +17,16 @@ _LOCK_INTERVAL_S = 60.0
 
 
 class Upkeep:
-    def __init__(self, store: MessageStore, statistics: Statistics, locks: QueueLocks, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        dispatch_soon: Callable[[], None],
+        statistics: Statistics,
+        locks: QueueLocks,
+        clock: Clock,
+    ) -> None:
         self._store = store
+        self._dispatch_soon = dispatch_soon
         self._statistics = statistics
         self._locks = locks
         self._clock = clock
@@ -34,6 +43,10 @@ class Upkeep:
             report = self._store.upkeep()
             if report is not None and report.segments_removed:
                 _log.info("log files removed count=%d", report.segments_removed)
+            if report is not None and report.problem:
+                _log.warning("files cannot be removed: %s", report.problem)
+            if self._store.has_dispatch_work:
+                self._dispatch_soon()  # a full disk may have stopped it, and nobody else would wake it
             self._tell_trouble()
             await asyncio.sleep(_STORE_INTERVAL_S)
 

@@ -1,0 +1,58 @@
+"""Upkeep: a store that was in trouble goes on by itself."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+from tests.support.faulty_files import FaultyFiles
+from tests.support.small_stores import append, bodies_of, small_settings
+
+from pyromq.broker.services.upkeep import Upkeep
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.clock import ManualClock
+from pyromq.store.message_store import MessageStore
+
+
+async def test_what_a_full_disk_kept_from_the_queues_follows_without_a_new_message(tmp_path: Path) -> None:
+    files, clock = FaultyFiles(tmp_path), ManualClock()
+    store = MessageStore.open(small_settings(tmp_path), files=files, clock=clock, start_flusher=False)
+    append(store, b"accepted")
+    files.failures["create"] = errno.ENOSPC
+    store.dispatch()
+    assert store.trouble
+    files.failures.clear()
+    clock.advance(1.1)
+    carried = asyncio.Event()
+
+    def dispatch() -> None:
+        store.dispatch()
+        carried.set()
+
+    running = asyncio.create_task(Upkeep(store, dispatch, Statistics(clock), QueueLocks(), clock).run())
+    await asyncio.wait_for(carried.wait(), 10)
+    running.cancel()
+    assert bodies_of(store) == [b"accepted"]
+    store.close()
+
+
+async def test_files_that_cannot_be_removed_are_told_of_and_nothing_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    store = MessageStore.open(small_settings(tmp_path), clock=clock, start_flusher=False)
+    told = asyncio.Event()
+
+    def refuse(*_: object, **__: object) -> None:
+        told.set()
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(store._retention, "_remove_segments", refuse)
+    monkeypatch.setattr(store._retention, "_is_hour_to_delete", lambda: True)
+    running = asyncio.create_task(Upkeep(store, lambda: None, Statistics(clock), QueueLocks(), clock).run())
+    await asyncio.wait_for(told.wait(), 10)
+    assert not running.done()
+    assert "files cannot be removed: [Errno 30] Read-only file system" in caplog.text
+    running.cancel()
+    store.close()
