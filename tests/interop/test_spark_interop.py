@@ -1,5 +1,6 @@
 """The Spark connector against Apache's name servers and brokers; Apache's own client is at the other end."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,10 +17,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.support.spark_session import small_session
 
-from pyromq.errors import Refused
+from pyromq.errors import NoRoute, Refused
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import TRACE_TOPIC
 from pyromq.spark.cluster import Cluster, pull_of
-from pyromq.spark.options import Access
+from pyromq.spark.options import Access, Selection
+from pyromq.spark.pipelines.archive import archive
+from pyromq.spark.pipelines.dlq import read_dead_letters, summarized, with_outcomes
+from pyromq.spark.pipelines.history import history
+from pyromq.spark.pipelines.redrive import Target, redrive
+from pyromq.spark.pipelines.replay import replay
+from pyromq.spark.pipelines.sql import run_sql
+from pyromq.spark.pipelines.trace import latencies, read_messages, records
 from pyromq.spark.queues import Queue
 from pyromq.spark.wire import Link
 
@@ -31,7 +40,7 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
-SETTINGS = {"enablePropertyFilter": "true"}
+SETTINGS = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}
 # Replicas of 5.x refuse pulls otherwise.
 READABLE = {"slaveReadEnable": "true"}
 
@@ -193,6 +202,86 @@ def test_inner_batches_are_taken_apart(spark: SparkSession, apache: Apache) -> N
     assert len({(row.queueId, row.offset) for row in frame.collect()}) == 15
     # Cut in the middle of a batch.
     assert values(load(spark, apache.names, subscribe="Inner", maxRecordsPerPartition="2")) == list(range(15))
+
+
+REVENUE = """
+CREATE TEMPORARY VIEW sales USING rocketmq OPTIONS (subscribe 'Sales', startingOffsets 'earliest',
+  valueFormat 'json', valueSchema 'region string, cents bigint');
+CREATE TEMPORARY VIEW revenue USING rocketmq OPTIONS (topic 'Revenue', outputMode 'complete');
+INSERT INTO revenue SELECT value.region AS tags, cast(sum(value.cents) AS string) AS value
+  FROM sales GROUP BY value.region
+"""
+
+
+def test_topics_are_archived_continued_replayed_and_summed_up(
+    spark: SparkSession, apache: Apache, tmp_path: Path
+) -> None:
+    for topic in ("Sales", "SalesAgain", "Revenue"):
+        apache.create(topic)
+
+    def sell(numbers: range) -> None:
+        sales = [b'{"region": "%s", "cents": %d}' % ((b"east", b"west")[n % 2], n) for n in numbers]
+        messages = [{"topic": "Sales", "body": sale, "queue": n % 2} for n, sale in enumerate(sales)]
+        apache.client.send(apache.names, messages, compressOver=10)
+
+    lake, options = str(tmp_path / "lake"), {"namesrv": apache.names}
+    sell(range(40))
+    assert archive(spark, options | {"subscribe": "Sales"}, lake).rows_in == 40
+    sell(range(40, 50))
+    whole = history(spark, options, lake).selectExpr("get_json_object(string(value), '$.cents') AS cents")
+    assert sorted(int(row.cents) for row in whole.collect()) == list(range(50))
+    target = options | {"topic": "SalesAgain"}
+    assert replay(spark, lake, target, where="queueId = 1", keeps_queues=True).rows_out == 20
+    again = apache.client.read(apache.names, "SalesAgain", at_least=20)
+    assert [(row["queueId"], json.loads(row["body"])["cents"]) for row in again] == [
+        (1, cents) for cents in range(1, 40, 2)
+    ]
+    run_sql(spark, REVENUE, options, checkpoint=str(tmp_path / "sql"), trigger={"availableNow": True})
+    totals = apache.client.read(apache.names, "Revenue", at_least=2)
+    assert {row["properties"]["TAGS"]: int(row["body"]) for row in totals} == {"east": 600, "west": 625}
+
+
+def test_traces_and_dead_letters_of_apaches_clients_are_understood(
+    spark: SparkSession, apache: Apache, tmp_path: Path
+) -> None:
+    options = {"namesrv": apache.names}
+    apache.create("Payments")
+    messages = [{"topic": "Payments", "body": b"%d" % n, "keys": f"p{n}"} for n in range(5)]
+    apache.client.send(apache.names, messages, trace=True)
+    cluster = Cluster(Access((apache.names,)))
+
+    def are_dead() -> bool:
+        try:
+            queues = cluster.queues(Selection(topics=("%DLQ%payers",)))
+        except NoRoute:
+            return False
+        return sum(cluster.latest(queues).values()) == 5
+
+    with apache.client.member(apache.names, "payers", "Payments", fails=9, attempts=0, trace=True):
+        wait_until(are_dead, "five dead letters")
+    cluster.close()
+
+    def is_told() -> bool:
+        told = b"".join(row["body"] for row in apache.client.read(apache.names, TRACE_TOPIC))
+        return min(told.count(b"Pub\x01"), told.count(b"SubAfter\x01")) >= 5
+
+    wait_until(is_told, "the traces of five messages")
+    traces = records(read_messages(spark, options))
+    [row] = latencies(traces).where("group = 'payers'").collect()
+    assert (row.topic, row.messages, row.failures) == ("Payments", 5, 5)
+    letters = read_dead_letters(spark, options, ("payers",))
+    [kind] = summarized(with_outcomes(letters, traces)).collect()
+    assert (kind.origin, kind.reason, kind.letters) == ("Payments", "given up: failed", 5)
+    chosen: list[tuple[Target, str]] = [("origin", "p1"), ("group", "p2")]
+    for target, key in chosen:
+        sent = redrive(spark, options, target, str(tmp_path / target), where=f"key = '{key}'")
+        assert (sent.rows_in, sent.rows_out) == (5, 1)
+    with apache.client.member(apache.names, "payers", "Payments") as member:
+        again = member.received(2)
+    assert {(row["properties"]["KEYS"], row["reconsumeTimes"] > 0) for row in again} == {
+        ("p1", False),
+        ("p2", True),
+    }
 
 
 def test_a_replica_is_read_while_its_master_is_away(
