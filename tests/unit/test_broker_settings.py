@@ -270,6 +270,8 @@ def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:
         ({"namesrvAddr": "a:9876;b"}, "host:port;host:port"),
         ({"regionId": "r" * 256}, "of at most 255 printable characters"),
         ({"regionId": "a\x02b"}, "of at most 255 printable characters"),
+        ({"listenPort": "2"}, "between 3 and 65535, or 0"),
+        ({"brokerClusterName": ""}, "that is not empty"),
         ({"brokerRole": "KING"}, "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ({"tls.server.mode": "enforcing"}, r"tls\.server\.certPath and tls\.server\.keyPath"),
         ({"tls.server.certPath": "/c"}, r"tls\.server\.keyPath"),

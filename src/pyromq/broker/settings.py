@@ -30,6 +30,8 @@ _SHORTEST_REGISTRATION_MS = 10_000
 _LONGEST_REGISTRATION_MS = 60_000
 
 _PORT = between(0, 65535)
+_MAIN_PORT: Check[int] = Check("between 3 and 65535, or 0", lambda port: port == 0 or 3 <= port <= 65535)
+_NAME: Check[str] = Check("that is not empty", bool)
 _POSITIVE = at_least(1)
 _NOT_NEGATIVE = at_least(0)
 _SHORT_TEXT: Check[str] = Check(
@@ -61,7 +63,7 @@ class BrokerSettings(ServerSettings):
 
     # Who it is
     broker_name: str = setting("", "The name that a master and its replicas share; nothing takes the host's name.")
-    broker_cluster_name: str = setting("DefaultCluster", "The cluster it belongs to.")
+    broker_cluster_name: str = setting("DefaultCluster", "The cluster it belongs to.", check=_NAME)
     broker_id: int = setting(MASTER_ID, "Which replica this is: 0 is the master, and a master has 0 whatever stands here.", check=_NOT_NEGATIVE)
     broker_role: BrokerRole = setting("ASYNC_MASTER", "Whether it is a master, and whether sends wait for replicas.")
     broker_ip1: str = setting("", "The address that clients are told; nothing takes the machine's first one.", key="brokerIP1")
@@ -72,7 +74,7 @@ class BrokerSettings(ServerSettings):
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Where it listens
-    listen_port: int = setting(10911, "The TCP port to listen on, and the one two below it; 0 lets the system choose one.", check=_PORT)
+    listen_port: int = setting(10911, "The TCP port to listen on, and the one two below it; 0 lets the system choose one.", check=_MAIN_PORT)
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping broker waits for requests in flight.", key="shutdownWaitTimeSeconds", check=_NOT_NEGATIVE)
     connect_timeout_ms: Millis = setting(3000, "How long opening a connection to another server may take.", key="connectTimeoutMillis", check=_POSITIVE)
 
