@@ -546,10 +546,10 @@ class MessageStore:
 
         It may turn true by itself, when a disk that was full no longer is: ask after each `upkeep`.
         """
-        if self._is_dispatch_stuck or self._trouble & _NO_DISPATCH:
-            return False
         limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
-        return self._dispatcher.offset < limit
+        if self._dispatcher.offset >= limit:
+            return False
+        return not (self._is_dispatch_stuck or self._trouble & _NO_DISPATCH)
 
     # Flushing
 
