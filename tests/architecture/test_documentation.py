@@ -1,4 +1,4 @@
-"""The documentation leads somewhere: every link to a file, and every heading it points at, is there."""
+"""The documentation leads somewhere: every file it names or links to, and every heading, is there."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+FOLDERS = ("src", "tests", "benchmarks", "conf", "docs", "examples", "interop", "native")
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+NAMED_FILE = re.compile(r"`([\w/.-]+\.(?:py|pyx|pyi|md|java|conf|sql|yml))`")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -26,3 +28,16 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         target = page.parent / place if place else page
         assert target.exists(), link
         assert not anchor or anchor in anchors_of(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_is_named_exists(page: Path, paths: str) -> None:
+    for name in NAMED_FILE.findall(CODE.sub("", page.read_text())):
+        assert f"/{name}\n" in paths, name
+
+
+@pytest.fixture(scope="module")
+def paths() -> str:
+    """A line for each file of ours."""
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
+    return "".join(f"{path}\n" for path in (*ROOT.glob("*.*"), *found))
