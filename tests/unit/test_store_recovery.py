@@ -5,13 +5,21 @@ import re
 import shutil
 import struct
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, messages_in, small_settings
+from tests.support.small_stores import (
+    TOPIC,
+    append,
+    bodies_of,
+    dispatch_all,
+    interpreted,
+    messages_in,
+    small_settings,
+)
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
@@ -553,3 +561,21 @@ def test_a_record_of_an_impossible_topic_is_damage(tmp_path: Path, topic: bytes)
         assert any("no possible topic" in each for each in store.recovery.remarks)
         assert bodies_of(store, queue_id=0) == BODIES[::2]
         assert store.topics() == [TOPIC]
+
+
+@pytest.mark.parametrize("how", [nullcontext, interpreted])
+def test_slots_of_garbage_count_as_empty(
+    tmp_path: Path, how: Callable[[], AbstractContextManager[None]]
+) -> None:
+    fill(tmp_path, crash=False)
+    path = max((tmp_path / "index").iterdir())
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + b"\xfe" * (31 * 4) + content[40 + 31 * 4 :])
+    with how(), reopen(tmp_path) as store:
+        for key in (b"one", b"two", b"one"):
+            append(store, key, properties=b"KEYS\x01%s\x02" % key)
+            dispatch_all(store)
+        assert len(store.query(TOPIC, "one", 10)) == 2
+    content = path.read_bytes()
+    units = [struct.unpack_from(">iqii", content, 40 + 31 * 4 + number * 20) for number in range(64)]
+    assert [previous for *_, previous in units if previous > 64] == []

@@ -129,6 +129,8 @@ cdef void write_entries(IndexRoom *room) noexcept nogil:
         slot = room.slots + entry.key_hash % room.slot_count * 4
         unit = room.units + room.next_unit * UNIT_BYTES
         previous = get_uint32(slot)
+        if previous >= room.next_unit:
+            previous = 0  # java: garbage, and the slot counts as empty
         seconds = entry.store_timestamp - room.begin_timestamp
         seconds = min(seconds // 1000, <int64_t>INT32_MAX) if seconds > 0 else 0
         put_int32(unit, entry.key_hash)

@@ -82,7 +82,9 @@ class IndexFile:
         ) = HEADER.unpack(files.read(path, 0, HEADER.size))
         if not (is_time(self.begin_timestamp) and is_time(self.end_timestamp)):
             raise StoreError(f"{path} has a header that tells no times")
-        if min(self.begin_log_offset, self.end_log_offset) < 0 or not 0 <= self.next_unit <= units:
+        if min(self.begin_log_offset, self.end_log_offset) < 0 or not (
+            0 <= self.next_unit <= units and 0 <= self.used_slots <= units
+        ):
             raise StoreError(f"{path} has a header that tells no places")
         # java: a file that was never written to counts from 1
         self.next_unit = max(self.next_unit, 1)
@@ -146,9 +148,11 @@ class IndexFile:
         for slot, new in zip([each % self.slots for each in hashes], numbers, strict=True):
             previous.append(slots[slot])
             slots[slot] = new
-        units = b"".join(
-            map(UNIT.pack, hashes, log_offsets, self._seconds(timestamps, begin), _swapped(previous))
-        )
+        _swapped(previous)
+        if max(previous) >= number:
+            # java: what cannot be the number of an earlier unit is garbage, and the slot counts as empty
+            previous = array("I", [old if old < new else 0 for new, old in enumerate(previous, number)])
+        units = b"".join(map(UNIT.pack, hashes, log_offsets, self._seconds(timestamps, begin), previous))
         start = self.units_start + number * _UNIT_BYTES
         self.mapped.buffer[start : start + len(units)] = units
         self.used_slots += previous.count(0)
