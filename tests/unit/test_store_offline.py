@@ -1,6 +1,7 @@
 """The look from outside changes nothing and sees everything."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,27 @@ def test_verification_names_a_bad_body_and_a_missing_queue(tmp_path: Path) -> No
         damage = store.verify().damage
     assert any("CRC" in each for each in damage)
     assert any("Orders/1" in each for each in damage)
+
+
+@pytest.mark.parametrize(
+    ("table", "is_sound"),
+    [
+        (b'{"topicConfigTable":{"Others":{"topicName":"Others"}}}', True),
+        (b'{"topicConfigTable":{"Orders":{"topicName":"Orders"}}}', False),
+        (b"damaged", False),
+        (None, False),
+    ],
+)
+def test_messages_of_a_deleted_topic_are_no_damage(
+    tmp_path: Path, table: bytes | None, is_sound: bool
+) -> None:
+    fill(tmp_path)
+    shutil.rmtree(tmp_path / "consumequeue" / TOPIC)
+    if table is not None:
+        (tmp_path / "config").mkdir(exist_ok=True)
+        (tmp_path / "config" / "topics.json").write_bytes(table)
+    with OfflineStore(tmp_path) as store:
+        assert store.verify().is_sound is is_sound
 
 
 def test_a_directory_without_a_log_is_no_store(tmp_path: Path) -> None:

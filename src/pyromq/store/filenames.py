@@ -37,6 +37,11 @@ class StorePaths:
         return self.root / "config"
 
     @property
+    def topics(self) -> Path:
+        """The table of the broker's topics."""
+        return self.config / "topics.json"
+
+    @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 

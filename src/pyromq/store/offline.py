@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.errors import PyroError, RemoteProtocolError, StoreError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.record import RecordOutline, StoredMessage, SysFlag, decode_record, verify_body_crc
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
@@ -284,9 +286,19 @@ class OfflineStore:
             result.damage.append(f"index/{name} is shorter than its header")
         for summary in self.queues():
             self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), array("q")), result)
+        deleted = self._deleted_topics({topic for topic, _ in places})
         for topic, queue_id in places:
-            result.damage.append(f"queue {topic}/{queue_id} is missing")
+            if topic not in deleted:
+                result.damage.append(f"queue {topic}/{queue_id} is missing")
         return result
+
+    def _deleted_topics(self, topics: set[str]) -> set[str]:
+        """Those that a broker has deleted: their messages stay in the log until their time is over."""
+        try:
+            table = json_body.decode(self._files.read(self.paths.topics), TopicConfigSerializeWrapper)
+        except (PyroError, OSError):
+            return set()
+        return topics - set(table.topic_config_table) - set(self.topics())
 
     def _verify_record(self, segment: Segment, outline: RecordOutline, result: Verification) -> None:
         result.records += 1
