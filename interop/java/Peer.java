@@ -250,7 +250,7 @@ public final class Peer {
         DefaultMQProducer producer = producer(nameServer, group, Map.of());
         try {
             CompletableFuture<Message> reply = new CompletableFuture<>();
-            producer.request(message(split(words).get(0)), (queues, sent, nothing) -> queues.get(0), null, new RequestCallback() {
+            producer.request(message(split(words).get(0)), Peer::byBody, null, new RequestCallback() {
                 @Override
                 public void onSuccess(Message message) {
                     reply.complete(message);
@@ -265,6 +265,10 @@ public final class Peer {
         } finally {
             later(producer::shutdown);
         }
+    }
+
+    private static MessageQueue byBody(List<MessageQueue> queues, Message message, Object nothing) {
+        return queues.get(Math.floorMod(Arrays.hashCode(message.getBody()), queues.size()));
     }
 
     private static Map<String, String> options(List<String> words) {

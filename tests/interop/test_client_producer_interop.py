@@ -137,6 +137,7 @@ async def test_delayed_messages_arrive_later(servers: ApacheServers) -> None:
     consume, count = servers.client.consume, len(expected)
     consumed = await asyncio.to_thread(consume, servers.names, "Delayed", count, group="late")
     assert {row["body"] for row in consumed} == expected
+    assert all(row["storeTimestamp"] - row["bornTimestamp"] >= 1000 for row in consumed)
 
 
 async def test_transactions_end_as_they_should(servers: ApacheServers) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
@@ -19,6 +21,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 FORMS = ("JSON", "ROCKETMQ")
 APACHES, OURS = "broker-apache", "broker-ours"
+# What ours has as well; a message has to fit into one file of the log.
+SETTINGS = {"enablePropertyFilter": "true", "mappedFileSizeCommitLog": str(16 << 20)}
 
 
 # ------------------------------------------------------------------------------- our broker, Apache's names
@@ -82,6 +86,16 @@ class Mixed:
                 f"a route of {topic} over both brokers",
             )
 
+    def wait_committed(self, group: str, topic: str, queues: int) -> None:
+        """Apache's brokers set no group back that has not committed: its members do so every five seconds."""
+
+        def committed() -> bool:
+            said = self.client.mqadmin("consumerProgress", "-g", group, "-n", self.names)
+            topics = [line.split()[0] for line in said.splitlines() if line.strip()]
+            return topics.count(topic) == queues and "Diff Total: 0" in said
+
+        wait_until(committed, "committed offsets")
+
     def _queues(self, server: str, topic: str) -> list[tuple[str, int]]:
         if topic not in self.client.mqadmin("topicList", "-n", server).split():
             return []
@@ -98,7 +112,7 @@ def mixed(
     with OwnNameServer() as own_names, ApacheNameServer(release) as apaches_names:
         mixed = Mixed(own_names.address, apaches_names.address, client)
         with (
-            ApacheBroker(release, mixed.names, store, name=APACHES),
+            ApacheBroker(release, mixed.names, store, name=APACHES, settings=SETTINGS),
             OwnBroker(mixed.names, name=OURS) as own_broker,
         ):
             for server in (mixed.own_names, mixed.apaches_names):
@@ -147,6 +161,132 @@ def test_a_group_consumes_one_topic_from_both_brokers(mixed: Mixed, through: str
         assert two.received()
     progress = client.mqadmin("consumerProgress", "-g", topic, "-n", mixed.names)
     assert "Consume Diff Total: 0" in progress or "Diff Total: 0" in progress
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "sync": {"way": "sync"},
+    "async": {"way": "async"},
+    "oneway": {"way": "oneway"},
+    "big": {"body": random.Random(1).randbytes(1 << 20)},
+    "compressed": {"body": b"very much the same " * 2000},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_message_reaches_both_brokers(mixed: Mixed, kind: str) -> None:
+    topic = f"Kind-{kind}"
+    mixed.create_topic(topic)
+    messages = [{"topic": topic, "body": b"%d" % number, **KINDS[kind]} for number in range(16)]
+    mixed.client.send(mixed.names, messages)
+    rows = mixed.client.read(mixed.names, topic, at_least=16)
+    assert sorted(row["body"] for row in rows) == sorted(each["body"] for each in messages)
+    assert len({row["storeHost"] for row in rows}) == 2
+
+
+def test_batches_reach_both_brokers(mixed: Mixed) -> None:
+    topic = "Batched"
+    mixed.create_topic(topic)
+    sent = [
+        mixed.client.send(
+            mixed.names, [{"topic": topic, "body": b"%d" % number, "batch": "one"} for number in range(5)]
+        )[0]
+        for _ in range(8)
+    ]
+    assert {row["brokerName"] for row in sent} == {APACHES, OURS}
+    rows = mixed.client.read(mixed.names, topic, at_least=40)
+    assert sorted(row["body"] for row in rows) == sorted([b"%d" % number for number in range(5)] * 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Tags", {"expression": "T1 || T3"}), ("Sql", {"expression": "number IN ('1', '3')", "sql": True})],
+)
+def test_only_what_is_wanted_comes_from_both_brokers(
+    mixed: Mixed, name: str, options: dict[str, object]
+) -> None:
+    topic = f"Wanted-{name}"
+    mixed.create_topic(topic)
+    mixed.client.send(
+        mixed.names,
+        [
+            {
+                "topic": topic,
+                "body": b"%d" % number,
+                "tags": f"T{number}",
+                "properties": {"number": number},
+            }
+            # Queues take turns, and each is to get what is wanted and what is not.
+            for number in (0, 1, 2, 3, 1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2)
+        ],
+    )
+    with mixed.client.member(mixed.names, topic, topic, **options) as member:
+        rows = member.received(8)
+    assert sorted(row["body"] for row in rows) == [b"1"] * 4 + [b"3"] * 4
+    assert len({row["storeHost"] for row in rows}) == 2
+
+
+def test_delayed_messages_come_later_from_both_brokers(mixed: Mixed) -> None:
+    topic = "Later"
+    mixed.create_topic(topic)
+    sent = mixed.client.send(mixed.names, [{"topic": topic, "body": b"late", "delay": 1} for _ in range(8)])
+    assert {row["brokerName"] for row in sent} == {APACHES, OURS}
+    with mixed.client.member(mixed.names, topic, topic) as member:
+        rows = member.received(8)
+    assert all(row["storeTimestamp"] - row["bornTimestamp"] >= 1000 for row in rows)
+    assert len({row["storeHost"] for row in rows}) == 2
+
+
+def test_dead_letters_lie_on_both_brokers(mixed: Mixed) -> None:
+    topic = "Poison"
+    mixed.create_topic(topic)
+    mixed.client.send(mixed.names, [{"topic": topic, "body": b"%d" % n} for n in range(8)])
+    with mixed.client.member(mixed.names, topic, topic, fails=9, attempts=1):
+        rows = mixed.client.read(mixed.names, f"%DLQ%{topic}", at_least=8)
+    assert {row["body"] for row in rows} == {b"%d" % n for n in range(8)}
+    assert len({row["storeHost"] for row in rows}) == 2
+
+
+def test_everyone_of_a_broadcast_group_gets_everything_of_both_brokers(mixed: Mixed) -> None:
+    topic = "ToAll"
+    mixed.create_topic(topic)
+    client = mixed.client
+    with (
+        client.member(mixed.own_names, topic, topic, broadcast=True) as one,
+        client.member(mixed.apaches_names, topic, topic, broadcast=True) as two,
+    ):
+        wait_until(lambda: len(one.queues(topic)) == len(two.queues(topic)) == 4, "all queues")
+        sent = client.send(mixed.names, [{"topic": topic, "body": b"%d" % n} for n in range(8)])
+        assert {row["brokerName"] for row in sent} == {APACHES, OURS}
+        for member in (one, two):
+            assert sorted(row["body"] for row in member.received(8)) == [b"%d" % n for n in range(8)]
+
+
+def test_requests_are_replied_to_through_both_brokers(mixed: Mixed) -> None:
+    topic = "Asked"
+    mixed.create_topic(topic)
+    with mixed.client.member(mixed.names, topic, topic, reply="re: ") as member:
+        wait_until(lambda: len(member.queues(topic)) == 4, "all queues")
+        for number in range(8):
+            reply = mixed.client.request(mixed.names, {"topic": topic, "body": b"%d" % number})
+            assert reply["body"] == b"re: %d" % number
+        assert len({row["storeHost"] for row in member.received(8)}) == 2
+
+
+def test_a_group_is_set_back_on_both_brokers(mixed: Mixed) -> None:
+    topic = "SetBack"
+    mixed.create_topic(topic)
+    sent = mixed.client.send(mixed.names, [{"topic": topic, "body": b"%d" % n} for n in range(8)])
+    assert {row["brokerName"] for row in sent} == {APACHES, OURS}
+    with mixed.client.member(mixed.names, topic, topic) as member:
+        member.received(8)
+        mixed.wait_committed(topic, topic, queues=4)
+        said = mixed.client.mqadmin(
+            "resetOffsetByTime", "-g", topic, "-t", topic, "-s", "1000", "-n", mixed.names
+        )
+        assert APACHES in said, said
+        assert OURS in said, said
+        rows = member.received(16)
+    assert sorted(row["body"] for row in rows) == sorted([b"%d" % n for n in range(8)] * 2)
 
 
 def test_our_consumer_and_javas_are_members_of_one_group(mixed: Mixed) -> None:

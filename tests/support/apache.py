@@ -332,6 +332,9 @@ class ApacheBroker(JavaProcess):
                 "registerNameServerPeriod": "10000",
                 "diskMaxUsedSpaceRatio": "99",
                 "enableControllerMode": "false",
+                # A broker that is kept waiting by others on its machine does not refuse messages.
+                "waitTimeMillsInSendQueue": "30000",
+                "osPageCacheBusyTimeOutMills": "30000",
                 **(settings or {}),
             },
         )

@@ -93,8 +93,8 @@ def _movement(found: list[BrokerStatus], rates: Rates[tuple[str, str]], now_s: f
                 rates.rate((address, "out")),
                 rates.history((address, "out")),
                 rates.rate((address, "log")),
-                each.text("dispatchBehindBytes"),
-                each.text("commitLogDiskRatio"),
+                None if each.figures is None else int(each.number("dispatchBehindBytes")),
+                None if each.figures is None else each.number("commitLogDiskRatio"),
                 each.text("brokerActive") == "true",
             )
         )
