@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.config import properties
-from pyromq.config.kinds import Check, Millis, Seconds, SizeBytes, at_least, between
+from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Seconds, SizeBytes, between
 from pyromq.config.loading import Layer, NoEffect, load
 from pyromq.config.settings import Notice, UnknownKey, setting, unknown_key
 from pyromq.errors import ConfigError
@@ -29,11 +29,8 @@ _VIP_PORT_DISTANCE = 2
 _SHORTEST_REGISTRATION_MS = 10_000
 _LONGEST_REGISTRATION_MS = 60_000
 
-_PORT = between(0, 65535)
 _MAIN_PORT: Check[int] = Check("between 3 and 65535, or 0", lambda port: port == 0 or 3 <= port <= 65535)
 _NAME: Check[str] = Check("that is not empty", bool)
-_POSITIVE = at_least(1)
-_NOT_NEGATIVE = at_least(0)
 _SHORT_TEXT: Check[str] = Check(
     "of at most 255 printable characters", lambda text: len(text) <= 255 and text.isprintable()
 )
@@ -64,37 +61,37 @@ class BrokerSettings(ServerSettings):
     # Who it is
     broker_name: str = setting("", "The name that a master and its replicas share; nothing takes the host's name.")
     broker_cluster_name: str = setting("DefaultCluster", "The cluster it belongs to.", check=_NAME)
-    broker_id: int = setting(MASTER_ID, "Which replica this is: 0 is the master, and a master has 0 whatever stands here.", check=_NOT_NEGATIVE)
+    broker_id: int = setting(MASTER_ID, "Which replica this is: 0 is the master, and a master has 0 whatever stands here.", check=NOT_NEGATIVE)
     broker_role: BrokerRole = setting("ASYNC_MASTER", "Whether it is a master, and whether sends wait for replicas.")
     broker_ip1: str = setting("", "The address that clients are told; nothing takes the machine's first one.", key="brokerIP1")
     broker_ip2: str = setting("", "The address that replicas are told; nothing takes brokerIP1.", key="brokerIP2")
-    ha_listen_port: int = setting(0, "The port that replicas are told; 0 takes the one after listenPort.", check=_PORT)
+    ha_listen_port: int = setting(0, "The port that replicas are told; 0 takes the one after listenPort.", check=PORT)
     namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", mutable=True)
     broker_permission: int = setting(6, "What this broker allows: 4 reading, 2 writing, 6 both.", mutable=True, check=between(0, 7))
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Where it listens
     listen_port: int = setting(10911, "The TCP port to listen on, and the one two below it; 0 lets the system choose one.", check=_MAIN_PORT)
-    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping broker waits for requests in flight.", key="shutdownWaitTimeSeconds", check=_NOT_NEGATIVE)
-    connect_timeout_ms: Millis = setting(3000, "How long opening a connection to another server may take.", key="connectTimeoutMillis", check=_POSITIVE)
+    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping broker waits for requests in flight.", key="shutdownWaitTimeSeconds", check=NOT_NEGATIVE)
+    connect_timeout_ms: Millis = setting(3000, "How long opening a connection to another server may take.", key="connectTimeoutMillis", check=POSITIVE)
 
     # Limits
-    max_in_flight_per_connection: int = setting(32_768, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_total: int = setting(131_072, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
+    max_in_flight_per_connection: int = setting(32_768, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_total: int = setting(131_072, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
 
     # Name servers
-    register_period_ms: Millis = setting(30_000, "How often it registers with all name servers; at least 10 s and at most 60 s.", key="registerNameServerPeriod", mutable=True, check=_POSITIVE)
-    register_timeout_ms: Millis = setting(24_000, "How long each name server may take to answer a registration.", key="registerBrokerTimeoutMills", mutable=True, check=_POSITIVE)
+    register_period_ms: Millis = setting(30_000, "How often it registers with all name servers; at least 10 s and at most 60 s.", key="registerNameServerPeriod", mutable=True, check=POSITIVE)
+    register_timeout_ms: Millis = setting(24_000, "How long each name server may take to answer a registration.", key="registerBrokerTimeoutMills", mutable=True, check=POSITIVE)
     force_register: bool = setting(True, "It registers each time, whether or not a name server knows its topics already.", mutable=True)
     compressed_register: bool = setting(False, "Registrations are compressed.", mutable=True)
-    heartbeat_interval_ms: Millis = setting(1000, "How often it tells name servers that it is alive; 0 leaves it to the registrations.", key="brokerHeartbeatInterval", check=_NOT_NEGATIVE)
-    not_active_timeout_ms: Millis = setting(10_000, "Name servers may drop it after this much silence; announced to those that know such heartbeats.", key="brokerNotActiveTimeoutMillis", check=_POSITIVE)
+    heartbeat_interval_ms: Millis = setting(1000, "How often it tells name servers that it is alive; 0 leaves it to the registrations.", key="brokerHeartbeatInterval", check=NOT_NEGATIVE)
+    not_active_timeout_ms: Millis = setting(10_000, "Name servers may drop it after this much silence; announced to those that know such heartbeats.", key="brokerNotActiveTimeoutMillis", check=POSITIVE)
     split_registration: bool = setting(False, "A registration of very many topics goes out in parts.", key="enableSplitRegistration", mutable=True)
-    split_registration_topics: int = setting(800, "Topics in one part of a registration.", key="splitRegistrationSize", mutable=True, check=_POSITIVE)
+    split_registration_topics: int = setting(800, "Topics in one part of a registration.", key="splitRegistrationSize", mutable=True, check=POSITIVE)
 
     # Topics and groups
     auto_create_topics: bool = setting(True, "A topic that is sent to is created if it does not exist.", key="autoCreateTopicEnable", mutable=True)
-    default_topic_queues: int = setting(8, "Queues that a topic created this way may have.", key="defaultTopicQueueNums", mutable=True, check=_POSITIVE)
+    default_topic_queues: int = setting(8, "Queues that a topic created this way may have.", key="defaultTopicQueueNums", mutable=True, check=POSITIVE)
     cluster_topic: bool = setting(True, "There is a topic with the name of the cluster, for asking after its brokers.", key="clusterTopicEnable")
     broker_topic: bool = setting(True, "There is a topic with the name of the broker.", key="brokerTopicEnable")
     auto_create_groups: bool = setting(True, "A consumer group is created when a consumer first appears as one.", key="autoCreateSubscriptionGroup", mutable=True)
@@ -112,32 +109,32 @@ class BrokerSettings(ServerSettings):
     start_accept_send_ms: Millis = setting(0, "Sends are refused before this time, in milliseconds since 1970.", key="startAcceptSendRequestTimeStamp", mutable=True)
     store_replies: bool = setting(True, "Replies to requests are stored as well as handed on.", key="storeReplyMessageEnable", mutable=True)
     fast_failure: bool = setting(True, "Requests that have waited too long are answered SYSTEM_BUSY instead of being served.", key="brokerFastFailureEnable", mutable=True)
-    send_wait_limit_ms: Millis = setting(200, "A send may have waited this long before it is served.", key="waitTimeMillsInSendQueue", mutable=True, check=_POSITIVE)
-    append_stall_limit_ms: Millis = setting(1000, "While an append takes longer than this, sends are refused.", key="osPageCacheBusyTimeOutMills", mutable=True, check=_POSITIVE)
+    send_wait_limit_ms: Millis = setting(200, "A send may have waited this long before it is served.", key="waitTimeMillsInSendQueue", mutable=True, check=POSITIVE)
+    append_stall_limit_ms: Millis = setting(1000, "While an append takes longer than this, sends are refused.", key="osPageCacheBusyTimeOutMills", mutable=True, check=POSITIVE)
 
     # Consuming
     long_polling: bool = setting(True, "A pull that finds nothing waits as long as the consumer allows.", key="longPollingEnable", mutable=True)
-    short_polling_ms: Millis = setting(1000, "How long such a pull waits without long polling.", key="shortPollingTimeMills", mutable=True, check=_POSITIVE)
+    short_polling_ms: Millis = setting(1000, "How long such a pull waits without long polling.", key="shortPollingTimeMills", mutable=True, check=POSITIVE)
     lite_pull: bool = setting(True, "Lite pulls are served.", key="litePullMessageEnable", mutable=True)
     reject_pull_consumers: bool = setting(False, "Consumers that pull by themselves are refused.", key="rejectPullConsumerEnable", mutable=True)
     slave_read: bool = setting(False, "Consumers far behind are sent to a replica.", key="slaveReadEnable", mutable=True)
     sql_filters: bool = setting(False, "Consumers may filter by SQL92 expressions.", key="enablePropertyFilter", mutable=True)
     filter_retries: bool = setting(False, "Retries of a group that filters them by an expression pass by the one for their own topic.", key="filterSupportRetry", mutable=True)
-    dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the filter of a group that is gone is kept.", key="filterDataCleanTimeSpan", mutable=True, check=_POSITIVE)
+    dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the filter of a group that is gone is kept.", key="filterDataCleanTimeSpan", mutable=True, check=POSITIVE)
     stop_slow_groups: bool = setting(False, "Groups that read too far behind the end of the log may not consume until somebody lets them again.", key="disableConsumeIfConsumerReadSlowly", mutable=True)
-    slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "How far behind that is.", key="consumerFallbehindThreshold", mutable=True, check=_NOT_NEGATIVE)
+    slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "How far behind that is.", key="consumerFallbehindThreshold", mutable=True, check=NOT_NEGATIVE)
 
     # Clients and offsets
-    client_expiry_ms: Millis = setting(120_000, "A client silent for this long is dropped.", key="channelExpiredTimeout", mutable=True, check=_POSITIVE)
+    client_expiry_ms: Millis = setting(120_000, "A client silent for this long is dropped.", key="channelExpiredTimeout", mutable=True, check=POSITIVE)
     notify_members: bool = setting(True, "Consumers are told when members of their group come or go.", key="notifyConsumerIdsChangedEnable", mutable=True)
     notify_members_at_once: bool = setting(True, "They are told at once, and not every 15 s.", key="realTimeNotifyConsumerChange", mutable=True)
     register_producers: bool = setting(True, "Producers are remembered; without it only where messages of transactions are accepted.", key="enableRegisterProducer", mutable=True)
-    flush_offsets_ms: Millis = setting(5000, "How often offsets of consumers are written to disk.", key="flushConsumerOffsetInterval", check=_POSITIVE)
+    flush_offsets_ms: Millis = setting(5000, "How often offsets of consumers are written to disk.", key="flushConsumerOffsetInterval", check=POSITIVE)
     server_side_reset: bool = setting(True, "A reset of offsets takes effect on the broker, at the next pull.", key="useServerSideResetOffset")
-    commits_per_version: int = setting(500, "Commits of offsets after which their table counts as changed.", key="consumerOffsetUpdateVersionStep", check=_POSITIVE)
-    flush_delay_offsets_ms: Millis = setting(10_000, "How often the progress of delayed messages is written to disk.", key="flushDelayOffsetInterval", check=_POSITIVE)
-    deliveries_per_version: int = setting(200, "Deliveries of delayed messages after which their table counts as changed.", key="delayOffsetUpdateVersionStep", check=_POSITIVE)
-    queue_lock_expiry_ms: Millis = setting(60_000, "A queue locked for ordered consumption is free again after this long without renewal.", key="rocketmq.broker.rebalance.lockMaxLiveTime", check=_POSITIVE)
+    commits_per_version: int = setting(500, "Commits of offsets after which their table counts as changed.", key="consumerOffsetUpdateVersionStep", check=POSITIVE)
+    flush_delay_offsets_ms: Millis = setting(10_000, "How often the progress of delayed messages is written to disk.", key="flushDelayOffsetInterval", check=POSITIVE)
+    deliveries_per_version: int = setting(200, "Deliveries of delayed messages after which their table counts as changed.", key="delayOffsetUpdateVersionStep", check=POSITIVE)
+    queue_lock_expiry_ms: Millis = setting(60_000, "A queue locked for ordered consumption is free again after this long without renewal.", key="rocketmq.broker.rebalance.lockMaxLiveTime", check=POSITIVE)
 
     # Changing settings over the network
     config_path: Path | None = setting(None, "Where settings changed over the network are written; the file given with -c takes its place.", key="brokerConfigPath")
@@ -145,13 +142,13 @@ class BrokerSettings(ServerSettings):
 
     # Being observed
     metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; the other exporters serve nothing here.", key="metricsExporterType")
-    metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=_PORT)
+    metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("", "The address that HTTP port listens on; nothing takes brokerIP1.", key="metricsPromExporterHost")
     metrics_labels: str = setting("", "Labels for every metric, as name:value,name:value.", key="metricsLabel")
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of broker.log; nothing writes to the console only.")
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
-    log_backups: int = setting(5, "How many rotated log files are kept.", check=_NOT_NEGATIVE)
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=POSITIVE)
+    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
 
     # TLS towards name servers
     tls_enable: bool = setting(False, "Name servers are spoken to over TLS.", key="tls.enable")

@@ -45,6 +45,9 @@ def _is_host(text: str) -> bool:
         return False
 
 
+PORT = between(0, 65535)
+POSITIVE = at_least(1)
+NOT_NEGATIVE = at_least(0)
 HOST = Check("that is an IP address or a host name", _is_host)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

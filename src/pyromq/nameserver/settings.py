@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pyromq.config.kinds import HOST, Millis, Seconds, SizeBytes, at_least, between
+from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.settings import setting
 from pyromq.errors import ConfigError
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
-_PORT = between(0, 65535)
-_POSITIVE = at_least(1)
-_NOT_NEGATIVE = at_least(0)
 _MIB = 1024 * 1024
 
 
@@ -28,12 +25,12 @@ class NameServerSettings(ServerSettings):
     PART: ClassVar[str] = "namesrv"
 
     # Where it listens
-    listen_port: int = setting(9876, "The TCP port to listen on; 0 lets the system choose one.", check=_PORT)
-    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=_NOT_NEGATIVE)
+    listen_port: int = setting(9876, "The TCP port to listen on; 0 lets the system choose one.", check=PORT)
+    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=NOT_NEGATIVE)
 
     # Routes and brokers
-    broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", mutable=True, check=_POSITIVE)
-    scan_interval_ms: Millis = setting(5000, "How often silent brokers are looked for.", key="scanNotActiveBrokerInterval", mutable=True, check=_POSITIVE)
+    broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", mutable=True, check=POSITIVE)
+    scan_interval_ms: Millis = setting(5000, "How often silent brokers are looked for.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
     delete_topic_with_broker_registration: bool = setting(False, "A topic missing from a broker's registration loses that broker's queues.", mutable=True)
     return_order_topic_config_to_broker: bool = setting(True, "Registration answers carry the configuration of ordered topics.", mutable=True)
     order_message_enable: bool = setting(False, "Route answers carry the queue layout of ordered topics.", mutable=True)
@@ -42,7 +39,7 @@ class NameServerSettings(ServerSettings):
     enable_all_topic_list: bool = setting(True, "Anyone may ask for the list of all topics.", mutable=True)
     enable_topic_list: bool = setting(True, "Anyone may ask for the topics of a cluster or unit.", mutable=True)
     need_wait_for_service: bool = setting(False, "Route queries are refused for a while after the start, until brokers have registered.", mutable=True)
-    wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after the start, if they are.", mutable=True, check=_NOT_NEGATIVE)
+    wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after the start, if they are.", mutable=True, check=NOT_NEGATIVE)
 
     # Cluster test: unknown routes come from another environment
     cluster_test: bool = setting(False, "Routes unknown here are asked of the name servers of another environment.")
@@ -56,48 +53,48 @@ class NameServerSettings(ServerSettings):
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Being observed
-    metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, nothing opens none.", check=_PORT)
+    metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, nothing opens none.", check=PORT)
     metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.", check=HOST)
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log; nothing writes to the console only.")
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=_POSITIVE)
-    log_backups: int = setting(5, "How many rotated log files are kept.", check=_NOT_NEGATIVE)
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=POSITIVE)
+    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
 
     # Known to RocketMQ, without a counterpart here
     namesrv_addr: str = setting("", "Other name servers; they do not talk to each other.", environment="NAMESRV_ADDR", has_effect=False)
-    client_request_thread_pool_nums: int = setting(8, "Threads for route queries.", check=_POSITIVE, has_effect=False)
-    client_request_thread_pool_queue_capacity: int = setting(50000, "Route queries waiting for a thread.", check=_POSITIVE, has_effect=False)
-    default_thread_pool_nums: int = setting(16, "Threads for all other requests.", check=_POSITIVE, has_effect=False)
-    default_thread_pool_queue_capacity: int = setting(10000, "Other requests waiting for a thread.", check=_POSITIVE, has_effect=False)
-    un_register_broker_queue_capacity: int = setting(3000, "Unregistrations waiting for a thread.", check=_POSITIVE, has_effect=False)
+    client_request_thread_pool_nums: int = setting(8, "Threads for route queries.", check=POSITIVE, has_effect=False)
+    client_request_thread_pool_queue_capacity: int = setting(50000, "Route queries waiting for a thread.", check=POSITIVE, has_effect=False)
+    default_thread_pool_nums: int = setting(16, "Threads for all other requests.", check=POSITIVE, has_effect=False)
+    default_thread_pool_queue_capacity: int = setting(10000, "Other requests waiting for a thread.", check=POSITIVE, has_effect=False)
+    un_register_broker_queue_capacity: int = setting(3000, "Unregistrations waiting for a thread.", check=POSITIVE, has_effect=False)
     enable_controller_in_namesrv: bool = setting(False, "Run a controller in this process.", has_effect=False)
-    server_worker_threads: int = setting(8, "Netty worker threads.", check=_POSITIVE, has_effect=False)
-    server_callback_executor_threads: int = setting(0, "Threads for callbacks.", check=_NOT_NEGATIVE, has_effect=False)
-    server_selector_threads: int = setting(3, "Netty selector threads.", check=_POSITIVE, has_effect=False)
-    server_oneway_semaphore_value: int = setting(256, "Oneway requests started at the same time.", check=_POSITIVE, has_effect=False)
-    server_async_semaphore_value: int = setting(64, "Calls started at the same time.", check=_POSITIVE, has_effect=False)
-    write_buffer_low_water_mark: SizeBytes = setting(0, "Netty write buffer, lower mark.", check=_NOT_NEGATIVE, has_effect=False)
+    server_worker_threads: int = setting(8, "Netty worker threads.", check=POSITIVE, has_effect=False)
+    server_callback_executor_threads: int = setting(0, "Threads for callbacks.", check=NOT_NEGATIVE, has_effect=False)
+    server_selector_threads: int = setting(3, "Netty selector threads.", check=POSITIVE, has_effect=False)
+    server_oneway_semaphore_value: int = setting(256, "Oneway requests started at the same time.", check=POSITIVE, has_effect=False)
+    server_async_semaphore_value: int = setting(64, "Calls started at the same time.", check=POSITIVE, has_effect=False)
+    write_buffer_low_water_mark: SizeBytes = setting(0, "Netty write buffer, lower mark.", check=NOT_NEGATIVE, has_effect=False)
     server_netty_worker_group_enable: bool = setting(True, "A Netty thread group of its own for workers.", has_effect=False)
     server_pooled_byte_buf_allocator_enable: bool = setting(True, "Netty buffer pooling.", has_effect=False)
     enable_shutdown_gracefully: bool = setting(False, "Wait for requests in flight when stopping; always done here.", has_effect=False)
     use_epoll_native_selector: bool = setting(False, "Netty's native epoll.", has_effect=False)
-    client_worker_threads: int = setting(4, "Netty worker threads of the client side.", check=_POSITIVE, has_effect=False)
-    client_callback_executor_threads: int = setting(4, "Threads for callbacks of the client side.", check=_NOT_NEGATIVE, has_effect=False)
-    client_oneway_semaphore_value: int = setting(65535, "Oneway requests of the client side at the same time.", check=_POSITIVE, has_effect=False)
-    client_async_semaphore_value: int = setting(65535, "Calls of the client side at the same time.", check=_POSITIVE, has_effect=False)
-    connect_timeout_millis: Millis = setting(3000, "How long the client side waits for a connection.", check=_POSITIVE, has_effect=False)
-    channel_not_active_interval: Millis = setting(60_000, "Unused by RocketMQ itself.", check=_NOT_NEGATIVE, has_effect=False)
+    client_worker_threads: int = setting(4, "Netty worker threads of the client side.", check=POSITIVE, has_effect=False)
+    client_callback_executor_threads: int = setting(4, "Threads for callbacks of the client side.", check=NOT_NEGATIVE, has_effect=False)
+    client_oneway_semaphore_value: int = setting(65535, "Oneway requests of the client side at the same time.", check=POSITIVE, has_effect=False)
+    client_async_semaphore_value: int = setting(65535, "Calls of the client side at the same time.", check=POSITIVE, has_effect=False)
+    connect_timeout_millis: Millis = setting(3000, "How long the client side waits for a connection.", check=POSITIVE, has_effect=False)
+    channel_not_active_interval: Millis = setting(60_000, "Unused by RocketMQ itself.", check=NOT_NEGATIVE, has_effect=False)
     scan_available_name_srv: bool = setting(True, "The client side looks for reachable name servers.", has_effect=False)
-    client_channel_max_idle_time_seconds: Seconds = setting(120, "A silent connection of the client side is closed.", check=_POSITIVE, has_effect=False)
-    client_socket_snd_buf_size: SizeBytes = setting(0, "Send buffer of the client side.", check=_NOT_NEGATIVE, has_effect=False)
-    client_socket_rcv_buf_size: SizeBytes = setting(0, "Receive buffer of the client side.", check=_NOT_NEGATIVE, has_effect=False)
+    client_channel_max_idle_time_seconds: Seconds = setting(120, "A silent connection of the client side is closed.", check=POSITIVE, has_effect=False)
+    client_socket_snd_buf_size: SizeBytes = setting(0, "Send buffer of the client side.", check=NOT_NEGATIVE, has_effect=False)
+    client_socket_rcv_buf_size: SizeBytes = setting(0, "Receive buffer of the client side.", check=NOT_NEGATIVE, has_effect=False)
     client_pooled_byte_buf_allocator_enable: bool = setting(False, "Netty buffer pooling of the client side.", has_effect=False)
     client_close_socket_if_timeout: bool = setting(True, "A timed-out call closes its connection.", has_effect=False)
     use_tls: bool = setting(False, "The client side speaks TLS.", key="useTLS", has_effect=False)
     socks_proxy_config: str = setting("{}", "SOCKS proxies of the client side, JSON.", has_effect=False)
     disable_callback_executor: bool = setting(False, "No callback threads on the client side.", has_effect=False)
     disable_netty_worker_group: bool = setting(False, "No Netty worker group on the client side.", has_effect=False)
-    max_reconnect_interval_time_seconds: Seconds = setting(60, "The longest pause between reconnects of the client side.", check=_POSITIVE, has_effect=False)
+    max_reconnect_interval_time_seconds: Seconds = setting(60, "The longest pause between reconnects of the client side.", check=POSITIVE, has_effect=False)
     enable_reconnect_for_go_away: bool = setting(True, "The client side reconnects when told to go away.", has_effect=False)
     tls_enable: bool = setting(False, "The client side speaks TLS.", key="tls.enable", has_effect=False)
     tls_client_cert_path: Path | None = setting(None, "Certificate chain of the client side.", key="tls.client.certPath", has_effect=False)

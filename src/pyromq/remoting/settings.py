@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.clock import Clock
-from pyromq.config.kinds import HOST, Seconds, SizeBytes, at_least, between
+from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
 from pyromq.config.settings import Settings, setting
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
@@ -16,9 +16,6 @@ from pyromq.remoting.tls import ClientAuth, TlsMode, TlsServer
 
 SerializeType = Literal["JSON", "ROCKETMQ"]
 
-_PORT = between(0, 65535)
-_POSITIVE = at_least(1)
-_NOT_NEGATIVE = at_least(0)
 _MIB = 1024 * 1024
 
 
@@ -40,24 +37,24 @@ class ServerSettings(Settings):
 
     # Where it listens
     bind_address: str = setting("0.0.0.0", "The address to listen on.", check=HOST)
-    listen_port: int = setting(0, "The TCP port to listen on; 0 lets the system choose one.", check=_PORT)
-    socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=_POSITIVE)
-    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=_NOT_NEGATIVE)
-    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=_NOT_NEGATIVE)
-    idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=_POSITIVE)
+    listen_port: int = setting(0, "The TCP port to listen on; 0 lets the system choose one.", check=PORT)
+    socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=POSITIVE)
+    socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=NOT_NEGATIVE)
+    socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=NOT_NEGATIVE)
+    idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=POSITIVE)
     serialize_type: SerializeType = setting("JSON", "The header form of requests this server starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
 
     # Limits
-    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The largest frame that is read; a longer one closes the connection.", check=_POSITIVE)
-    max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=_NOT_NEGATIVE)
-    max_in_flight_per_connection: int = setting(1024, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Bytes of waiting requests of one connection; beyond it they are answered SYSTEM_BUSY and the socket is not read.", check=_POSITIVE)
-    max_in_flight_total: int = setting(65536, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Bytes of waiting requests of all connections; beyond it they are answered SYSTEM_BUSY.", check=_POSITIVE)
-    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Bytes of frames that have not arrived completely; beyond it the largest is given up with its connection.", check=_POSITIVE)
-    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A peer that leaves more than this unread is hung up on.", check=_POSITIVE)
-    write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=_NOT_NEGATIVE)
-    handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=_POSITIVE)
+    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The largest frame that is read; a longer one closes the connection.", check=POSITIVE)
+    max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=NOT_NEGATIVE)
+    max_in_flight_per_connection: int = setting(1024, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Bytes of waiting requests of one connection; beyond it they are answered SYSTEM_BUSY and the socket is not read.", check=POSITIVE)
+    max_in_flight_total: int = setting(65536, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Bytes of waiting requests of all connections; beyond it they are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Bytes of frames that have not arrived completely; beyond it the largest is given up with its connection.", check=POSITIVE)
+    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A peer that leaves more than this unread is hung up on.", check=POSITIVE)
+    write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=NOT_NEGATIVE)
+    handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=POSITIVE)
 
     # TLS
     tls_mode: TlsMode = setting("permissive", "Whether TLS is refused, possible (once there is a certificate) or required.", key="tls.server.mode")

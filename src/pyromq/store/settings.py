@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pyromq.config.kinds import Millis, SizeBytes, at_least, between
+from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE, Millis, SizeBytes, at_least, between
 from pyromq.config.settings import Settings, setting
 from pyromq.errors import ConfigError
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 
-_POSITIVE = at_least(1)
-_NOT_NEGATIVE = at_least(0)
 _PERCENT = between(1, 100)
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -32,43 +30,43 @@ class StoreSettings(Settings):
     # Sizes
     log_segment_bytes: SizeBytes = setting(1024 * _MIB, "Size of one commit-log file.", key="mappedFileSizeCommitLog", check=at_least(1024))
     queue_file_bytes: SizeBytes = setting(6_000_000, "Size of one consume-queue file, rounded up to whole units of 20 bytes.", key="mappedFileSizeConsumeQueue", check=at_least(20))
-    index_slots: int = setting(5_000_000, "Hash slots of one index file.", key="maxHashSlotNum", check=_POSITIVE)
+    index_slots: int = setting(5_000_000, "Hash slots of one index file.", key="maxHashSlotNum", check=POSITIVE)
     index_units: int = setting(20_000_000, "Entries of one index file.", key="maxIndexNum", check=at_least(2))
     index_enabled: bool = setting(True, "Messages can be found by key.", key="messageIndexEnable")
     preallocate: bool = setting(True, "Blocks of commit-log files are reserved when a file is made.", key="preallocateCommitLog")
     warm_up: bool = setting(False, "New commit-log files are written through once before their first message.", key="warmMapedFileEnable")
-    mapped_queue_files: int = setting(0, "Consume-queue files mapped at the same time; 0 takes half of what the process may open.", check=_NOT_NEGATIVE)
+    mapped_queue_files: int = setting(0, "Consume-queue files mapped at the same time; 0 takes half of what the process may open.", check=NOT_NEGATIVE)
 
     # Limits
     max_message_bytes: SizeBytes = setting(4 * _MIB, "Largest body of a message.", key="maxMessageSize", mutable=True, check=at_least(10))
-    max_pending_dispatch: int = setting(100_000, "Messages that interpreted code remembers between append and dispatch; beyond that the log is read again.", check=_POSITIVE)
+    max_pending_dispatch: int = setting(100_000, "Messages that interpreted code remembers between append and dispatch; beyond that the log is read again.", check=POSITIVE)
 
     # Flushing
     flush_disk_type: FlushDiskType = setting("ASYNC_FLUSH", "Whether an append is answered before or after it is on disk.")
-    flush_interval_ms: Millis = setting(500, "How often the commit log is flushed.", key="flushIntervalCommitLog", mutable=True, check=_POSITIVE)
-    flush_least_pages: int = setting(4, "A flush waits for this many dirty pages of 4 KiB.", key="flushCommitLogLeastPages", mutable=True, check=_NOT_NEGATIVE)
-    flush_thorough_interval_ms: Millis = setting(10_000, "How often the commit log is flushed however little there is.", key="flushCommitLogThoroughInterval", mutable=True, check=_POSITIVE)
-    queue_flush_interval_ms: Millis = setting(1000, "How often consume queues, index and checkpoint are flushed.", key="flushIntervalConsumeQueue", mutable=True, check=_POSITIVE)
-    queue_flush_least_pages: int = setting(2, "A flush of queues waits for this many pages of 4 KiB.", key="flushConsumeQueueLeastPages", mutable=True, check=_NOT_NEGATIVE)
-    queue_flush_thorough_interval_ms: Millis = setting(60_000, "How often consume queues are flushed however little there is.", key="flushConsumeQueueThoroughInterval", mutable=True, check=_POSITIVE)
-    sync_flush_timeout_ms: Millis = setting(5000, "How long an append waits for its flush.", key="syncFlushTimeout", mutable=True, check=_POSITIVE)
+    flush_interval_ms: Millis = setting(500, "How often the commit log is flushed.", key="flushIntervalCommitLog", mutable=True, check=POSITIVE)
+    flush_least_pages: int = setting(4, "A flush waits for this many dirty pages of 4 KiB.", key="flushCommitLogLeastPages", mutable=True, check=NOT_NEGATIVE)
+    flush_thorough_interval_ms: Millis = setting(10_000, "How often the commit log is flushed however little there is.", key="flushCommitLogThoroughInterval", mutable=True, check=POSITIVE)
+    queue_flush_interval_ms: Millis = setting(1000, "How often consume queues, index and checkpoint are flushed.", key="flushIntervalConsumeQueue", mutable=True, check=POSITIVE)
+    queue_flush_least_pages: int = setting(2, "A flush of queues waits for this many pages of 4 KiB.", key="flushConsumeQueueLeastPages", mutable=True, check=NOT_NEGATIVE)
+    queue_flush_thorough_interval_ms: Millis = setting(60_000, "How often consume queues are flushed however little there is.", key="flushConsumeQueueThoroughInterval", mutable=True, check=POSITIVE)
+    sync_flush_timeout_ms: Millis = setting(5000, "How long an append waits for its flush.", key="syncFlushTimeout", mutable=True, check=POSITIVE)
 
     # Reading
-    max_batch_in_memory: int = setting(32, "Messages of one read near the end of the log.", key="maxTransferCountOnMessageInMemory", mutable=True, check=_POSITIVE)
-    max_batch_bytes_in_memory: SizeBytes = setting(256 * _KIB, "Bytes of one read near the end of the log.", key="maxTransferBytesOnMessageInMemory", mutable=True, check=_POSITIVE)
-    max_batch_on_disk: int = setting(8, "Messages of one read far behind the end of the log.", key="maxTransferCountOnMessageInDisk", mutable=True, check=_POSITIVE)
-    max_batch_bytes_on_disk: SizeBytes = setting(64 * _KIB, "Bytes of one read far behind the end of the log.", key="maxTransferBytesOnMessageInDisk", mutable=True, check=_POSITIVE)
+    max_batch_in_memory: int = setting(32, "Messages of one read near the end of the log.", key="maxTransferCountOnMessageInMemory", mutable=True, check=POSITIVE)
+    max_batch_bytes_in_memory: SizeBytes = setting(256 * _KIB, "Bytes of one read near the end of the log.", key="maxTransferBytesOnMessageInMemory", mutable=True, check=POSITIVE)
+    max_batch_on_disk: int = setting(8, "Messages of one read far behind the end of the log.", key="maxTransferCountOnMessageInDisk", mutable=True, check=POSITIVE)
+    max_batch_bytes_on_disk: SizeBytes = setting(64 * _KIB, "Bytes of one read far behind the end of the log.", key="maxTransferBytesOnMessageInDisk", mutable=True, check=POSITIVE)
     in_memory_ratio: int = setting(40, "Percent of the machine's memory that is taken to hold the end of the log.", key="accessMessageInMemoryMaxRatio", mutable=True, check=_PERCENT)
-    max_filter_bytes: SizeBytes = setting(16_000, "Bytes of consume-queue units that one filtered read examines at least.", key="maxFilterMessageSize", mutable=True, check=_POSITIVE)
-    max_query_messages: int = setting(64, "Messages of one query by key.", key="maxMsgsNumBatch", mutable=True, check=_POSITIVE)
+    max_filter_bytes: SizeBytes = setting(16_000, "Bytes of consume-queue units that one filtered read examines at least.", key="maxFilterMessageSize", mutable=True, check=POSITIVE)
+    max_query_messages: int = setting(64, "Messages of one query by key.", key="maxMsgsNumBatch", mutable=True, check=POSITIVE)
     message_delay_levels: str = setting(DEFAULT_DELAYS, "Waiting times of the delay levels, from level 1.", key="messageDelayLevel")
 
     # Cleaning
-    file_reserved_hours: int = setting(72, "Commit-log files older than this are deleted.", key="fileReservedTime", mutable=True, check=_NOT_NEGATIVE)
+    file_reserved_hours: int = setting(72, "Commit-log files older than this are deleted.", key="fileReservedTime", mutable=True, check=NOT_NEGATIVE)
     delete_when: str = setting("04", "Hours of the day at which expired files are deleted, separated by semicolons.", mutable=True)
-    delete_batch_max: int = setting(10, "Files deleted in one round.", key="deleteFileBatchMax", mutable=True, check=_POSITIVE)
-    clean_interval_ms: Millis = setting(10_000, "How often cleaning looks around.", key="cleanResourceInterval", mutable=True, check=_POSITIVE)
-    force_delete_after_ms: Millis = setting(120_000, "A file that must go loses its name after this long even if it is still being read.", key="destroyMapedFileIntervalForcibly", mutable=True, check=_NOT_NEGATIVE)
+    delete_batch_max: int = setting(10, "Files deleted in one round.", key="deleteFileBatchMax", mutable=True, check=POSITIVE)
+    clean_interval_ms: Millis = setting(10_000, "How often cleaning looks around.", key="cleanResourceInterval", mutable=True, check=POSITIVE)
+    force_delete_after_ms: Millis = setting(120_000, "A file that must go loses its name after this long even if it is still being read.", key="destroyMapedFileIntervalForcibly", mutable=True, check=NOT_NEGATIVE)
     disk_max_used_percent: int = setting(75, "Above this, expired files are deleted at any hour.", key="diskMaxUsedSpaceRatio", mutable=True, check=between(10, 95))
     disk_clean_forcibly_percent: int = setting(85, "Above this, the oldest files are deleted whatever their age.", key="diskSpaceCleanForciblyRatio", mutable=True, check=_PERCENT)
     disk_warning_percent: int = setting(90, "Above this, messages are refused as well.", key="diskSpaceWarningLevelRatio", mutable=True, check=_PERCENT)
