@@ -78,6 +78,16 @@ def test_run_in_a_with_block_leaves_the_closing_to_the_block(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_a_topic_is_divided_once_brokers_know_the_member(
+    rocketmq: RunningCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    (body,) = send(rocketmq, "Divided", 1)
+    with PullConsumer("dividers", rocketmq.namesrv, start_from="first") as consumer:
+        consumer.subscribe("Divided")
+        assert [message.body.decode() for message in consumer.poll(timeout_s=TIMEOUT_S)] == [body]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 def test_a_for_loop_gets_every_message_and_the_last_one_is_done_when_it_ends(
     rocketmq: RunningCluster,
 ) -> None:

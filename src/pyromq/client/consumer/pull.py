@@ -89,6 +89,7 @@ class PullConsumer:
         self.client_settings = ClientSettings.of(namesrv, **others)
         self._topics = Topics()
         self._expressions: dict[str, Expression] = {}
+        self._is_known = False
         self._is_assigned_by_hand = False
         self._assigned: dict[str, set[MessageQueue]] = {}
         self._figures = Figures()
@@ -150,6 +151,7 @@ class PullConsumer:
             await parts.session.routes.get(topic)
         self._assigned = wanted
         await parts.session.heartbeat_now()
+        self._is_known = True
         await parts.rebalancing.once()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -253,7 +255,7 @@ class PullConsumer:
             group,
             session.client_id,
             settings.assignment if is_shared else None,
-            lambda: self._topics.subscriptions,
+            lambda: self._topics.subscriptions if self._is_known else (),
             hold,
             interval_s=settings.rebalance_interval_s,
         )
@@ -292,6 +294,7 @@ class PullConsumer:
         for subscription in list(self._topics.subscriptions.values()):
             await look_up(parts.session, parts.group, subscription)
         await parts.session.heartbeat_now()
+        self._is_known = bool(self._topics.subscriptions)
 
     async def _take_up(self, parts: _Parts, topic: str) -> None:
         """Add a topic to those of a consumer that is running."""
