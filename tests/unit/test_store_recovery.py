@@ -481,14 +481,6 @@ def test_whatever_lies_in_the_directories_is_named_in_the_report(tmp_path: Path)
         check(store)
 
 
-def test_a_queue_without_its_first_file_is_built_again(tmp_path: Path) -> None:
-    fill(tmp_path, crash=False)
-    min((tmp_path / "consumequeue" / TOPIC / "1").iterdir()).unlink()
-    with reopen(tmp_path) as store:
-        assert store.recovery.queues_rebuilt == ["Orders/1"]
-        check(store)
-
-
 def test_keys_are_indexed_again_after_an_index_that_was_ahead(tmp_path: Path) -> None:
     fill(tmp_path, crash=False)
     damage_log(tmp_path, offset_of(tmp_path, 90), b"\0" * 300)

@@ -8,7 +8,7 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
     wrong size anywhere else stops the start. Other files are left aside, and so is everything before a gap;
     unused files behind a gap count as other files.
  3. Take in the queues' files by name and size. A queue with a gap or a wrong size is dropped, to be built
-    again, and so is one without its first file while the log still has its own.
+    again.
  4. Choose where to begin: at the checkpoint's safe offset if the checkpoint is ours (at the start of the last
     file if the log has lost bytes before it). Otherwise, after a clean stop, at the last record the queues
     know; after a crash, at the newest file whose first record was stored before the checkpoint's times.
@@ -126,8 +126,6 @@ class Recovery:
         self.report.remarks += remarks
         for queue, starts in loaded:
             damage = self._queues.find_damage(queue, starts)
-            if damage is None and starts[0] and not self._log.start_offset:
-                damage = "its first file is missing"
             if damage is None:
                 self._loaded.append((queue, starts))
             elif starts:
