@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from tests.support.apache import ApacheClient, ApacheServers, wait_until
 from tests.support.apache_releases import APACHE_4
 
+from pyromq.cli.mqadmin.absent import ABSENT
 from pyromq.cli.mqadmin.tree import NOUNS, mqadmin
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import TopicRouteData
@@ -185,6 +186,14 @@ def test_every_flag_of_apaches_commands_is_ours(tools: Tools) -> None:
             assert {"-n", "--namesrvAddr"} <= theirs, explained
             missing[name] = theirs - ours - NOT_OURS
     assert {name: flags for name, flags in missing.items() if flags} == {}
+
+
+def test_every_command_of_apaches_is_ours_or_said_to_be_absent(tools: Tools) -> None:
+    listed = re.findall(r"(?m)^   (\w+) ", tools.client.mqadmin("help"))
+    assert "clusterList" in listed
+    ours = {name for _, commands in NOUNS.values() for name in commands}
+    assert set(listed) - ours - ABSENT.keys() == set()
+    assert ours.isdisjoint(ABSENT)
 
 
 @pytest.mark.parametrize("which", ["MESSAGE", "PLACE"])

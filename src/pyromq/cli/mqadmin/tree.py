@@ -164,6 +164,10 @@ class AdminGroup(LazyGroup):
             # java: upper and lower case make no difference
             others = {known.lower(): known for known in _SENTENCES}
             if name.lower() not in others:
+                from pyromq.cli.mqadmin.absent import why_absent
+
+                if reason := why_absent(name):
+                    raise click.UsageError(f"{name} of Apache's mqadmin is not here: {reason}", ctx)
                 hint = did_you_mean(name, _SENTENCES) or "; `mqadmin help` lists all"
                 raise click.UsageError(f"there is no command {name}{hint}", ctx)
             args = [others[name.lower()], *args[1:]]
