@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,18 @@ def test_the_program_answers_from_a_shell(tmp_path: Path) -> None:
     done = _run("topicList", "-n", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", ["pyromq.cli.tree.LazyCommand.load", "asyncio.run"])
+def test_an_interrupt_ends_it_without_a_word(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(started: object) -> None:
+        if isinstance(started, Coroutine):
+            started.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, interrupt)
+    done = CliRunner().invoke(mqadmin, ["topicList", "-n", "127.0.0.1:1"])
+    assert (done.exit_code, done.output) == (130, "")
 
 
 async def test_whoever_speaks_another_language_is_told_of_once() -> None:

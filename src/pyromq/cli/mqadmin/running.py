@@ -21,7 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Handler: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 NAMESRV_ADDR = "NAMESRV_ADDR"
-_INTERRUPTED = 130
 
 
 def text(value: str) -> str:
@@ -98,10 +97,7 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
                 if cluster.unanswered:
                     raise Incomplete(cluster.unanswered)
 
-            try:
-                asyncio.run(work())
-            except KeyboardInterrupt:
-                raise click.exceptions.Exit(_INTERRUPTED) from None
+            asyncio.run(work())
 
         decorated: Callable[..., None] = run
         for option in reversed(_COMMON):

@@ -8,6 +8,7 @@ from pyromq.cli.tree import LazyCommand, LazyGroup, did_you_mean
 from pyromq.errors import PyroError
 
 _HERE = "pyromq.cli.mqadmin"
+_INTERRUPTED = 130
 
 NOUNS: dict[str, tuple[str, dict[str, str]]] = {
     "cluster": (
@@ -176,6 +177,8 @@ class AdminGroup(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(_INTERRUPTED) from None
         except click.ClickException as failure:
             problem = failure.__cause__
             if isinstance(problem, PyroError) and failure.message == str(problem):
