@@ -1,11 +1,13 @@
 """Messages are pulled over real sockets, in both header forms: what is found, and how long a pull waits."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import ErrorLogs
 from tests.support.broker_cluster import (
     GROUP,
     SUBSCRIPTION,
@@ -33,6 +35,7 @@ from pyromq.protocol.requests.offsets import QueryConsumerOffset
 from pyromq.protocol.requests.pulling import LitePullMessage
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.store.message_store import MessageStore
 
 LONG_MS = 60_000
 
@@ -347,6 +350,28 @@ async def test_a_waiting_pull_by_a_group_that_may_not_read_any_more_is_refused(b
     await bench.client.send(b"not for them")
     with pytest.raises(Refused, match="may not consume"):
         await waiting
+
+
+async def test_a_waiting_pull_that_fails_harms_nobody_beside_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+) -> None:
+    waiting = [await held_pull(bench, 1 + index) for index in range(3)]
+    reading = MessageStore.read
+    failures = [OSError(errno.EMFILE, "too many open files")]
+
+    def read(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return reading(*arguments, **options)
+
+    monkeypatch.setattr(MessageStore, "read", read)
+    await bench.client.send(b"x")
+    unlucky, *others = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(unlucky, Refused)
+    assert unlucky.code == ResponseCode.SYSTEM_ERROR
+    assert [pulled.bodies for pulled in others if isinstance(pulled, Pulled)] == [[b"x"]] * 2
+    assert bench.broker.statistics().held_pulls == 0
+    error_logs.expect("a handler failed")
 
 
 async def test_a_waiting_pull_brings_what_its_group_wants_by_then(bench: Bench) -> None:

@@ -334,29 +334,34 @@ class Pulling:
         offset = request.queue_offset
         checked = self._changes
 
-        def attempt(is_last: bool) -> bool:
+        def look(is_last: bool) -> RawAnswer | None:
             nonlocal group, wanted, offset, checked
-            if not caller.connection.is_open:
-                answered.cancel()
-                return True
             if checked != self._changes:
                 checked, offset = self._changes, request.queue_offset
-                try:
-                    group = self._check(request, caller)
-                    wanted = self._wanted(request, group, caller)
-                except _NotAllowed as refusal:
-                    answered.set_result(refusal.answer)
-                    return True
-                except Refused as refusal:
-                    answered.set_exception(refusal)
-                    return True
+                group = self._check(request, caller)
+                wanted = self._wanted(request, group, caller)
             result, code = self._read_on(request, wanted, offset)
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 offset = result.next_offset
             if not is_last and code in _NOTHING_YET:
-                return False
-            answered.set_result(self._answer(request, group, result, code))
-            return True
+                return None
+            return self._answer(request, group, result, code)
+
+        def attempt(is_last: bool) -> bool:
+            if not caller.connection.is_open:
+                answered.cancel()
+                return True
+            try:
+                answer = look(is_last)
+            except _NotAllowed as refusal:
+                answer = refusal.answer
+            except Exception as problem:
+                # Whoever waits beside it shall not suffer; told and logged it is like any other request.
+                answered.set_exception(problem)
+                return True
+            if answer is not None:
+                answered.set_result(answer)
+            return answer is not None
 
         timeout_s = max(timeout_ms, 0) / 1000
         self._arrivals.hold(request.topic, request.queue_id, attempt, timeout_s, caller.connection)
