@@ -110,7 +110,7 @@ async def test_equal_settings_share_a_session(broker: ScriptedBroker) -> None:
 
 
 async def test_a_thousand_producers_share_one_connection(broker: ScriptedBroker) -> None:
-    producers = [aio.Producer(f"group-{number}", broker.address) for number in range(1000)]
+    producers = [aio.Producer(f"group-{number}", broker.address, send_timeout_s=30) for number in range(1000)]
     for producer in producers:
         await producer.start()
     await asyncio.gather(*(producer.send(Message("Orders", b"x")) for producer in producers))

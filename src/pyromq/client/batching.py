@@ -6,9 +6,10 @@ retried, packed or part of a transaction.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from pyromq.client.letters import Letter
+from pyromq.client.plain_entries import Parcel
 from pyromq.errors import BadMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -64,12 +65,15 @@ def split(letters: Iterable[Letter], max_bytes: int) -> list[list[Letter]]:
     return parts
 
 
-def pack_letters(letters: Sequence[Letter]) -> Letter:
+def pack_letters(letters: Sequence[Letter | Parcel]) -> Letter:
     """One letter that holds them all."""
     first = letters[0]
     entries: list[bytes] = []
     for letter in letters:
-        add_entry(entries, letter.body, letter.properties.encode(), letter.flag)
+        if isinstance(letter, Parcel):
+            entries.append(letter.entry)
+        else:
+            add_entry(entries, letter.body, letter.properties.encode(), letter.flag)
     body = b"".join(entries)
     # java: brokers append these to the properties of every message inside, where a unique key of the batch
     # would win over those of the messages
@@ -86,39 +90,47 @@ def pack_letters(letters: Sequence[Letter]) -> Letter:
     )
 
 
+R = TypeVar("R")
+
 _Key: TypeAlias = tuple[str, MessageQueue | None, bool, str | None]
 """What letters must have in common to come into one batch: topic, queue, `wait_stored`, tags."""
 
 
-class _Gathering:
+class _Gathering(Generic[R]):
     """A batch that is not full yet."""
 
-    __slots__ = ("letters", "size_bytes", "timer")
+    __slots__ = ("letters", "parcel_bytes", "parcels", "promises", "size_bytes", "timer")
 
     def __init__(self) -> None:
-        self.letters: list[tuple[Letter, asyncio.Future[object]]] = []
+        self.letters: list[Letter | Parcel] = []
+        self.promises: list[asyncio.Future[R]] = []
         self.size_bytes = 0
+        self.parcels = 0
+        self.parcel_bytes = 0
         self.timer: asyncio.Handle | None = None
 
 
-class Accumulator:
+class Accumulator(Generic[R]):
     """Gathers letters for a moment and sends them together; each gets a result of its own.
 
-    `deliver` sends the letters of one batch and gives a result for each.
+    `deliver` sends the letters of one batch and gives a result for each; `left` hears how many
+    parcels, of how many bytes, are not on their way any more.
     """
 
     def __init__(
         self,
-        deliver: Callable[[list[Letter], MessageQueue | None], Awaitable[Sequence[object]]],
+        deliver: Callable[[list[Letter | Parcel], MessageQueue | None], Awaitable[Sequence[R]]],
         *,
         linger_s: float,
         max_bytes: int,
+        left: Callable[[int, int], None] = lambda count, size_bytes: None,
     ) -> None:
         self._deliver = deliver
+        self._left = left
         self._linger_s = linger_s
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
-        self._gatherings: dict[_Key, _Gathering] = {}
+        self._gatherings: dict[_Key, _Gathering[R]] = {}
         self._deliveries: set[asyncio.Task[None]] = set()
         self.batches = 0
         self.letters = 0
@@ -129,29 +141,41 @@ class Accumulator:
             f"batches={self.batches} letters={self.letters}>"
         )
 
-    def maybe_add(self, letter: Letter, queue: MessageQueue | None) -> "asyncio.Future[object] | None":
+    def maybe_add(self, letter: Letter, queue: MessageQueue | None) -> "asyncio.Future[R] | None":
         """Where the result will be; None for a letter that must go alone."""
         size_bytes = entry_bytes(letter)
         if size_bytes > self._max_bytes or batching_problem(letter) is not None:
             return None
         key = (letter.topic, queue, letter.wait_stored, letter.tags)
+        return self.add(key, letter, size_bytes)
+
+    def add(self, key: _Key, letter: Letter | Parcel, size_bytes: int) -> "asyncio.Future[R]":
+        """Where the result will be; no letter that may be in a batch is larger than one."""
         gathering = self._gatherings.get(key)
-        if gathering is not None and gathering.size_bytes + size_bytes > self._max_bytes:
-            self._flush(key)
-            gathering = None
-        if gathering is None:
-            gathering = self._gatherings[key] = _Gathering()
-            if self._linger_s > 0:
-                gathering.timer = self._loop.call_later(self._linger_s, self._flush, key)
-            else:
-                # What is sent in one turn of the loop leaves together.
-                gathering.timer = self._loop.call_soon(self._flush, key)
-        promise: asyncio.Future[object] = self._loop.create_future()
-        gathering.letters.append((letter, promise))
+        if gathering is None or gathering.size_bytes + size_bytes > self._max_bytes:
+            gathering = self._begin(key)
+        promise: asyncio.Future[R] = self._loop.create_future()
+        gathering.letters.append(letter)
+        gathering.promises.append(promise)
         gathering.size_bytes += size_bytes
+        if type(letter) is Parcel:
+            gathering.parcels += 1
+            gathering.parcel_bytes += size_bytes
         if gathering.size_bytes >= self._max_bytes:
             self._flush(key)
         return promise
+
+    def _begin(self, key: _Key) -> _Gathering[R]:
+        """A new batch; the one before leaves."""
+        if key in self._gatherings:
+            self._flush(key)
+        gathering = self._gatherings[key] = _Gathering()
+        if self._linger_s > 0:
+            gathering.timer = self._loop.call_later(self._linger_s, self._flush, key)
+        else:
+            # What is sent in one turn of the loop leaves together.
+            gathering.timer = self._loop.call_soon(self._flush, key)
+        return gathering
 
     def flush(self, topic: str | None = None) -> None:
         """Send what is gathered for a topic, or everything, now."""
@@ -171,24 +195,38 @@ class Accumulator:
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
-    async def _send(self, gathering: _Gathering, queue: MessageQueue | None) -> None:
-        # Whoever was cancelled before it left does not leave.
-        wanted = [each for each in gathering.letters if not each[1].done()]
-        if not wanted:
-            return
-        self.batches += 1
-        self.letters += len(wanted)
+    async def _send(self, gathering: _Gathering[R], queue: MessageQueue | None) -> None:
+        letters, promises = gathering.letters, gathering.promises
+        if any(map(asyncio.Future.done, promises)):
+            # Whoever was cancelled before it left does not leave.
+            wanted = [each for each in zip(letters, promises, strict=True) if not each[1].done()]
+            letters, promises = [letter for letter, _ in wanted], [promise for _, promise in wanted]
         try:
-            results = await self._deliver([letter for letter, _ in wanted], queue)
+            if letters:
+                await self._send_letters(letters, promises, queue)
+        finally:
+            if gathering.parcels:
+                self._left(gathering.parcels, gathering.parcel_bytes)
+
+    async def _send_letters(
+        self,
+        letters: list[Letter | Parcel],
+        promises: "list[asyncio.Future[R]]",
+        queue: MessageQueue | None,
+    ) -> None:
+        self.batches += 1
+        self.letters += len(letters)
+        try:
+            results = await self._deliver(letters, queue)
         except asyncio.CancelledError:
-            for _, promise in wanted:
+            for promise in promises:
                 promise.cancel()
             raise
         except Exception as problem:
-            for _, promise in wanted:
+            for promise in promises:
                 if not promise.done():
                     promise.set_exception(problem)
         else:
-            for (_, promise), result in zip(wanted, results, strict=True):
+            for promise, result in zip(promises, results, strict=True):
                 if not promise.done():
                     promise.set_result(result)

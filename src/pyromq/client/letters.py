@@ -79,7 +79,9 @@ class LetterWriter:
         self._compression = compression
         self._level = level
         self._topics: dict[str, str] = {}
-        self._suffix = _pair(props.INSTANCE_ID, namespace) if namespace else ""
+        self.batch_topics: dict[str, str] = {}
+        """Topics that were written to, by their names here, of those whose messages may be in batches."""
+        self.suffix = _pair(props.INSTANCE_ID, namespace) if namespace else ""
 
     def write(
         self,
@@ -109,7 +111,7 @@ class LetterWriter:
         if message.properties or keys or tags or system or is_delayed or not wait_stored:
             properties = self._properties(message, keys, unique_key, system)
         else:
-            properties = f"{props.UNIQ_KEY}{NAME_SEPARATOR}{unique_key}{PAIR_SEPARATOR}{self._suffix}"
+            properties = f"{props.UNIQ_KEY}{NAME_SEPARATOR}{unique_key}{PAIR_SEPARATOR}{self.suffix}"
         return Letter(
             topic,
             body,
@@ -131,7 +133,10 @@ class LetterWriter:
         wrapped = self._wrap(topic)
         if len(self._topics) >= _MAX_KNOWN_TOPICS:
             self._topics.clear()
+            self.batch_topics.clear()
         self._topics[topic] = wrapped
+        if not names.is_retry_topic(wrapped):
+            self.batch_topics[topic] = wrapped
         return wrapped
 
     def _pack(self, body: bytes) -> tuple[bytes, int]:
@@ -164,7 +169,7 @@ class LetterWriter:
         text = "".join(parts)
         if text.count(PAIR_SEPARATOR) != len(parts):
             raise BadMessage(f"a separator (U+0002) is inside a tag, a key or a property of {message!r}")
-        text += self._suffix
+        text += self.suffix
         _check_size(text)
         return text
 

@@ -5,10 +5,11 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Self, Unpack, cast, overload
+from typing import Self, Unpack, overload
 
 from pyromq.client.batching import Accumulator, check_batch, pack_letters, split
 from pyromq.client.letters import Letter, LetterWriter
+from pyromq.client.plain_entries import Parcel, plain_entry
 from pyromq.client.producer_settings import ProducerOptions, split_options
 from pyromq.client.queue_choice import Selector, queue_of_key
 from pyromq.client.requesting import reply_to, request_properties
@@ -170,7 +171,12 @@ class Producer:
         not elsewhere. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
         parts = self._started()
-        if not isinstance(message, Message):
+        if type(message) is Message and parts.gathers_plainly and timeout_s is None:
+            if queue is None and selector is None and sharding_key is None:
+                promise = parts.gather(message)
+                if promise is not None:
+                    return await promise
+        elif not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         if queue is None and selector is None and sharding_key is None:
             return await parts.send(parts.write(message), None, timeout_s)
@@ -333,11 +339,18 @@ class ProducerParts:
         self.tracing = (
             Tracing(session, producer.group, "PRODUCE", settings.trace_topic) if settings.trace else None
         )
-        self.accumulator: Accumulator | None = None
+        self.accumulator: Accumulator[SendResult] | None = None
         if settings.linger_ms is not None:
             self.accumulator = Accumulator(
-                self._send_gathered, linger_s=settings.linger_ms / 1000, max_bytes=settings.batch_max_bytes
+                self._send_gathered,
+                linger_s=settings.linger_ms / 1000,
+                max_bytes=settings.batch_max_bytes,
+                left=self.room.leave_together,
             )
+        self.gathers_plainly = self.accumulator is not None and self.tracing is None
+        self._batch_max_bytes = settings.batch_max_bytes
+        self._now_ms, self._next_key = session.clock.now_ms, session.unique_keys.next
+        self._body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
         self._has_namespace = client_settings.namespace is not None
 
     def write(
@@ -353,6 +366,24 @@ class ProducerParts:
         now_ms = session.clock.now_ms()
         unique_key = session.unique_keys.next(now_ms)
         return self.writer.write(message, unique_key, now_ms, system, pack=pack, kind=kind)
+
+    def gather(self, message: Message) -> "asyncio.Future[SendResult] | None":
+        """Put a plain message into a batch; None if it needs a closer look, or if there is no room."""
+        accumulator = self.accumulator
+        topic = self.writer.batch_topics.get(message.topic)
+        if topic is None or accumulator is None:
+            return None
+        self.session.check_loop()
+        now_ms = self._now_ms()
+        unique_key = self._next_key(now_ms)
+        entry = plain_entry(message, unique_key, self.writer.suffix, self._body_limit)
+        if entry is None:
+            return None
+        size_bytes = len(entry)
+        if size_bytes > self._batch_max_bytes or not self.room.try_enter(size_bytes):
+            return None
+        parcel = Parcel(topic, entry, unique_key, now_ms, message)
+        return accumulator.add((topic, None, True, message.tags), parcel, size_bytes)
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
         """A queue as the application knows it."""
@@ -371,7 +402,7 @@ class ProducerParts:
             if self.accumulator is not None and not alone:
                 promise = self.accumulator.maybe_add(letter, queue) if timeout_s is None else None
                 if promise is not None:
-                    return cast(SendResult, await promise)
+                    return await promise
                 # What was sent before this one leaves before it.
                 self.accumulator.flush(letter.topic)
                 await asyncio.sleep(0)
@@ -390,13 +421,19 @@ class ProducerParts:
         finally:
             self.room.leave(size_bytes)
 
-    async def _send_gathered(self, letters: list[Letter], queue: MessageQueue | None) -> list[SendResult]:
+    async def _send_gathered(
+        self, letters: list[Letter | Parcel], queue: MessageQueue | None
+    ) -> list[SendResult]:
         if len(letters) > 1:
             return await self._send_packed(letters, queue, None)
-        return [self.result(letters[0], await self.sender.send(letters[0], queue))]
+        (letter,) = letters
+        if type(letter) is Parcel:
+            letter = self.writer.write(letter.message, letter.unique_key, letter.born_ms)
+        assert isinstance(letter, Letter)
+        return [self.result(letter, await self.sender.send(letter, queue))]
 
     async def _send_packed(
-        self, letters: Sequence[Letter], queue: MessageQueue | None, timeout_s: float | None
+        self, letters: Sequence[Letter | Parcel], queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
         sent = await self.sender.send(pack_letters(letters), queue, timeout_s)
         answer = sent.answer
@@ -409,7 +446,9 @@ class ProducerParts:
     def result(self, letter: Letter, sent: Sent) -> SendResult:
         return self._results((letter,), (sent.answer.msg_id,), sent)[0]
 
-    def _results(self, letters: Sequence[Letter], places: Sequence[str], sent: Sent) -> list[SendResult]:
+    def _results(
+        self, letters: Sequence[Letter | Parcel], places: Sequence[str], sent: Sent
+    ) -> list[SendResult]:
         """What became of letters that left together; `places` are their ids in the store."""
         answer = sent.answer
         queue = sent.queue if not self._has_namespace else self.shown_queue(sent.queue)
@@ -434,6 +473,7 @@ class ProducerParts:
         tracing = self.tracing
         if tracing is not None and answer.trace_on is not False and letters[0].topic != tracing.topic:
             for letter, result in zip(letters, results, strict=True):
+                assert isinstance(letter, Letter), "who reports on messages looks at them closely"
                 self._trace(tracing, letter, sent, result)
         return results
 

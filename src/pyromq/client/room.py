@@ -23,10 +23,12 @@ class Room:
         return len(self._waiting)
 
     def try_enter(self, size_bytes: int) -> bool:
-        if self._waiting or not self._has_room(size_bytes):
+        # Done for every message: `_has_room`, written out.
+        count, total_bytes = self.count, self.size_bytes + size_bytes
+        if self._waiting or (count and (count >= self._max_count or total_bytes > self._max_bytes)):
             return False
-        self.count += 1
-        self.size_bytes += size_bytes
+        self.count = count + 1
+        self.size_bytes = total_bytes
         return True
 
     async def enter(self, size_bytes: int) -> None:
@@ -44,7 +46,10 @@ class Room:
             raise
 
     def leave(self, size_bytes: int) -> None:
-        self.count -= 1
+        self.leave_together(1, size_bytes)
+
+    def leave_together(self, count: int, size_bytes: int) -> None:
+        self.count -= count
         self.size_bytes -= size_bytes
         if self._waiting:
             self._admit()

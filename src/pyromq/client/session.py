@@ -218,7 +218,11 @@ class Session:
 
     def check_loop(self) -> None:
         """Raises StateError where nobody would ever be woken: on another loop than that of the start."""
-        if _running_loop() is not self._loop:
+        try:
+            is_other = asyncio.get_running_loop() is not self._loop
+        except RuntimeError:  # none at all
+            is_other = True
+        if is_other:
             raise StateError(
                 "used on another event loop than the one it was started on, on another thread, or in a child"
                 " made by fork: make producers and consumers anew there"
@@ -395,13 +399,6 @@ class Session:
             return
         if addresses := name_server_addresses(text):
             self.name_servers.update(addresses)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _packed_ip(settings: ClientSettings) -> bytes:
