@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import resource
 import socket
 from contextlib import ExitStack
 
@@ -74,6 +75,29 @@ async def test_a_shortage_of_descriptors_passes(
         await arrivals.wait_for(1)
     await acceptor.close()
     error_logs.expect("too many open files")
+
+
+async def test_connections_do_not_get_the_last_descriptors(
+    monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+) -> None:
+    monkeypatch.setattr(acceptor_module, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(acceptor_module, "_KEPT_FOR_FILES", 2)
+    arrivals = Arrivals()
+    listening = listening_socket("127.0.0.1", 0)
+    with ExitStack() as others:
+        first = others.enter_context(socket.socket())
+        limit = first.fileno() + 6
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+        acceptor = Acceptor(listening, 10, arrivals.protocol)
+        for _ in range(4):
+            others.enter_context(socket.socket())
+        with socket.create_connection(listening.getsockname()) as turned_away:
+            assert await asyncio.to_thread(turned_away.recv, 1) == b""
+        assert arrivals.made == 0
+        error_logs.expect("the last descriptors are kept for files")
+    with socket.create_connection(listening.getsockname()):
+        await arrivals.wait_for(1)
+    await acceptor.close()
 
 
 async def test_closing_in_the_middle_of_a_shortage_ends_the_pause(error_logs: ErrorLogs) -> None:

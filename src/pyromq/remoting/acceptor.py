@@ -7,13 +7,18 @@ that come at once would wait for a hundred turns.
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Callable
+from math import inf
 
 _log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 256
 """After so many, those who are in already have their turn."""
+
+_KEPT_FOR_FILES = 64
+"""Descriptors that connections do not get, however many come: without files a server is no use to anyone."""
 
 _PAUSE_S = 1.0
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -32,6 +37,7 @@ class Acceptor:
         self._entering: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._descriptors = _descriptors_for_connections()
         listening.setblocking(False)
         listening.listen(backlog)
         self._loop.add_reader(listening, self._accept)
@@ -50,6 +56,10 @@ class Acceptor:
                 if problem.errno not in _SHORTAGES:
                     raise
                 self._rest(problem)
+                return
+            if accepted.fileno() >= self._descriptors:
+                accepted.close()
+                self._rest(OSError(errno.EMFILE, "the last descriptors are kept for files"))
                 return
             accepted.setblocking(False)
             task = self._loop.create_task(self._enter(accepted))
@@ -85,3 +95,8 @@ class Acceptor:
         self._listening.close()
         if self._entering:
             await asyncio.wait(self._entering)
+
+
+def _descriptors_for_connections() -> float:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return inf if limit == resource.RLIM_INFINITY else limit - min(_KEPT_FOR_FILES, limit // 4)
