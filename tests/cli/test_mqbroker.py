@@ -52,18 +52,18 @@ def test_every_important_setting_has_an_effect() -> None:
 
 def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("listenPort=1\nbrokerName=file\nfileReservedTime=1\nnamesrvAddr=file:1\n")
+    file.write_text("listenPort=10001\nbrokerName=file\nfileReservedTime=1\nnamesrvAddr=file:1\n")
     done = BROKER.run(
         tmp_path,
-        *("-p", "-c", "broker.conf", "-o", "listenPort=3"),
-        PYROMQ_BROKER_LISTEN_PORT="2",
+        *("-p", "-c", "broker.conf", "-o", "listenPort=10003"),
+        PYROMQ_BROKER_LISTEN_PORT="10002",
         PYROMQ_STORE_FILE_RESERVED_TIME="2",
         NAMESRV_ADDR="environment:1",
         ROCKETMQ_HOME="/opt/rocketmq",
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert {
-        "listenPort=3",
+        "listenPort=10003",
         "brokerName=file",
         "fileReservedTime=2",
         "namesrvAddr=environment:1",
