@@ -68,4 +68,6 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse src/*.egg-info
+	rm -rf native/build native/src/*.egg-info native/src/pyromq_native/*.c native/src/pyromq_native/*.so
+	find . -name __pycache__ -prune -exec rm -rf {} +
