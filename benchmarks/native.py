@@ -1,4 +1,4 @@
-"""Native helpers of the benchmarks: loadgen.c, compiled on first use into the cache directory."""
+"""What the benchmarks have in C: loadgen.c, compiled on first use into the cache directory."""
 
 from __future__ import annotations
 
