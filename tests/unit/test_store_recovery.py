@@ -23,12 +23,10 @@ from tests.support.small_stores import (
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
-from pyromq.protocol.record import RecordOutline
 from pyromq.store import recovery
-from pyromq.store.dispatch import Dispatcher
+from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
-from pyromq.store.segment import Segment
 
 COUNT = 100
 BODIES = [b"%04d" % number * 30 for number in range(COUNT)]
@@ -517,31 +515,60 @@ def test_an_index_file_with_a_header_of_garbage_is_removed(
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_a_start_that_is_interrupted_while_it_builds_queues_begins_anew(
-    tmp_path: Path, crash: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_ours", [False, True])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_start_that_is_interrupted_while_it_builds_queues_is_made_up_for(
+    tmp_path: Path, times: int, is_ours: bool, crash: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with reopen(tmp_path) as store:
         for number, body in enumerate(BODIES):
             append(store, body, queue_id=0 if number < 40 else 1)
     if crash:
         (tmp_path / "abort").touch()
-    path = tmp_path / "checkpoint"
-    path.write_bytes(struct.pack(">5q", 1 << 42, 1 << 42, 1 << 42, 0, 0).ljust(4096, b"\0"))  # not ours
+    if not is_ours:
+        apaches = struct.pack(">5q", 1 << 42, 1 << 42, 1 << 42, 0, 0)
+        (tmp_path / "checkpoint").write_bytes(apaches.ljust(4096, b"\0"))
     shutil.rmtree(tmp_path / "consumequeue")
-    dispatch_record = Dispatcher.dispatch_record
+    put = ConsumeQueue.put
 
-    def be_killed_at_30(dispatcher: Dispatcher, segment: Segment, outline: RecordOutline) -> None:
-        if dispatcher.dispatched_messages == 30:
+    def be_killed_at_30(queue: ConsumeQueue, *unit: int) -> None:
+        if queue.end_offset == 30:
             raise KeyboardInterrupt
-        dispatch_record(dispatcher, segment, outline)
+        put(queue, *unit)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Dispatcher, "dispatch_record", be_killed_at_30)
-        for _ in range(2):
+        patched.setattr(ConsumeQueue, "put", be_killed_at_30)
+        for _ in range(times):
             with pytest.raises(KeyboardInterrupt):
                 reopen(tmp_path)
     with reopen(tmp_path) as store:
         assert bodies_of(store, queue_id=0) + bodies_of(store, queue_id=1) == BODIES
+
+
+def test_building_one_queue_again_leaves_the_ends_of_the_others(tmp_path: Path) -> None:
+    """Of a queue that had no messages for long its last file is all that knows its next offset."""
+    with reopen(tmp_path) as store:
+        for queue_id in (0, 1, 2):
+            append(store, b"old", queue_id=queue_id)
+        for body in BODIES:
+            append(store, body, queue_id=2)
+        dispatch_all(store)
+        store.flush()
+        os.utime(min((tmp_path / "commitlog").iterdir()), (1, 1))
+        assert store.clean(on_demand=True).segments_removed == 1
+    remove_a_queue(tmp_path)
+    with reopen(tmp_path) as store:
+        assert append(store, b"new", queue_id=0).queue_offset == 1
+        assert append(store, b"new", queue_id=2).queue_offset == COUNT + 1
+
+
+def test_a_short_queue_beside_a_missing_one_is_completed_too(tmp_path: Path) -> None:
+    fill(tmp_path, crash=False)
+    remove_a_queue(tmp_path)
+    max((tmp_path / "consumequeue" / TOPIC / "0").iterdir()).unlink()
+    with reopen(tmp_path) as store:
+        assert store.recovery.queues_rebuilt == ["Orders/0", "Orders/1"]
+        check(store)
 
 
 @pytest.mark.parametrize("topic", [b"Or\0ers", b"Or/ers"])

@@ -235,15 +235,18 @@ class Dispatcher:
         )
         self._dispatch((message,), outline.log_offset + outline.size)
 
-    def put_unit(self, segment: Segment, outline: RecordOutline) -> None:
-        """Only the queue's part of a dispatch: for a queue that is built again."""
+    def put_unit(self, segment: Segment, outline: RecordOutline) -> bool:
+        """Only the queue's part of a dispatch, for a queue that is built again; False if it has the unit."""
         if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
-            return
-        properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
+            return False
         queue = self._queues.get(outline.topic, outline.queue_id)
+        if outline.queue_offset < queue.end_offset:
+            return False
+        properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
         tags, _, _ = queue.probe.read(properties)
         tags_code = self._tags_code(queue, outline.store_timestamp, properties, tags)
         queue.put(outline.queue_offset, outline.log_offset, outline.size, tags_code)
+        return True
 
     def _dispatch(self, messages: Iterable[Pending], limit: int) -> None:
         """Put each message that ends at or before `limit` in its queue, and its keys in the lists."""

@@ -19,7 +19,7 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
  6. Cut the index to the entries that point before that place, and make its slots again from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.)
  7. If queues were dropped, or there are fewer queues or other numbers of units than the checkpoint counted,
-    walk the log from its start to that place and build the missing ones.
+    walk the log from its start to that place and put the units that are missing.
  8. Walk the log from that place. A record counts if its sizes agree, it says its own offset and a possible
     topic, its body has the right checksum and no part of it is missing; each one is dispatched. Stop at the
     first that does not count.
@@ -90,7 +90,7 @@ class Recovery:
         self._checkpoint = checkpoint
         self._loaded: list[tuple[ConsumeQueue, list[int]]] = []
         self._last_places: dict[ConsumeQueue, int] = {}
-        self._mended: set[tuple[str, int]] = set()
+        self._are_gaps_mended = False
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
@@ -100,14 +100,11 @@ class Recovery:
         if report.was_clean:
             self._cut_queues(None)
         report.began_at = begin = self._choose_beginning()
-        if self._checkpoint.safe_offset < 0 and (report.queues_rebuilt or not self._loaded):
-            # Its times speak of queues that are gone. Should this be interrupted, all is looked at again.
-            write_checkpoint(self._files, self._paths.checkpoint, Checkpoint())
         if not report.was_clean:
             self._cut_queues(begin)
         self._cut_index(begin)
-        if self._are_queues_missing():
-            self._rebuild({(queue.topic, queue.queue_id) for queue, _ in self._loaded}, begin)
+        if self._are_units_missing():
+            self._complete_queues(begin)
         end = self._walk(begin)
         report.segments_removed, report.tail_wiped = self._log.cut(end)
         self._drop_what_points_beyond(end)
@@ -168,31 +165,30 @@ class Recovery:
             and outline.queue_offset == queue.end_offset - 1
         )
 
-    def _are_queues_missing(self) -> bool:
-        """Whether some must be built again; all of them if units are missing and nothing tells whose."""
+    def _are_units_missing(self) -> bool:
         checkpoint = self._checkpoint
-        if self.report.queues_rebuilt or checkpoint.safe_offset < 0:
-            return bool(self.report.queues_rebuilt)
-        if len(self._loaded) < checkpoint.queue_count:
+        if self.report.queues_rebuilt or len(self._loaded) < checkpoint.queue_count:
             return True
+        if checkpoint.safe_offset < 0:
+            return not self._loaded
         units = sum(queue.end_offset for queue, _ in self._loaded)
-        if checkpoint.unit_count in (units, UNITS_UNKNOWN) or self.report.began_at != checkpoint.safe_offset:
-            return False
-        for queue, _ in self._loaded:
-            self._drop(queue, f"all queues have {units} units, not {checkpoint.unit_count}")
-        self._loaded = []
-        return True
+        return (
+            checkpoint.unit_count not in (units, UNITS_UNKNOWN)
+            and self.report.began_at == checkpoint.safe_offset
+        )
 
-    def _rebuild(self, whole: set[tuple[str, int]], end: int) -> None:
-        """Walk the log up to `end` and put the units of all queues but the whole ones."""
+    def _complete_queues(self, end: int) -> None:
+        """Walk the log up to `end` and put the units that the queues do not have."""
+        if self._checkpoint.unit_count == UNITS_UNKNOWN:
+            # Nothing would tell the next start how far an interrupted one has come: then all is looked at.
+            write_checkpoint(self._files, self._paths.checkpoint, Checkpoint())
         rebuilt = set(self.report.queues_rebuilt)
         offset = self._log.start_offset
         while offset < end:
             try:
                 for segment, outline in self._log.outlines(offset, end):
                     offset = outline.log_offset + outline.size
-                    if (outline.topic, outline.queue_id) not in whole:
-                        self._dispatcher.put_unit(segment, outline)
+                    if self._dispatcher.put_unit(segment, outline):
                         rebuilt.add(f"{outline.topic}/{outline.queue_id}")
                 break
             except RemoteProtocolError as error:
@@ -201,20 +197,15 @@ class Recovery:
         self.report.queues_rebuilt = sorted(rebuilt)
 
     def _mend_gap(self, outline: RecordOutline) -> None:
-        """A queue ends before the message that comes next: its last files are lost, so it is built again."""
-        key = (outline.topic, outline.queue_id)
-        queue = self._queues.find(*key)
-        if outline.sys_flag & SysFlag.TRANSACTION_PREPARED or key in self._mended:
+        """A queue ends before the message that comes next: its last files are lost."""
+        if self._are_gaps_mended or outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return
-        if self.report.began_at <= self._log.start_offset:
-            return  # this very walk has brought everything the log has: what is missing was cleaned
-        if outline.queue_offset <= (queue.end_offset if queue is not None else 0):
-            return
-        self._mended.add(key)
-        if queue is not None:
-            self._drop(queue, f"ends at {queue.end_offset}, but the next message is {outline.queue_offset}")
-        everything = {(each.topic, each.queue_id) for each in self._queues}
-        self._rebuild(everything - {key}, outline.log_offset)
+        queue = self._queues.find(outline.topic, outline.queue_id)
+        if outline.queue_offset > (queue.end_offset if queue is not None else 0):
+            self._are_gaps_mended = True
+            # If this very walk has brought everything the log has, what is missing was cleaned.
+            if self.report.began_at > self._log.start_offset:
+                self._complete_queues(outline.log_offset)
 
     # Where to begin
 
