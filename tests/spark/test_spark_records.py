@@ -147,6 +147,7 @@ def test_a_message_read_keeps_its_key_and_tags_when_written_again() -> None:
         ({"value": pa.array([None], pa.binary())}, "no value"),
         ({"value": pa.array([b""])}, "no value"),
         ({"value": pa.array([b"x"]), "key": pa.array(["a\x01b"])}, "separates"),
+        ({"value": pa.array([b"x"]), "key": pa.array([b"\xff"])}, "KEYS is not text"),
         ({"value": pa.array([b"x"]), "tags": pa.array(["y" * 40_000])}, "32767"),
     ],
 )

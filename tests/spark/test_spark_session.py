@@ -171,3 +171,17 @@ def test_a_machine_without_java_is_served_from_pypi(topics: "Topics", tmp_path: 
         check=False,
     )
     assert "rows 3" in done.stdout, done.stderr[-3000:]
+
+
+def test_processes_of_spark_do_not_look_for_garbage_in_what_they_import() -> None:
+    program = """
+import gc
+from pyromq.spark.source import RocketMQSource
+RocketMQSource({"namesrv": "127.0.0.1:1"})
+assert gc.get_freeze_count() > 1000
+for _ in range(4):
+    before = gc.get_freeze_count()
+    RocketMQSource({"namesrv": "127.0.0.1:1"})
+assert gc.get_freeze_count() == before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -156,7 +156,7 @@ class Letters:
         if (moment := self.column("deliverTimestamp")) is not None:
             millis = pc.divide(moment.cast(pa.timestamp("us", moment.type.tz)).cast(pa.int64()), 1000)
             found.append((TIMER_DELIVER_MS, millis))
-        return [(name, values.cast(pa.string())) for name, values in found if values is not None]
+        return [(name, _as_text(name, values)) for name, values in found if values is not None]
 
     def _maps(self) -> pa.MapArray | None:
         return self.column("properties") if self._with_properties else None
@@ -237,6 +237,13 @@ def shard(key: str, queues: int) -> int:
     # java: the absolute value, and the one number that has none counts as 0
     value = abs(java_string_hash(key))
     return 0 if value > 0x7FFFFFFF else value % queues
+
+
+def _as_text(name: str, values: pa.Array) -> pa.StringArray:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid as problem:
+        raise BadMessage(f"{name} is not text in UTF-8: {problem}") from None
 
 
 def _parts(texts: pa.Array) -> tuple[Any, int, Any, Any]:

@@ -1,6 +1,5 @@
 """What a task does: fetch one span, hand it to Spark as Arrow batches."""
 
-import gc
 import os
 from collections.abc import Iterator
 
@@ -17,13 +16,12 @@ from pyromq.spark.fetch import Chunk, Fetch, report_loss
 from pyromq.spark.options import Access, ReadOptions
 from pyromq.spark.partitions import SpanPartition
 from pyromq.spark.queues import Span
+from pyromq.spark.settling import settle_in
 from pyromq.spark.values import conversion
 from pyromq.spark.wire import Links
 
 MAX_ROWS = 16_384
 
-_FROZEN_TASKS = 3
-_tasks = 0
 _links: dict[tuple[int, Access], Links] = {}
 
 
@@ -99,11 +97,3 @@ def links_of_this_worker(access: Access) -> Links:
     if key not in _links:
         _links[key] = Links(access)
     return _links[key]
-
-
-def settle_in() -> None:
-    """Spark collects garbage after every task; what a worker has imported need not be looked at again."""
-    global _tasks
-    if _tasks < _FROZEN_TASKS:
-        _tasks += 1
-        gc.freeze()

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from pyromq.errors import ConfigError, PyroError
 from pyromq.spark.options import WriteOptions, check_names, read_options, write_options
 from pyromq.spark.schema import check_schema, default_ddl
+from pyromq.spark.settling import settle_in
 from pyromq.spark.tables import (
     is_creating,
     own_options,
@@ -28,6 +29,7 @@ class RocketMQSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
+        settle_in()
         self._given = own_options(dict(options))
         check_names(self._given)
 

@@ -23,8 +23,9 @@ from pyromq.spark.cluster import Cluster
 from pyromq.spark.encode import Ids, Letters, shard
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
-from pyromq.spark.reading import links_of_this_worker, settle_in
+from pyromq.spark.reading import links_of_this_worker
 from pyromq.spark.sending import Parcel, Sender
+from pyromq.spark.settling import settle_in
 
 
 class Written(WriterCommitMessage):
@@ -42,6 +43,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options, f"{self._job}:0:{_partition()}")
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        settle_in()  # Spark commits in a process of its own, which comes back for the next job
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
