@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -142,11 +143,31 @@ def test_a_terminal_shows_the_progress_and_the_pipe_only_the_answer(root: Path, 
     assert process.stdout.decode() == pyromq(command[0], root, *command[1:]).stdout
 
 
-def test_a_broken_index_file_is_damage_and_no_obstacle(root: Path) -> None:
-    (root / "index" / "20240101000000000").write_bytes(b"short")
+@pytest.mark.parametrize(
+    ("content", "what"), [(b"short", "is shorter than its header"), (b"\xfe" * 40, "has a header of garbage")]
+)
+def test_a_broken_index_file_is_damage_and_no_obstacle(root: Path, content: bytes, what: str) -> None:
+    (root / "index" / "20240101000000000").write_bytes(content)
     outcome = pyromq("inspect", root, "--verify")
     assert outcome.exit_code == 1, outcome.output
-    assert "damage: index/20240101000000000 is shorter than its header" in outcome.output
+    assert f"damage: index/20240101000000000 {what}" in outcome.output
+
+
+def test_units_that_lead_nowhere_are_counted_and_not_listed(root: Path) -> None:
+    for path in (root / "commitlog").iterdir():
+        path.write_bytes(bytes(8192))
+    outcome = pyromq("inspect", root, "--verify")
+    assert outcome.exit_code == 1
+    assert f"damage: queue {TOPIC}/1: 30 units (0 to 29) do not lead to their messages" in outcome.output
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["dump", "--topic", TOPIC]])
+def test_what_cannot_be_read_is_named(root: Path, command: list[str]) -> None:
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").touch()
+    outcome = pyromq(command[0], root, *command[1:])
+    assert outcome.exit_code == 1
+    assert f"Error: cannot read the store in {root}: " in outcome.output
 
 
 @pytest.mark.parametrize(

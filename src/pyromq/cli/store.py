@@ -1,6 +1,8 @@
 """`pyromq store`: a broker's files as they lie on disk; nothing is changed, whoever has them open."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -37,7 +39,7 @@ def inspect(directory: Path, verify: bool) -> None:
     With --verify the exit code is 1 if anything is damaged.
     """
     out = console()
-    with OfflineStore(directory) as opened:
+    with _looking_into(directory) as opened:
         _show_overview(out, opened)
         _show_files(out, opened)
         _show_queues(out, opened)
@@ -68,7 +70,7 @@ def inspect(directory: Path, verify: bool) -> None:
 @click.option("--json", "lines", is_flag=True, help="One JSON object a line, with everything stored.")
 def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit: int, lines: bool) -> None:
     """Show the messages of a topic in DIR, queue by queue."""
-    with OfflineStore(directory) as opened:
+    with _looking_into(directory) as opened:
         topics = opened.topics()
         if topic not in topics:
             raise StoreError(f"no topic {topic} in {directory}{did_you_mean(topic, topics)}")
@@ -90,6 +92,17 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
             click.echo(f"note: {printable(remark)}", err=True)
         if limit and next(found, None) is not None:
             click.echo(f"there are more; raise --limit above {limit}", err=True)
+
+
+@contextmanager
+def _looking_into(directory: Path) -> Iterator[OfflineStore]:
+    try:
+        with OfflineStore(directory) as opened:
+            yield opened
+    except BrokenPipeError:
+        raise  # that was not the store
+    except OSError as error:
+        raise StoreError(f"cannot read the store in {directory}: {error}") from error
 
 
 def _count(opened: OfflineStore, topic: str, queue: int | None, from_offset: int, limit: int) -> int:

@@ -61,7 +61,7 @@ class Index:
                     self._row.append(IndexFile(self._files, path, self._slots, self._units))
                 except StoreError as error:
                     self._files.remove(path)
-                    remarks.append(f"index/{name} removed: {error}")
+                    remarks.append(f"{error}: removed")
         return remarks
 
     # Writing

@@ -47,6 +47,17 @@ def index_file_bytes(slots: int, units: int) -> int:
     return HEADER.size + slots * _SLOT_BYTES + units * _UNIT_BYTES
 
 
+def read_header(files: Files, path: Path) -> tuple[int, ...]:
+    """The six numbers of a header. Raises StoreError if they cannot be what they should be."""
+    raw = files.read(path, 0, HEADER.size)
+    if len(raw) < HEADER.size:
+        raise StoreError(f"index/{path.name} is shorter than its header")
+    begin_ms, end_ms, *others = numbers = HEADER.unpack(raw)
+    if not is_time(begin_ms) or not is_time(end_ms) or min(others) < 0:
+        raise StoreError(f"index/{path.name} has a header of garbage")
+    return numbers
+
+
 def _swapped(numbers: "array[int]") -> "array[int]":
     """Between the machine's byte order and the file's, in place."""
     if sys.byteorder == "little":
@@ -65,7 +76,9 @@ class IndexFile:
         self.path = path
         size_bytes = files.size(path)
         if size_bytes != index_file_bytes(slots, units):
-            raise StoreError(f"{path} has {size_bytes} bytes, expected {index_file_bytes(slots, units)}")
+            raise StoreError(
+                f"index/{path.name} has {size_bytes} bytes, expected {index_file_bytes(slots, units)}"
+            )
         self.begin_timestamp: int
         self.end_timestamp: int
         self.begin_log_offset: int
@@ -79,13 +92,9 @@ class IndexFile:
             self.end_log_offset,
             self.used_slots,
             self.next_unit,
-        ) = HEADER.unpack(files.read(path, 0, HEADER.size))
-        if not (is_time(self.begin_timestamp) and is_time(self.end_timestamp)):
-            raise StoreError(f"{path} has a header that tells no times")
-        if min(self.begin_log_offset, self.end_log_offset) < 0 or not (
-            0 <= self.next_unit <= units and 0 <= self.used_slots <= units
-        ):
-            raise StoreError(f"{path} has a header that tells no places")
+        ) = read_header(files, path)
+        if self.next_unit > units or self.used_slots > units:
+            raise StoreError(f"index/{path.name} has a header of garbage")
         # java: a file that was never written to counts from 1
         self.next_unit = max(self.next_unit, 1)
 

@@ -18,7 +18,7 @@ from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
 from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name
 from pyromq.store.filesystem import Files, MappedFile
-from pyromq.store.index_file import HEADER as INDEX_HEADER
+from pyromq.store.index_file import read_header
 from pyromq.store.queues import count_units
 from pyromq.store.segment import Segment
 
@@ -204,21 +204,18 @@ class OfflineStore:
         return self.paths.queue(topic, queue_id) / offset_name(start)
 
     def index_files(self) -> list[IndexSummary]:
-        summaries = []
-        for path, head in self._index_heads():
-            if len(head) == INDEX_HEADER.size:
-                begin, end, first, last, slots, next_unit = INDEX_HEADER.unpack(head)
-                summaries.append(IndexSummary(path, begin, end, first, last, slots, max(next_unit - 1, 0)))
-        return summaries
+        return [each for each in self._look_at_index_files() if isinstance(each, IndexSummary)]
 
-    def _broken_index_files(self) -> list[str]:
-        return [path.name for path, head in self._index_heads() if len(head) < INDEX_HEADER.size]
-
-    def _index_heads(self) -> Iterator[tuple[Path, bytes]]:
+    def _look_at_index_files(self) -> Iterator[IndexSummary | StoreError]:
         for name in self._files.names(self.paths.index)[0]:
             if is_index_name(name):
                 path = self.paths.index / name
-                yield path, self._files.read(path, 0, INDEX_HEADER.size)
+                try:
+                    begin, end, first, last, slots, next_unit = read_header(self._files, path)
+                except StoreError as error:
+                    yield error
+                else:
+                    yield IndexSummary(path, begin, end, first, last, slots, max(next_unit - 1, 0))
 
     # Contents
 
@@ -282,8 +279,7 @@ class OfflineStore:
                 passed_over = self._log.segment_bytes - offset % self._log.segment_bytes
                 tell(min(passed_over, self.log_end - offset))
                 offset += passed_over
-        for name in self._broken_index_files():
-            result.damage.append(f"index/{name} is shorter than its header")
+        result.damage += [str(each) for each in self._look_at_index_files() if isinstance(each, StoreError)]
         for summary in self.queues():
             self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), array("q")), result)
         deleted = self._deleted_topics({topic for topic, _ in places})
@@ -312,12 +308,16 @@ class OfflineStore:
         """`pairs` are queue offset and log offset of each message that the log has of this queue."""
         name = f"queue {summary.topic}/{summary.queue_id}"
         places = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        astray = array("q")
         for number, log_offset, size in self._units_of(summary):
             result.units += 1
             if size == PRE_BLANK_SIZE or log_offset < self.log_start:
                 continue
             if places.pop(number, None) != log_offset:
-                result.damage.append(f"{name}: unit {number} does not lead to its message")
+                astray.append(number)
+        if astray:
+            which = f"{astray[0]} to {astray[-1]}" if len(astray) > 1 else f"{astray[0]}"
+            result.damage.append(f"{name}: {len(astray)} units ({which}) do not lead to their messages")
         if places:
             result.damage.append(f"{name}: {len(places)} messages of the log have no unit")
 
