@@ -207,6 +207,8 @@ def test_reading_starts_where_one_wants(shell: Shell, topic: str) -> None:
     ("text", "start"),
     [
         ("earliest", Start(Kind.EARLIEST)),
+        ("first", Start(Kind.EARLIEST)),
+        ("end", Start(Kind.LATEST)),
         ("latest", Start(Kind.LATEST)),
         ("stored", Start(Kind.STORED)),
         ("17", Start(Kind.OFFSET, 17)),

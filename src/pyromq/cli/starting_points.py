@@ -62,6 +62,11 @@ _WORDS = {
     "earliest": Start(Kind.EARLIEST),
     "latest": Start(Kind.LATEST),
     "stored": Start(Kind.STORED),
+    # The words of `start_from`, and of other tools.
+    "first": Start(Kind.EARLIEST),
+    "last": Start(Kind.LATEST),
+    "beginning": Start(Kind.EARLIEST),
+    "end": Start(Kind.LATEST),
 }
 
 
