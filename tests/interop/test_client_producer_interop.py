@@ -158,8 +158,10 @@ async def test_transactions_end_as_they_should(servers: ApacheServers) -> None:
             half = await producer.prepare(Message(topic, state.name.encode()))
             await producer.end(half, state)
         await was_asked.wait()
-        consumed = await asyncio.to_thread(servers.client.consume, servers.names, topic, 3, group="payees")
-    assert sorted(row["body"] for row in consumed) == [b"COMMIT", b"UNKNOWN", b"plain"]
+        # Whatever a broker asks about once more is there twice; what was rolled back never is.
+        expected = {b"COMMIT", b"UNKNOWN", b"plain"}
+        await asyncio.to_thread(wait_until, lambda: set(bodies(servers, topic)) >= expected, "what was sent")
+    assert set(bodies(servers, topic)) == expected
 
 
 async def test_requests_are_replied_to(servers: ApacheServers) -> None:

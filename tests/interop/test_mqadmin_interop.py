@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -392,3 +394,52 @@ def test_offsets_are_cloned_reset_and_skipped(both: Both) -> None:
             assert "broker-a" in ours
             continue
         assert sorted(ours.splitlines()) == sorted(apaches.splitlines()), command
+
+
+EXPORTS = {
+    "exportMetadata": ("metadata.json", ("topicConfigTable", TOPIC)),
+    "exportConfigs": ("configs.json", ("clusterScale",)),
+    "exportMetrics": ("metrics.json", ("evaluateReport", "broker-a")),
+}
+
+
+@pytest.mark.parametrize("command", EXPORTS)
+def test_what_is_exported_is_the_same(both: Both, command: str, tmp_path: Path) -> None:
+    name, place = EXPORTS[command]
+    found = []
+    for side, directory in ((both.ours, tmp_path / "ours"), (both.apaches, tmp_path / "apaches")):
+        directory.mkdir()
+        both.at(side, command, "-c", "DefaultCluster", "-f", str(directory))
+        told = json.loads((directory / name).read_text())
+        for key in place:
+            told = told[key]
+        # Figures move; which there are does not.
+        found.append(sorted(told) if command == "exportMetrics" else told)
+    assert found[0] == found[1]
+    assert found[0]
+
+
+def test_topics_and_groups_are_made_from_files(both: Both, tmp_path: Path) -> None:
+    if both.client.release is APACHE_4:
+        pytest.skip("this release has no such commands")
+    topics, groups = tmp_path / "topics.json", tmp_path / "groups.json"
+    topics.write_text(json.dumps([{"topicName": name, "readQueueNums": 3} for name in ("FileA", "FileB")]))
+    groups.write_text(json.dumps([{"groupName": name, "retryMaxTimes": 5} for name in ("filea", "fileb")]))
+    for command in (
+        f"updateTopicList -b BROKER -f {topics}",
+        f"updateSubGroupList -b BROKER -f {groups}",
+    ):
+        ours, apaches = both.say(*command.split())
+        assert ours == apaches
+        assert "success" in ours
+    for side in (both.ours, both.apaches):
+        wait_until(lambda side=side: "FileB" in both.at(side, "topicList").split(), "a route")  # type: ignore[misc]
+    for command in ("topicRoute -t FileB", "getConsumerConfig -g fileb"):
+        ours, apaches = both.say(*command.split())
+        assert sorted(ours.splitlines()) == sorted(apaches.splitlines())
+
+
+def test_producers_of_a_broker_are_listed(both: Both) -> None:
+    ours, apaches = both.say("producer", "-b", "BROKER")
+    for said in (ours, apaches):
+        assert "peer_producer" in said or "CLIENT_INNER_PRODUCER" in said, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
 from tests.support.apache_releases import RELEASES, Release
 from tests.support.java_rows import Row, java_row, rows_of
+from tests.support.own_broker import OwnBroker
 from tests.support.small_stores import dispatch_all
 from tests.support.varied_messages import varied_messages
 
@@ -60,6 +62,13 @@ class Directory:
             self.client.create_topic(self.name_server, broker.address, TOPIC)
             yield broker
         self.client.wait_for_broker(self.name_server, broker.name, present=False)
+
+    @contextlib.contextmanager
+    def our_broker(self) -> Iterator[OwnBroker]:
+        sizes = {name: str(size) for name, size in SIZES.items()}
+        with OwnBroker(self.name_server, settings={**sizes, "storePathRootDir": str(self.root)}) as broker:
+            self.client.wait_for_broker(self.name_server, broker.name)
+            yield broker
 
     def our_store(self) -> MessageStore:
         return MessageStore.open(
@@ -128,6 +137,60 @@ def test_a_store_of_ours_is_opened_by_apaches_broker(directory: Directory, is_cl
     with directory.apaches_broker():
         assert directory.read_by_java(len(by_us)) == by_us
         assert_found_by_key(directory, by_us)
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_our_broker_takes_over_from_apaches_and_hands_back(directory: Directory, stop: str) -> None:
+    """Topics, groups and how far these have read move with the messages."""
+    sent: list[bytes] = []
+
+    def send_and_consume(name: str) -> None:
+        """A member of the group gets what is new, and nothing else."""
+        bodies = [b"%s %d" % (name.encode(), number) for number in range(20)]
+        directory.client.send(directory.name_server, [{"topic": TOPIC, "body": body} for body in bodies])
+        with directory.client.member(directory.name_server, "readers", TOPIC) as member:
+            assert sorted(row["body"] for row in member.received(20)) == sorted(bodies)
+        sent.extend(bodies)
+
+    with directory.apaches_broker() as apaches:
+        send_and_consume("by Apache's")
+        directory.client.mqadmin(
+            "updateTopic",
+            "-b",
+            apaches.address,
+            "-t",
+            "Odd",
+            "-r",
+            "3",
+            "-w",
+            "5",
+            "-n",
+            directory.name_server,
+        )
+        apaches.terminate()
+    with directory.our_broker() as ours:
+        route = directory.client.mqadmin("topicRoute", "-t", "Odd", "-n", directory.name_server)
+        assert re.search(r'"readQueueNums":\s*3', route), route
+        assert re.search(r'"writeQueueNums":\s*5', route), route
+        send_and_consume("by ours")
+        if stop == "stopped":
+            assert ours.terminate() == 0
+        else:
+            # Tables are saved every few seconds, messages at once.
+            wait_until(lambda: _committed(directory.root) == 40, "a saved table of offsets")
+            ours.kill()
+    directory.client.wait_for_broker(directory.name_server, "broker-a", present=False)
+    with directory.apaches_broker():
+        send_and_consume("by Apache's again")
+        rows = directory.client.read(directory.name_server, TOPIC, at_least=60)
+    assert sorted(row["body"] for row in rows) == sorted(sent)
+
+
+def _committed(root: Path) -> int:
+    """How many messages of the topic are consumed, as the file of offsets says; Java's keys are no JSON."""
+    saved = (root / "config" / "consumerOffset.json").read_text()
+    queues = re.search(rf'"{TOPIC}@readers":\s*{{([^}}]*)}}', saved)
+    return sum(map(int, re.findall(r":\s*(\d+)", queues[1]))) if queues else 0
 
 
 def assert_found_by_key(directory: Directory, rows: list[Row]) -> None:
