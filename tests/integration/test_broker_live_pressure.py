@@ -193,3 +193,38 @@ async def test_a_store_can_be_opened_by_one_broker_only(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             async with running_broker(tmp_path):
                 pass
+
+
+async def test_progress_of_delays_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, error_logs: ErrorLogs
+) -> None:
+    files = FaultyFiles(tmp_path)
+    async with (
+        running_broker(tmp_path, files=files, flush_delay_offsets_ms=10) as broker,
+        BrokerClient(broker.address) as client,
+    ):
+        running = asyncio.create_task(broker.run_until_stopped())
+        await client.create_topic()
+        await client.pull()  # which makes the group
+        files.failures["write"] = errno.ENOSPC
+        await client.send(b"delayed", properties={"DELAY": "1"})
+        assert (await client.pull(hold_ms=60_000)).bodies == [b"delayed"]
+        await turn_until(lambda: "their progress not written" in str(error_logs.messages))
+        assert not running.done()
+        del files.failures["write"]
+        await turn_until((tmp_path / "config" / "delayOffset.json").exists)
+    await running
+    error_logs.records.clear()
+
+
+async def test_a_stop_with_a_full_disk_keeps_what_it_can(tmp_path: Path, error_logs: ErrorLogs) -> None:
+    files = FaultyFiles(tmp_path)
+    async with running_broker(tmp_path, files=files) as broker, BrokerClient(broker.address) as client:
+        await client.send(b"kept", properties={"DELAY": "1"})
+        await client.pull(commit=1)
+        files.failures["write"] = errno.ENOSPC
+        await broker.stop()
+    assert "offsets not written" in str(error_logs.messages)
+    error_logs.records.clear()
+    async with running_broker(tmp_path) as broker:
+        assert broker.store.recovery.was_clean

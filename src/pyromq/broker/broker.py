@@ -49,7 +49,7 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
-from pyromq.errors import ConfigError, StateError
+from pyromq.errors import ConfigError, StateError, StoreError
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.message_id import UniqueKeys
@@ -457,8 +457,11 @@ class _Parts:
 
     def close(self) -> None:
         """Make everything safe that is still only in memory."""
-        self.offsets.persist()
-        self.filters.persist()
+        for what, persist in (("offsets", self.offsets.persist), ("filters", self.filters.persist)):
+            try:
+                persist()
+            except (StoreError, OSError) as problem:
+                _log.error("%s not written, the next start has older ones: %s", what, problem)
         self.store.close()
 
     def _delay_figures(self) -> dict[str, str]:

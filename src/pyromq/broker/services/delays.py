@@ -14,7 +14,7 @@ from pyromq.broker.flow.appending import Appending, Draft
 from pyromq.broker.tables.delay_offsets import DelayOffsetTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import Clock
-from pyromq.errors import RemoteProtocolError
+from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
@@ -55,6 +55,7 @@ class Delays:
         """When the first message of a queue is due, for queues that were looked at; never, if it is empty."""
         self._woken = asyncio.Event()
         self._complaints: dict[int, str] = {}
+        self._trouble = ""
         self._delivered_end = 0
         """The end of the last delivered message in the log."""
         self._taken: tuple[DelayOffsetSerializeWrapper, int] | None = None
@@ -78,8 +79,7 @@ class Delays:
         try:
             while True:
                 self._woken.clear()
-                wait_s = self.deliver_due()
-                self.save_if_due()
+                wait_s = self._deliver_and_save()
                 if wait_s == 0:
                     await asyncio.sleep(0)
                     continue
@@ -89,7 +89,23 @@ class Delays:
                     async with asyncio.timeout(wait_s):
                         await self._woken.wait()
         finally:
-            self.save_now()
+            try:
+                self.save_now()
+            except (StoreError, OSError) as problem:
+                _log.error("progress of delayed messages not written, some will come again: %s", problem)
+
+    def _deliver_and_save(self) -> float | None:
+        """See `deliver_due`. What the disk does not let us do is tried again; nobody else is concerned."""
+        try:
+            wait_s = self.deliver_due()
+            self.save_if_due()
+        except (StoreError, OSError) as problem:
+            if self._trouble != str(problem):
+                self._trouble = str(problem)
+                _log.error("delayed messages or their progress not written, tried again: %s", problem)
+            return _LONGEST_SLEEP_S
+        self._trouble = ""
+        return wait_s
 
     def _arrived(self, arrival: Arrival) -> None:
         # Behind a message that is not due nothing else is.
