@@ -493,3 +493,24 @@ class TestOnDisk:
             await cleaned.wait()
         task.cancel()
         await asyncio.wait([task])
+
+    async def test_cleaning_that_fails_is_tried_again(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+    ) -> None:
+        monkeypatch.setattr(offsets_module, "CLEAN_EVERY_ROUNDS", 1)
+        world.parts.live.now = world.parts.live.now.updated({"flushConsumerOffsetInterval": "1"})
+        cleaned = asyncio.Event()
+        failures = [OSError("too many open files")]
+
+        def clean() -> None:
+            if failures:
+                raise failures.pop()
+            cleaned.set()
+
+        monkeypatch.setattr(world.offsets, "remove_dead", clean)
+        task = asyncio.create_task(world.offsets.run())
+        async with asyncio.timeout(10):
+            await cleaned.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        error_logs.expect("tried again")

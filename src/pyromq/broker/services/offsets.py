@@ -370,9 +370,9 @@ class Offsets:
         while True:
             await asyncio.sleep(self._live.now.flush_offsets_ms / 1000)
             rounds += 1
-            if rounds % CLEAN_EVERY_ROUNDS == 0:
-                self.remove_dead()
             try:
+                if rounds % CLEAN_EVERY_ROUNDS == 0:
+                    self.remove_dead()
                 await self._offsets.persist_in_thread()
             except (StoreError, OSError) as problem:
                 _log.error("offsets not written, tried again next time: %s", problem)
