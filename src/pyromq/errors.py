@@ -7,6 +7,16 @@ Foreign errors are translated into these once, on the floor that meets them.
 class PyroError(Exception):
     """Anything PyroMQ raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A pool of processes that cannot read a worker's error waits for ever.
+        return _revived, (type(self), self.args, self.__dict__)
+
+
+def _revived(kind: type[PyroError], args: tuple[object, ...], state: dict[str, object]) -> PyroError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class ConfigError(PyroError):
     """A setting has a value we cannot start with."""

@@ -1,9 +1,15 @@
 """The values of the public face, and names with and without their namespace."""
 
+import pickle
+
 import pytest
 
+from pyromq.client.blocking import Producer
+from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
+from pyromq.client.consumer.outcomes import GiveUp, RetryLater
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+from pyromq.errors import CallTimeout, ConfigError, NoRoute, PyroError, Refused, SendFailed, StateError
 from pyromq.protocol.record import Host, StoredMessage
 
 QUEUE = MessageQueue("Orders", "broker-a", 3)
@@ -96,3 +102,33 @@ def test_a_namespace_stands_in_front_but_behind_prefixes(name: str, wrapped: str
 )
 def test_what_belongs_to_the_system_has_no_namespace(name: str) -> None:
     assert wrap(name, "blue") == name
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CallTimeout("no answer"),
+        ConfigError("retries", -1, "a number from 0 up"),
+        NoRoute("Orders", "127.0.0.1:9876"),
+        Refused(29, "no such queue"),
+        SendFailed("a message to Orders", ["broker-a: no answer"]),
+        StateError("not now"),
+    ],
+)
+def test_errors_travel_between_processes(error: PyroError) -> None:
+    error.add_note("2 of 3 messages of the batch were stored before")
+    arrived = pickle.loads(pickle.dumps(error))
+    assert type(arrived) is type(error)
+    assert (str(arrived), vars(arrived)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize("wish", [RetryLater("soon", delay_level=3), GiveUp("never")])
+def test_wishes_of_handlers_travel_between_processes(wish: RetryLater) -> None:
+    arrived = pickle.loads(pickle.dumps(wish))
+    assert (type(arrived), str(arrived), arrived.delay_level) == (type(wish), str(wish), wish.delay_level)
+
+
+@pytest.mark.parametrize("kind", [Producer, PushConsumer, PullConsumer])
+def test_clients_say_that_they_do_not_travel(kind: type[Producer | PushConsumer | PullConsumer]) -> None:
+    with pytest.raises(TypeError, match="make another one in the child"):
+        pickle.dumps(kind("orders", "127.0.0.1:9876"))

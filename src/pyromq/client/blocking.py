@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, Unpack, overload
 
 from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
@@ -149,6 +149,9 @@ class Blocking:
 
     def __init__(self) -> None:
         self._thread = LoopThread.shared()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} stays in its process: make another one in the child")
 
     def _start(self) -> Coroutine[Any, Any, None]:
         raise NotImplementedError
