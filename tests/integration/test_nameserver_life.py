@@ -225,7 +225,10 @@ class TestKvFile:
         (tmp_path / "kvConfig.json.bak").write_bytes(b'{"configTable":{"n":{"k":"old"}}}')
         async with name_server(tmp_path) as server, Peer(server) as peer:
             assert (await peer.call(GetKvEntry(namespace="n", key="k"))).value == "old"
+            await peer.call(PutKvEntry(namespace="n", key="l", value="new"))
         error_logs.expect("could not read file")
+        assert (tmp_path / "kvConfig.json.bak").read_bytes() == b'{"configTable":{"n":{"k":"old"}}}'
+        assert (tmp_path / "kvConfig.json.broken").read_bytes() == b'{"configTable":{"n":{"k"'
 
     async def test_a_server_with_nothing_readable_starts_empty(
         self, tmp_path: Path, error_logs: ErrorLogs

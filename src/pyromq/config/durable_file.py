@@ -27,6 +27,10 @@ class DurableFile:
             except FileNotFoundError:
                 continue
 
+    def put_aside(self, path: Path) -> Path:
+        """Keep one of `contents` that makes no sense for people to look at, lest it be overwritten."""
+        return path.replace(path.with_name(path.name + ".broken"))
+
     def save(self, content: bytes) -> None:
         """Returns when the content would survive a loss of power."""
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -214,7 +214,8 @@ class NameServer:
             try:
                 self._kv.load(data)
             except RemoteProtocolError as problem:
-                _log.error("could not read file=%s: %s", path, problem)
+                aside = await asyncio.to_thread(self._kv_file.put_aside, path)
+                _log.error("could not read file=%s, put it aside as %s: %s", path, aside.name, problem)
             else:
                 _log.info("kv configuration loaded file=%s entries=%d", path, len(self._kv))
                 return
