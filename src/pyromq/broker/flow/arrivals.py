@@ -65,8 +65,9 @@ class Arrivals:
             self._expire(held)
 
     def release_all(self) -> None:
-        for topic in {topic for topic, _ in self._waiting}:
-            self.release(topic)
+        for waiting in list(self._waiting.values()):
+            for held in list(waiting):
+                self._expire(held)
 
     def _expire(self, held: _Held) -> None:
         self._forget(held)
