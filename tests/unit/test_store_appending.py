@@ -148,7 +148,7 @@ def test_a_bad_batch_is_refused_as_a_whole(tmp_path: Path, entries: list[BatchEn
             store_host=STORE_HOST,
             sys_flag=sys_flag,
         )
-        assert not result.status.is_stored
+        assert not result.is_ok
         assert store.next_offset(TOPIC, 0) == 0
         assert append(store, b"next").queue_offset == 0
         dispatch_all(store)

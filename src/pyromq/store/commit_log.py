@@ -120,16 +120,12 @@ class CommitLog(LogEnd):
             self._files.remove(path)
             raise
 
-    def create_wanted_segment(self) -> bool:
+    def create_wanted_segment(self) -> None:
         """Make the next file ahead of its use; called by the flusher. Raises OSError if that fails."""
         with self._creating:
-            start = self.wanted_segment
-            if start is None:
-                return False
-            self.wanted_segment = None
-            if self.segments.find(start) is None:
+            start, self.wanted_segment = self.wanted_segment, None
+            if start is not None and self.segments.find(start) is None:
                 self._create(start)
-        return True
 
     # Reading
 

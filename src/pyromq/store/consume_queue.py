@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = 20
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
-PRE_BLANK: Final = UNIT.pack(0, PRE_BLANK_SIZE, 0)
 
 _pack_unit = UNIT.pack_into
 _NOT_MAPPED: Final = bytearray()

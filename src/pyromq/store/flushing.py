@@ -9,6 +9,7 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,8 +58,6 @@ class Flusher:
         self.flushed_offset = log.end_offset
         self.flushed_timestamp = log.last_store_timestamp
         self.failure: OSError | None = None
-        self.segment_failure: OSError | None = None
-        """Why the next log file could not be made ahead of time."""
         self.sync_count = 0
         self.on_progress: Callable[[], None] | None = None
         """Called on the flusher's thread when `flushed_offset` or `failure` has changed."""
@@ -202,11 +201,8 @@ class Flusher:
         self.checkpoint = checkpoint
 
     def _create_segment(self) -> None:
-        try:
+        with suppress(OSError):  # the owner meets it again when it needs the file
             self._log.create_wanted_segment()
-            self.segment_failure = None
-        except OSError as error:
-            self.segment_failure = error  # the owner meets it again when it needs the file
 
     def _tell(self) -> None:
         with self._progress:

@@ -32,10 +32,6 @@ class Index:
         return sum(each.entry_count for each in self._row)
 
     @property
-    def row(self) -> tuple[IndexFile, ...]:
-        return tuple(self._row)
-
-    @property
     def end_log_offset(self) -> int:
         """Messages up to and including this log offset are in the index; -1 if there is none."""
         for file in reversed(self._row):
@@ -121,16 +117,13 @@ class Index:
 
     # Recovery and cleaning
 
-    def keep_before(self, log_offset: int) -> tuple[int, int]:
-        """Drop the entries from `log_offset` on; how many the mended file keeps, and files dropped."""
+    def keep_before(self, log_offset: int) -> int:
+        """Drop the entries from `log_offset` on and mend the last file left; how many files were dropped."""
         dropped = 0
-        while self._row:
-            kept = self._row[-1].rebuild(log_offset)
-            if kept:
-                return kept, dropped
+        while self._row and not self._row[-1].rebuild(log_offset):
             self._remove(self._row.pop())
             dropped += 1
-        return 0, dropped
+        return dropped
 
     def keep_until_timestamp(self, timestamp_ms: int) -> int:
         """java: after a crash, files that end later than the checkpoint says are deleted; how many were."""
@@ -147,10 +140,6 @@ class Index:
             self._remove(self._row.pop(0))
             removed += 1
         return removed
-
-    def drop_all(self) -> None:
-        while self._row:
-            self._remove(self._row.pop())
 
     def _remove(self, file: IndexFile) -> None:
         file.close()

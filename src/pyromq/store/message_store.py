@@ -733,14 +733,6 @@ class MessageStore:
         """The record that begins at a log offset."""
         return self._log.record(log_offset)
 
-    def log_bytes(self, log_offset: int, max_bytes: int) -> memoryview:
-        """The log as it is, from an offset to the end of its file at most: what replication sends."""
-        segment = self._log.segments.find(log_offset)
-        if segment is None or log_offset >= self._log.end_offset:
-            return memoryview(b"")
-        end = min(log_offset + max_bytes, segment.end, self._log.end_offset)
-        return segment.mapped.view[log_offset - segment.start : end - segment.start]
-
     def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1
     ) -> list[memoryview]:

@@ -43,7 +43,6 @@ class QueueSummary:
     min_offset: int
     """The first message that the log still has."""
     max_offset: int
-    last_log_offset: int
     files: int
 
 
@@ -182,19 +181,18 @@ class OfflineStore:
         if not starts:
             return None
         first_unit = min_offset = end = starts[0] // UNIT_BYTES
-        last_log_offset, is_min_known = -1, False
+        is_min_known = False
         for start in starts:
             with self._files.open(self._queue_path(topic, queue_id, start)) as reader:
                 units = count_units(reader, _NO_LIMIT)
                 if not units:
                     break
                 end = start // UNIT_BYTES + units
-                last_log_offset = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))[0]
                 gone = count_units(reader, self.log_start)
                 if not is_min_known:
                     min_offset = start // UNIT_BYTES + gone
                     is_min_known = gone < units
-        return QueueSummary(topic, queue_id, first_unit, min_offset, end, last_log_offset, len(starts))
+        return QueueSummary(topic, queue_id, first_unit, min_offset, end, len(starts))
 
     def _queue_starts(self, topic: str, queue_id: int) -> list[int]:
         names = self._files.names(self.paths.queue(topic, queue_id))[0]

@@ -240,14 +240,12 @@ class Recovery:
         if index is None:
             return
         self.report.remarks += index.load()
-        if self.report.was_clean:
-            self.report.index_entries_kept = index.entry_count
-        elif self._checkpoint.safe_offset >= 0:
-            _, self.report.index_files_dropped = index.keep_before(begin)
-            self.report.index_entries_kept = index.entry_count
-        else:
-            self.report.index_files_dropped = index.keep_until_timestamp(self._checkpoint.index_timestamp)
-            self.report.index_entries_kept = index.entry_count
+        if not self.report.was_clean:
+            if self._checkpoint.safe_offset >= 0:
+                self.report.index_files_dropped = index.keep_before(begin)
+            else:
+                self.report.index_files_dropped = index.keep_until_timestamp(self._checkpoint.index_timestamp)
+        self.report.index_entries_kept = index.entry_count
         self._dispatcher.index_from = index.end_log_offset + 1
 
     # The log
@@ -292,7 +290,7 @@ class Recovery:
                 self._queues.adopt_files(queue, starts, end)
                 self.report.queues_cut += 1
         if self._index is not None and self._index.end_log_offset >= end:
-            self.report.index_files_dropped += self._index.keep_before(end)[1]
+            self.report.index_files_dropped += self._index.keep_before(end)
             self.report.remarks.append(f"the index was ahead of the log: cut to {end}")
             self.report.index_entries_kept = self._index.entry_count
             self._dispatcher.index_from = end

@@ -18,10 +18,6 @@ class AppendStatus(Enum):
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
 
-    @property
-    def is_stored(self) -> bool:
-        return self in (AppendStatus.PUT_OK, AppendStatus.FLUSH_DISK_TIMEOUT)
-
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
     """What became of an append; of a batch, the first message's offsets and the size of all."""

@@ -24,10 +24,6 @@ class Segment:
         return self.start + self.size_bytes
 
     @property
-    def is_mapped(self) -> bool:
-        return self._mapped is not None
-
-    @property
     def mapped(self) -> MappedFile:
         mapped = self._mapped
         if mapped is None:
