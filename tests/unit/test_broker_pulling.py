@@ -15,6 +15,7 @@ from pyromq.broker.flow.outlets import Outlet, Outlets
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.tables.clients import Client
 from pyromq.broker.tables.filters import FilterTable
+from pyromq.broker.tables.statistics import Statistics
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
@@ -36,7 +37,7 @@ class Pulls:
         self.parts = parts
         self.arrivals = Arrivals()
         self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers)
-        self.delivered: list[tuple[str, str, int, int, int]] = []
+        self.statistics = Statistics(parts.clock)
         self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
         self.connection = FakeConnection()
         self.service = Pulling(
@@ -49,7 +50,7 @@ class Pulls:
             self.filters,
             self.arrivals,
             self.outlets,
-            lambda *what: self.delivered.append(what),
+            self.statistics,
         )
         parts.add_topic(TOPIC)
 
@@ -125,7 +126,8 @@ async def test_a_pull_finds_messages_and_says_where_to_go_on(pulls: Pulls) -> No
         "minOffset": "0",
         "maxOffset": "5",
     }
-    assert [what[:4] for what in pulls.delivered] == [(GROUP, TOPIC, 0, 3)]
+    assert pulls.statistics.gets_of(GROUP, TOPIC, 0).messages == 3
+    assert (pulls.statistics.pulls_found, pulls.statistics.pulls_missed) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +291,7 @@ async def test_a_pull_of_a_closed_connection_is_forgotten(pulls: Pulls) -> None:
     pulls.put("m")
     assert waiting.cancelled()
     assert pulls.arrivals.held_count == 0
-    assert pulls.delivered == []
+    assert (pulls.statistics.pulls_found, pulls.statistics.pulls_missed) == (0, 1)
 
 
 async def test_without_long_polling_a_pull_waits_a_moment_only(pulls: Pulls) -> None:

@@ -345,7 +345,7 @@ class _Parts:
 
         outlets = Outlets(live, topics, groups, consumers)
         pulling = Pulling(
-            live, store, topics, groups, offsets, consumers, filters, arrivals, outlets, statistics.got
+            live, store, topics, groups, offsets, consumers, filters, arrivals, outlets, statistics
         )
         others = (
             Sending(

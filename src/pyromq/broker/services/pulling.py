@@ -1,7 +1,7 @@
 """Pulling: one queue, from an offset on; a pull that finds nothing waits for the next message."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from enum import IntEnum
 
 import msgspec
@@ -13,6 +13,7 @@ from pyromq.broker.tables.clients import ConsumerTable
 from pyromq.broker.tables.filters import FilterTable, is_tag_type
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
 from pyromq.errors import BadExpression, Refused
@@ -35,9 +36,6 @@ COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 """Bits of a pull's system flag."""
 
 _ANY_VERSION = (1 << 63) - 1
-
-Delivered = Callable[[str, str, int, int, int], None]
-"""Hears what was handed out: group, topic, queue, messages, bytes."""
 
 
 class Forbidden(IntEnum):
@@ -92,7 +90,7 @@ class Pulling:
         filters: FilterTable,
         arrivals: Arrivals,
         outlets: Outlets,
-        delivered: Delivered,
+        statistics: Statistics,
     ) -> None:
         self._live = live
         self._store = store
@@ -103,7 +101,7 @@ class Pulling:
         self._filters = filters
         self._arrivals = arrivals
         self._outlets = outlets
-        self._delivered = delivered
+        self._statistics = statistics
         self._loop = asyncio.get_running_loop()
         self._changes = 0
         """How often something changed that decides who may read what."""
@@ -264,7 +262,7 @@ class Pulling:
     # Reading and answering
 
     def _read(self, request: PullMessage, wanted: Wanted, offset: int) -> ReadResult:
-        return self._store.read(
+        result = self._store.read(
             request.topic,
             request.queue_id,
             offset,
@@ -273,6 +271,9 @@ class Pulling:
             tag_codes=wanted.tag_codes,
             matches=wanted.matches,
         )
+        if result.status is not ReadStatus.FOUND:
+            self._statistics.pulls_missed += 1
+        return result
 
     def _read_on(self, request: PullMessage, wanted: Wanted, offset: int) -> tuple[ReadResult, int]:
         """Read from an offset on, past all that is not wanted: one read looks at only so many messages."""
@@ -287,7 +288,7 @@ class Pulling:
         self, request: PullMessage, group: SubscriptionGroupConfig, result: ReadResult, code: int
     ) -> RawAnswer:
         if code == ResponseCode.SUCCESS:
-            self._delivered(
+            self._statistics.got(
                 request.consumer_group,
                 request.topic,
                 request.queue_id,

@@ -115,7 +115,7 @@ class Statistics:
         self._forgotten_puts = self._forgotten_bytes = self._forgotten_gets = self._forgotten_pulls = 0
         self.put_failures = 0
         self.pulls_missed = 0
-        """Pulls that found nothing; those that found something are counted by `got`."""
+        """Looks at queues that found nothing; those that found something are counted by `got`."""
         self.start_ms = clock.now_ms()
         self._sampled_ms = [self.start_ms] * len(_SPANS)
         self._totals: deque[_Totals] = deque([self._now()], maxlen=_RATES_KEPT_S + 1)
