@@ -14,6 +14,7 @@ from pyromq.client.batching import (
     split,
 )
 from pyromq.client.letters import Letter, LetterWriter
+from pyromq.client.plain_entries import Parcel
 from pyromq.client.values import Message, MessageQueue
 from pyromq.errors import BadMessage, SendFailed
 from pyromq.protocol.batch import decode_batch
@@ -87,21 +88,24 @@ class Wire:
         self.problem: Exception | None = None
         self.gate: asyncio.Event | None = None
 
-    async def deliver(self, letters: list[Letter], queue: MessageQueue | None) -> Sequence[object]:
-        self.batches.append([each.body for each in letters])
+    async def deliver(self, letters: list[Letter | Parcel], queue: MessageQueue | None) -> Sequence[object]:
+        bodies = [each.body for each in letters if isinstance(each, Letter)]
+        self.batches.append(bodies)
         self.queues.append(queue)
         if self.gate is not None:
             await self.gate.wait()
         if self.problem is not None:
             raise self.problem
-        return [each.body for each in letters]
+        return bodies
 
 
-def accumulator(wire: Wire, linger_s: float = 60, max_bytes: int = 10_000) -> Accumulator:
+def accumulator(wire: Wire, linger_s: float = 60, max_bytes: int = 10_000) -> Accumulator[object]:
     return Accumulator(wire.deliver, linger_s=linger_s, max_bytes=max_bytes)
 
 
-def added(gathering: Accumulator, each: Letter, queue: MessageQueue | None) -> "asyncio.Future[object]":
+def added(
+    gathering: Accumulator[object], each: Letter, queue: MessageQueue | None
+) -> "asyncio.Future[object]":
     promise = gathering.maybe_add(each, queue)
     assert promise is not None
     return promise
