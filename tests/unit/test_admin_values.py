@@ -120,7 +120,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_what_to_try() -> N
 
 def test_what_was_done_is_told_with_what_failed() -> None:
     failure = PartlyFailed(["h:1"], {"h:2": ConnectFailed("h:2: refused")})
-    assert str(failure) == "failed at h:2: h:2: refused; done at h:1"
+    assert str(failure) == "failed at h:2: refused; done at h:1"
 
 
 def test_the_first_time_opens_the_connection_and_does_not_count() -> None:
