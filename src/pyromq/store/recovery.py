@@ -90,7 +90,7 @@ class Recovery:
         self._checkpoint = checkpoint
         self._loaded: list[tuple[ConsumeQueue, list[int]]] = []
         self._last_places: dict[ConsumeQueue, int] = {}
-        self._are_gaps_mended = False
+        self._are_queues_complete = False
         self.report = RecoveryReport(was_clean)
 
     def run(self) -> RecoveryReport:
@@ -103,6 +103,7 @@ class Recovery:
         if not report.was_clean:
             self._cut_queues(begin)
         self._cut_index(begin)
+        self._are_queues_complete = begin <= self._log.start_offset
         if self._are_units_missing():
             self._complete_queues(begin)
         end = self._walk(begin)
@@ -195,17 +196,18 @@ class Recovery:
                 self.report.remarks.append(f"building queues again: {error}: rest of that file passed over")
                 offset = offset - offset % self._log.segment_bytes + self._log.segment_bytes
         self.report.queues_rebuilt = sorted(rebuilt)
+        self._are_queues_complete = True
 
     def _mend_gap(self, outline: RecordOutline) -> None:
-        """A queue ends before the message that comes next: its last files are lost."""
-        if self._are_gaps_mended or outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
+        """A queue ends before the message that comes next: its last files are lost.
+
+        If a walk has brought everything the log has, what is missing was cleaned.
+        """
+        if self._are_queues_complete or outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return
         queue = self._queues.find(outline.topic, outline.queue_id)
         if outline.queue_offset > (queue.end_offset if queue is not None else 0):
-            self._are_gaps_mended = True
-            # If this very walk has brought everything the log has, what is missing was cleaned.
-            if self.report.began_at > self._log.start_offset:
-                self._complete_queues(outline.log_offset)
+            self._complete_queues(outline.log_offset)
 
     # Where to begin
 
