@@ -302,7 +302,7 @@ def test_a_full_disk_is_not_taken_for_another_process(
 
     with monkeypatch.context() as patched:
         patched.setattr("os.pwrite", be_full)
-        with pytest.raises(StoreError, match="cannot open .* No space left"):
+        with pytest.raises(StoreError, match=r"cannot open .* No space left"):
             MessageStore.open(small_settings(tmp_path), start_flusher=False)
     MessageStore.open(small_settings(tmp_path), start_flusher=False).close()
 
