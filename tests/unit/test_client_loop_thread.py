@@ -1,9 +1,10 @@
 """The loop on a thread of its own: what is awaited there and waited for here has one end for both."""
 
 import asyncio
+import inspect
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from types import FrameType
 from typing import Any
@@ -112,3 +113,35 @@ def test_an_interrupted_call_does_not_wait_for_ever(
     assert not ended.is_set()
     thread.run(let_go())
     assert ended.wait(60)
+
+
+class InterruptedLoop:
+    """A loop whose first call from another thread is interrupted, before or behind what it does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, before: bool) -> None:
+        self._loop = loop
+        self._before = before
+        self._is_first = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        is_first, self._is_first = self._is_first, False
+        if not (is_first and self._before):
+            self._loop.call_soon_threadsafe(callback)
+        if is_first:
+            raise Interrupted
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupt_while_work_is_handed_over_ends_the_work(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    work = asyncio.Event().wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(thread, "_loop", InterruptedLoop(thread._loop, before=before))
+        with pytest.raises(Interrupted):
+            thread.run(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+    assert thread.run(asyncio.sleep(0, "goes on")) == "goes on"

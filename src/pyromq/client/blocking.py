@@ -9,8 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, wait
-from functools import partial
+from concurrent.futures import CancelledError, Future
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, Self, TypeVar, Unpack, overload
 
@@ -109,36 +108,36 @@ class LoopThread:
         except StateError:
             work.close()
             raise
-        future: Future[T] = Future()
+        # A bare lock: whatever interrupts us, wherever, leaves nothing held that the loop would wait for.
+        ended = threading.Lock()
+        ended.acquire()
         task: asyncio.Task[T] | None = None
 
         def begin() -> None:
             nonlocal task
             task = self._loop.create_task(work)
-            task.add_done_callback(partial(_hand_over, future))
+            task.add_done_callback(lambda _: ended.release())
 
         def end() -> None:
-            assert task is not None, "what is called later runs later"
-            task.cancel()
+            if task is not None:
+                task.cancel()
+            else:  # what is called earlier runs earlier: it never will
+                work.close()
+                ended.release()
 
-        self._loop.call_soon_threadsafe(begin)
         try:
-            return future.result()
+            self._loop.call_soon_threadsafe(begin)
+            ended.acquire()
         except BaseException:
-            if not future.done():
+            if task is None or not task.done():
                 self._loop.call_soon_threadsafe(end)
                 # A task that still waits when the process ends would be complained about.
-                wait((future,), MOST_WAIT_FOR_AN_END_S)
+                ended.acquire(timeout=MOST_WAIT_FOR_AN_END_S)
             raise
-
-
-def _hand_over(future: "Future[T]", task: "asyncio.Task[T]") -> None:
-    if task.cancelled():
-        future.set_exception(CancelledError())
-    elif (problem := task.exception()) is not None:
-        future.set_exception(problem)
-    else:
-        future.set_result(task.result())
+        assert task is not None
+        if task.cancelled():
+            raise CancelledError
+        return task.result()
 
 
 os.register_at_fork(after_in_child=LoopThread._forked)
