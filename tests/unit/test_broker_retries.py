@@ -19,7 +19,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage
 from pyromq.protocol.requests.sending import SendMessageBack
-from pyromq.store.message_store import Trouble
+from pyromq.store.trouble import Trouble
 
 TOPIC = "Orders"
 GROUP = "billing"
@@ -196,7 +196,7 @@ class TestRefused:
 
     async def test_a_store_that_takes_nothing(self, bench: Bench) -> None:
         message = bench.consumed()
-        bench.parts.store._refuse(Trouble.DISK_FULL, "the disk is full")
+        bench.parts.store._troubles.refuse(Trouble.DISK_FULL, "the disk is full")
         refused = refusal(lambda: bench.give_back(message))
         assert (refused.code, refused.remark) == (
             ResponseCode.SYSTEM_ERROR,

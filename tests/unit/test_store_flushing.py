@@ -14,8 +14,9 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, small_se
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.store.filesystem import Space
-from pyromq.store.message_store import MessageStore, Trouble
+from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendStatus
+from pyromq.store.trouble import Trouble
 
 
 class Fixture:

@@ -61,8 +61,9 @@ from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 from pyromq.remoting.tls import TlsClient
 from pyromq.remoting.traffic import Express as ExpressRoad
 from pyromq.store.filesystem import Files
-from pyromq.store.message_store import MessageStore, StoreStatistics
+from pyromq.store.message_store import MessageStore
 from pyromq.store.recovery import RecoveryReport
+from pyromq.store.statistics import StoreStatistics
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,6 @@ and `upkeep`.
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from enum import IntFlag
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -26,7 +24,7 @@ from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.dispatch import Arrival, Dispatcher
 from pyromq.store.filenames import StorePaths, can_be_directory
 from pyromq.store.filesystem import FileLock, Files
-from pyromq.store.flushing import PASSING, Flusher, FlushWaiters, OnFlushed, QueueFlush
+from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed, QueueFlush
 from pyromq.store.index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.queue_files import QueueFiles
@@ -36,6 +34,8 @@ from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoi
 from pyromq.store.results import AppendResult, AppendStatus, Boundary, ReadResult
 from pyromq.store.retention import CleaningReport, Retention
 from pyromq.store.settings import StoreSettings
+from pyromq.store.statistics import StoreStatistics
+from pyromq.store.trouble import Trouble, Troubles
 
 if TYPE_CHECKING:
     from pyromq_native.appending import Appender
@@ -51,51 +51,6 @@ _RETRY_TOPIC_LIMIT_BYTES: Final = 255
 _DISK_CHECK_SECONDS: Final = 1.0
 _SYNC_SWEEP_SECONDS: Final = 0.01
 _UNITS_PER_PAGE: Final = 205
-
-
-class Trouble(IntFlag):
-    """Why the store refuses messages; the bits are Apache's running flags."""
-
-    NONE = 0
-    NOT_WRITEABLE = 2
-    QUEUE_ERROR = 4
-    INDEX_ERROR = 8
-    DISK_FULL = 16
-    FENCED = 32
-    QUEUE_DISK_FULL = 64
-
-
-_NO_DISPATCH: Final = Trouble.NOT_WRITEABLE | Trouble.QUEUE_ERROR | Trouble.INDEX_ERROR
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatistics:
-    """How the store is doing, for metrics and admin commands."""
-
-    log_start_offset: int
-    log_end_offset: int
-    flushed_offset: int
-    dispatched_offset: int
-    dispatch_behind_bytes: int
-    flush_behind_bytes: int
-    appended_messages: int
-    appended_bytes: int
-    refused_messages: int
-    read_messages: int
-    read_bytes: int
-    sync_count: int
-    waiting_appends: int
-    segments: int
-    topics: int
-    queues: int
-    mapped_queue_files: int
-    index_files: int
-    index_entries: int
-    removed_segments: int
-    last_store_timestamp: int
-    trouble: Trouble
-    trouble_reason: str
-    disk_used_ratio: float
 
 
 class MessageStore:
@@ -131,10 +86,7 @@ class MessageStore:
             self._appender.max_message_bytes = settings.max_message_bytes
         self._now_ms = clock.now_ms
         self._max_message_bytes = settings.max_message_bytes
-        self._trouble = Trouble.NOT_WRITEABLE
-        self._trouble_reason = "the store is not open"
-        self._is_dispatch_stuck = False
-        self._is_refusing = True  # the same as a plain bool: asking a flag for its truth is slow
+        self._troubles = Troubles(self._appender)
         self._refused_messages = 0
         self._read_messages = self._read_bytes = self._removed_segments = 0
         self._flushed_units = 0
@@ -145,7 +97,7 @@ class MessageStore:
         self._next_disk_check = self._next_cleaning = now
 
     def __repr__(self) -> str:
-        state = f" {self._trouble!r}" if self._trouble else ""
+        state = f" {self._troubles.present!r}" if self._troubles.is_refusing else ""
         return f"<MessageStore {self.paths.root.name} {self._log!r}{state}>"
 
     # Opening and closing
@@ -205,7 +157,7 @@ class MessageStore:
         self._retention = Retention(
             files, paths, self._clock, self._settings, self._log, self._queues, self._index
         )
-        self._set_trouble(Trouble.NONE, "")
+        self._troubles.replace(Trouble.NONE, "")
         self._check_disk()
 
     def close(self) -> None:
@@ -217,7 +169,7 @@ class MessageStore:
             self.dispatch(max_messages=1 << 62, limit=self._log.end_offset)
             self.flush()
         except OSError as error:
-            self._refuse(Trouble.NOT_WRITEABLE, f"closing: {error}")
+            self._troubles.refuse(Trouble.NOT_WRITEABLE, f"closing: {error}")
         self._waiters.settle(self._clock.monotonic())
         is_complete = (
             self._flusher.failure is None
@@ -239,7 +191,7 @@ class MessageStore:
         self._release()
 
     def _release(self) -> None:
-        self._set_trouble(Trouble.NOT_WRITEABLE, "the store is closed")
+        self._troubles.replace(Trouble.NOT_WRITEABLE, "the store is closed")
         self._log.close()
         self._queues.close()
         if self._index is not None:
@@ -293,7 +245,7 @@ class MessageStore:
         # This is the hottest path of all: everything it can do without a call, it does without one.
         queues = self._queues_by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
-        if queue is None or self._is_refusing:
+        if queue is None or self._troubles.is_refusing:
             refusal = self._refusal(topic, queue_id)
             if refusal is not None:
                 return refusal
@@ -482,8 +434,8 @@ class MessageStore:
 
     def _refusal(self, topic: str, queue_id: int) -> AppendResult | None:
         """Why nothing can be appended to this queue now, if so."""
-        if self._trouble:
-            return self._illegal(AppendStatus.SERVICE_NOT_AVAILABLE, self._trouble_reason)
+        if self._troubles.is_refusing:
+            return self._illegal(AppendStatus.SERVICE_NOT_AVAILABLE, self._troubles.reason)
         limit = _RETRY_TOPIC_LIMIT_BYTES if topic.startswith(RETRY_PREFIX) else _TOPIC_LIMIT_BYTES
         try:
             length = len(topic.encode())
@@ -517,7 +469,7 @@ class MessageStore:
         if isinstance(error, StoreError):
             return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
         reason = f"no new log file can be made: {error}"
-        self._refuse(Trouble.DISK_FULL, reason)  # tried again after the next look at the disk
+        self._troubles.refuse(Trouble.DISK_FULL, reason)  # tried again after the next look at the disk
         return self._illegal(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason)
 
     # Dispatching
@@ -533,11 +485,7 @@ class MessageStore:
         try:
             return self._dispatcher.step(limit, max_messages)
         except OSError as error:
-            self._is_dispatch_stuck = True
-            if error.errno not in PASSING:
-                self._refuse(Trouble.QUEUE_ERROR, f"dispatch: {error}")
-            else:
-                self._refuse(Trouble.QUEUE_DISK_FULL, f"dispatch: {error}")
+            self._troubles.refuse_after_dispatch(error)
             return []
 
     @property
@@ -547,9 +495,7 @@ class MessageStore:
         It may turn true by itself, when a disk that was full no longer is: ask after each `upkeep`.
         """
         limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
-        if self._dispatcher.offset >= limit:
-            return False
-        return not (self._is_dispatch_stuck or self._trouble & _NO_DISPATCH)
+        return self._dispatcher.offset < limit and self._troubles.can_dispatch
 
     # Flushing
 
@@ -624,7 +570,7 @@ class MessageStore:
     def _notice_flush_failure(self) -> None:
         failure = self._flusher.failure
         if failure is not None:
-            self._refuse(Trouble.NOT_WRITEABLE, f"a flush failed: {failure}")
+            self._troubles.refuse(Trouble.NOT_WRITEABLE, f"a flush failed: {failure}")
 
     # Upkeep
 
@@ -676,34 +622,11 @@ class MessageStore:
         try:
             log_space, root_space = self._retention.spaces()
         except OSError as error:
-            self._refuse(Trouble.DISK_FULL, f"the disk does not answer: {error}")
+            self._troubles.refuse(Trouble.DISK_FULL, f"the disk does not answer: {error}")
             return
         self._used_ratio = max(log_space.used_ratio, root_space.used_ratio)
-        warning = self._settings.disk_warning_percent / 100
-        for space, trouble in ((log_space, Trouble.DISK_FULL), (root_space, Trouble.QUEUE_DISK_FULL)):
-            if space.read_only:
-                self._refuse(trouble, "the disk is read-only")
-            elif space.used_ratio > warning:
-                self._refuse(trouble, f"the disk is {space.used_ratio:.0%} full")
-            elif self._trouble & trouble:
-                self._relieve(trouble)
-
-    def _refuse(self, trouble: Trouble, reason: str) -> None:
-        if not self._trouble & trouble:
-            self._set_trouble(self._trouble | trouble, reason)
-
-    def _relieve(self, trouble: Trouble) -> None:
-        if trouble is Trouble.QUEUE_DISK_FULL:
-            self._is_dispatch_stuck = False
-        remaining = self._trouble & ~trouble
-        self._set_trouble(remaining, self._trouble_reason if remaining else "")
-
-    def _set_trouble(self, trouble: Trouble, reason: str) -> None:
-        self._trouble = trouble
-        self._trouble_reason = reason
-        self._is_refusing = trouble is not Trouble.NONE
-        if self._appender is not None:
-            self._appender.is_refusing = self._is_refusing
+        self._troubles.judge_disk(Trouble.DISK_FULL, log_space, self._settings.disk_warning_percent)
+        self._troubles.judge_disk(Trouble.QUEUE_DISK_FULL, root_space, self._settings.disk_warning_percent)
 
     # Reading
 
@@ -830,7 +753,7 @@ class MessageStore:
     @property
     def trouble(self) -> Trouble:
         """Why messages are refused; reading goes on."""
-        return self._trouble
+        return self._troubles.present
 
     @property
     def root(self) -> Path:
@@ -860,8 +783,8 @@ class MessageStore:
             index_entries=index.entry_count if index is not None else 0,
             removed_segments=self._removed_segments,
             last_store_timestamp=log.last_store_timestamp,
-            trouble=self._trouble,
-            trouble_reason=self._trouble_reason,
+            trouble=self._troubles.present,
+            trouble_reason=self._troubles.reason,
             disk_used_ratio=self._used_ratio,
         )
 

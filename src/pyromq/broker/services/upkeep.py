@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import Clock
-from pyromq.store.message_store import MessageStore, Trouble
+from pyromq.store.message_store import MessageStore
+from pyromq.store.trouble import Trouble
 
 _log = logging.getLogger(__name__)
 

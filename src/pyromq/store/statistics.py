@@ -1,0 +1,35 @@
+"""How the store is doing, as plain figures. Counts begin when the store is opened."""
+
+from dataclasses import dataclass
+
+from pyromq.store.trouble import Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """For metrics and admin commands."""
+
+    log_start_offset: int
+    log_end_offset: int
+    flushed_offset: int
+    dispatched_offset: int
+    dispatch_behind_bytes: int
+    flush_behind_bytes: int
+    appended_messages: int
+    appended_bytes: int
+    refused_messages: int
+    read_messages: int
+    read_bytes: int
+    sync_count: int
+    waiting_appends: int
+    segments: int
+    topics: int
+    queues: int
+    mapped_queue_files: int
+    index_files: int
+    index_entries: int
+    removed_segments: int
+    last_store_timestamp: int
+    trouble: Trouble
+    trouble_reason: str
+    disk_used_ratio: float
