@@ -16,7 +16,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.names import SCHEDULE_TOPIC
-from pyromq.store import dispatch, message_store, reading
+from pyromq.store import appending, dispatch, reading
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult
 from pyromq.store.settings import StoreSettings
@@ -268,8 +268,8 @@ def test_the_same_calls_give_the_same_files_and_answers(
         compiled = Played(root / "compiled", sizes)
         with interpreted():
             plain = Played(root / "interpreted", sizes)
-        assert compiled.store._appender is not None
-        assert plain.store._appender is None
+        assert compiled.store.appender is not None
+        assert plain.store.appender is None
         # The first message of each queue is unusual: those that follow are the ones to compare.
         for call in [*FIRST, ("dispatch", 1000), *calls]:
             compiled.play(call)
@@ -338,7 +338,7 @@ def test_the_usual_is_not_declined(tmp_path: Path) -> None:
     for _ in range(20):
         played.play(USUAL)
     with (
-        patch.object(message_store, "pack_record_into", side_effect=AssertionError),
+        patch.object(appending, "pack_record_into", side_effect=AssertionError),
         patch.object(dispatch.Dispatcher, "dispatch_record", side_effect=AssertionError),
         patch.object(reading.QueueReader, "_scan", side_effect=AssertionError),
         patch.object(reading.QueueReader, "_slices", side_effect=AssertionError),

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pyromq.protocol.record import Host, StoredMessage, decode_record
-from pyromq.store import dispatch, key_hash, message_store, reading
+from pyromq.store import appending, dispatch, key_hash, reading
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult
 from pyromq.store.settings import StoreSettings
@@ -87,8 +87,8 @@ def bodies_of(store: MessageStore, topic: str = TOPIC, queue_id: int = 0) -> lis
 def interpreted() -> Iterator[None]:
     """Stores opened in here do without compiled twins, as long as they are used in here."""
     with (
+        patch.object(appending, "_native", None),
         patch.object(dispatch, "_native", None),
-        patch.object(message_store, "_native", None),
         patch.object(reading, "_native", None),
         patch.object(key_hash, "_native", None),
     ):

@@ -6,23 +6,19 @@ and `upkeep`.
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import Final, Self
 
 from pyromq.clock import Clock, SystemClock
-from pyromq.compiled import twin
-from pyromq.errors import LocalProtocolError, StateError, StoreError
-from pyromq.protocol.batch import BatchEntry, decode_batch
-from pyromq.protocol.names import RETRY_PREFIX
-from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
-from pyromq.protocol.record import pack_record_into
+from pyromq.errors import StateError, StoreError
+from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.dispatch import Arrival, Dispatcher
-from pyromq.store.filenames import StorePaths, can_be_directory
+from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import FileLock, Files
 from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed, QueueFlush
 from pyromq.store.index import Index
@@ -37,17 +33,7 @@ from pyromq.store.settings import StoreSettings
 from pyromq.store.statistics import StoreStatistics
 from pyromq.store.trouble import Trouble, Troubles
 
-if TYPE_CHECKING:
-    from pyromq_native.appending import Appender
-
-T = TypeVar("T")
-
-_native = twin("appending")
-
-_PUT_OK: Final = AppendStatus.PUT_OK
 _PAGE_BYTES: Final = 4096
-_TOPIC_LIMIT_BYTES: Final = 127
-_RETRY_TOPIC_LIMIT_BYTES: Final = 255
 _DISK_CHECK_SECONDS: Final = 1.0
 _SYNC_SWEEP_SECONDS: Final = 0.01
 _UNITS_PER_PAGE: Final = 205
@@ -78,16 +64,16 @@ class MessageStore:
             self._log, self._queues, self._index, settings.delays_ms, settings.max_pending_dispatch
         )
         self._reader = QueueReader(self._log, settings)
-        self._queues_by_topic = self._queues.by_topic
-        self._appender: Appender | None = None
-        if _native is not None and self._dispatcher.is_compiled:
-            now_ms = None if type(clock) is SystemClock else clock.now_ms
-            self._appender = _native.Appender(self._queues.by_topic, self._log, now_ms, AppendResult, _PUT_OK)
-            self._appender.max_message_bytes = settings.max_message_bytes
-        self._now_ms = clock.now_ms
-        self._max_message_bytes = settings.max_message_bytes
-        self._troubles = Troubles(self._appender)
-        self._refused_messages = 0
+        self.appender = compiled_appender(self._log, self._queues, self._dispatcher, clock)
+        """The compiled way in, for other compiled code; what it declines goes through `append`."""
+        self._troubles = Troubles(self.appender)
+        self._appending = Appending(
+            self._log, self._queues, self._dispatcher, self._troubles, clock, settings, self.appender
+        )
+        # Bound here: a method in between would cost every message a call.
+        self.append = self._appending.append
+        self.append_batch = self._appending.append_batch
+        self.append_encoded_batch = self._appending.append_encoded_batch
         self._read_messages = self._read_bytes = self._removed_segments = 0
         self._flushed_units = 0
         self._used_ratio = 0.0
@@ -207,270 +193,6 @@ class MessageStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # Appending
-
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        properties: bytes = b"",
-        *,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        flag: int = 0,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        prepared_offset: int = 0,
-    ) -> AppendResult:
-        """Store one message. Hosts come packed (`Host.pack`). A refusal says why and has written nothing."""
-        if self._appender is not None:
-            appended: AppendResult | None = self._appender.append(
-                topic,
-                queue_id,
-                body,
-                properties,
-                born_timestamp,
-                born_host,
-                store_host,
-                flag,
-                sys_flag,
-                reconsume_times,
-                prepared_offset,
-            )
-            if appended is not None:
-                return appended
-        # This is the hottest path of all: everything it can do without a call, it does without one.
-        queues = self._queues_by_topic.get(topic)
-        queue = queues.get(queue_id) if queues is not None else None
-        if queue is None or self._troubles.is_refusing:
-            refusal = self._refusal(topic, queue_id)
-            if refusal is not None:
-                return refusal
-            queue = self._queues.get(topic, queue_id)
-        body_bytes, properties_bytes = len(body), len(properties)
-        if properties_bytes > PROPERTIES_LIMIT_BYTES or body_bytes > self._max_message_bytes:
-            return self._too_large(body_bytes, properties_bytes)
-        if properties_bytes and properties[-1] == 0:
-            properties += b"\x02"  # a record that ends in a zero looks torn to recovery
-            properties_bytes += 1
-        size = queue.fixed_bytes + body_bytes + properties_bytes + len(born_host) + len(store_host)
-        log = self._log
-        offset = log.end_offset
-        if offset + size > log.room_end:
-            try:
-                offset = log.make_room(size)
-            except (OSError, StoreError) as error:
-                return self._no_room(error)
-        now_ms = self._now_ms()
-        if now_ms < log.last_store_timestamp:
-            now_ms = log.last_store_timestamp
-        # java: prepared and rolled-back records have no place in the queue
-        queue_offset = 0 if sys_flag & 0x4 else queue.next_offset
-        try:
-            pack_record_into(
-                log.buffer,
-                offset - log.buffer_start,
-                body,
-                queue.topic_bytes,
-                properties,
-                queue_id,
-                flag,
-                queue_offset,
-                offset,
-                sys_flag,
-                born_timestamp,
-                born_host,
-                now_ms,
-                store_host,
-                reconsume_times,
-                prepared_offset,
-            )
-        except LocalProtocolError as error:
-            log.wipe(offset, size)
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
-        log.end_offset = offset + size
-        log.last_store_timestamp = now_ms
-        if not sys_flag & 0x4:
-            queue.next_offset = queue_offset + 1
-        dispatcher = self._dispatcher
-        if dispatcher.is_following:
-            dispatcher.pending.append((queue, offset, size, queue_offset, sys_flag, now_ms, properties))
-            if len(dispatcher.pending) > dispatcher.max_pending:
-                dispatcher.stop_following()
-        log.appended_messages += 1
-        return AppendResult(_PUT_OK, offset, size, queue_offset, now_ms, store_host)
-
-    def append_batch(
-        self,
-        topic: str,
-        queue_id: int,
-        entries: Sequence[BatchEntry],
-        *,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-    ) -> AppendResult:
-        """Store several messages of one queue in a row, all or none; they lie in one file."""
-        refusal = self._refusal(topic, queue_id)
-        if refusal is None and not entries:
-            refusal = self._illegal(AppendStatus.MESSAGE_ILLEGAL, "a batch without messages")
-        if refusal is None:
-            refusal = self._refuse_batch(entries, sys_flag)
-        if refusal is not None:
-            return refusal
-        queue = self._queues.get(topic, queue_id)
-        fixed = queue.fixed_bytes + len(born_host) + len(store_host)
-        entries = [_ending_visibly(entry) for entry in entries]
-        sizes = [fixed + len(entry.body) + len(entry.properties) for entry in entries]
-        log = self._log
-        try:
-            first = offset = log.make_room(sum(sizes))
-        except (OSError, StoreError) as error:
-            return self._no_room(error)
-        now_ms = max(self._clock.now_ms(), log.last_store_timestamp)
-        queue_offset = queue.next_offset
-        offsets: list[int] = []
-        try:
-            for entry, size in zip(entries, sizes, strict=True):
-                pack_record_into(
-                    log.buffer,
-                    offset - log.buffer_start,
-                    entry.body,
-                    queue.topic_bytes,
-                    entry.properties,
-                    queue_id,
-                    entry.flag,
-                    queue_offset + len(offsets),
-                    offset,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    now_ms,
-                    store_host,
-                    reconsume_times,
-                )
-                offsets.append(offset)
-                offset += size
-        except LocalProtocolError as error:
-            log.wipe(first, sum(sizes))
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
-        log.end_offset, log.last_store_timestamp = offset, now_ms
-        queue.next_offset = queue_offset + len(entries)
-        for index, (entry, size) in enumerate(zip(entries, sizes, strict=True)):
-            self._dispatcher.remember(
-                (queue, offsets[index], size, queue_offset + index, sys_flag, now_ms, entry.properties)
-            )
-        log.appended_messages += len(entries)
-        return AppendResult(
-            AppendStatus.PUT_OK, first, offset - first, queue_offset, now_ms, store_host, tuple(offsets)
-        )
-
-    def append_encoded_batch(
-        self,
-        topic: str,
-        queue_id: int,
-        batch: bytes,
-        *,
-        born_timestamp: int,
-        born_host: bytes,
-        store_host: bytes,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        appended_properties: bytes = b"",
-    ) -> AppendResult:
-        """Store the messages of a batch as it came over the wire, all or none; they lie in one file.
-
-        `batch` is the whole body of a batch request, laid out as `pyromq.protocol.batch` says; flags, bodies
-        and properties are taken from it. `appended_properties` goes behind the properties of each message
-        that is stored, with a separator between the two where there is none. Everything else, and the
-        result, is as with `append_batch`.
-
-        Raises RemoteProtocolError if `batch` is not a batch; then nothing has been written.
-        """
-        if self._appender is not None:
-            appended: AppendResult | None = self._appender.append_encoded_batch(
-                topic,
-                queue_id,
-                batch,
-                born_timestamp,
-                born_host,
-                store_host,
-                sys_flag,
-                reconsume_times,
-                appended_properties,
-            )
-            if appended is not None:
-                return appended
-        entries = decode_batch(batch)
-        if appended_properties:
-            entries = [_with_more_properties(entry, appended_properties) for entry in entries]
-        return self.append_batch(
-            topic,
-            queue_id,
-            entries,
-            born_timestamp=born_timestamp,
-            born_host=born_host,
-            store_host=store_host,
-            sys_flag=sys_flag,
-            reconsume_times=reconsume_times,
-        )
-
-    def _refuse_batch(self, entries: Sequence[BatchEntry], sys_flag: int) -> AppendResult | None:
-        status = AppendStatus.MESSAGE_ILLEGAL
-        if sys_flag & 0xC:
-            return self._illegal(status, "a batch cannot be part of a transaction")
-        for entry in entries:
-            if len(entry.properties) > PROPERTIES_LIMIT_BYTES:
-                return self._too_large(0, len(entry.properties))
-        total = sum(len(entry.body) + len(entry.properties) for entry in entries)
-        if total > self._max_message_bytes:
-            return self._illegal(status, f"a batch of {total} bytes is larger than {self._max_message_bytes}")
-        return None
-
-    def _refusal(self, topic: str, queue_id: int) -> AppendResult | None:
-        """Why nothing can be appended to this queue now, if so."""
-        if self._troubles.is_refusing:
-            return self._illegal(AppendStatus.SERVICE_NOT_AVAILABLE, self._troubles.reason)
-        limit = _RETRY_TOPIC_LIMIT_BYTES if topic.startswith(RETRY_PREFIX) else _TOPIC_LIMIT_BYTES
-        try:
-            length = len(topic.encode())
-        except UnicodeEncodeError:
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"topic {topic!r} is not text")
-        if not 0 < length <= limit:
-            reason = f"a topic of {length} bytes; allowed are 1 to {limit}"
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, reason)
-        if not can_be_directory(topic):
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"topic {topic!r} cannot be a file name")
-        if not 0 <= queue_id < 1 << 31:
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, f"queue id {queue_id} is out of range")
-        return None
-
-    def _illegal(self, status: AppendStatus, reason: str) -> AppendResult:
-        self._refused_messages += 1
-        return AppendResult(status, reason=reason)
-
-    def _too_large(self, body_bytes: int, properties_bytes: int) -> AppendResult:
-        if properties_bytes > PROPERTIES_LIMIT_BYTES:
-            return self._illegal(
-                AppendStatus.PROPERTIES_SIZE_EXCEEDED,
-                f"{properties_bytes} bytes of properties are more than {PROPERTIES_LIMIT_BYTES}",
-            )
-        return self._illegal(
-            AppendStatus.MESSAGE_ILLEGAL,
-            f"a body of {body_bytes} bytes is larger than {self._max_message_bytes}",
-        )
-
-    def _no_room(self, error: OSError | StoreError) -> AppendResult:
-        if isinstance(error, StoreError):
-            return self._illegal(AppendStatus.MESSAGE_ILLEGAL, str(error))
-        reason = f"no new log file can be made: {error}"
-        self._troubles.refuse(Trouble.DISK_FULL, reason)  # tried again after the next look at the disk
-        return self._illegal(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason)
 
     # Dispatching
 
@@ -731,20 +453,13 @@ class MessageStore:
         if settings.root != self._settings.root:
             raise StateError("a store cannot move while it is open")
         self._settings = settings
-        self._max_message_bytes = settings.max_message_bytes
-        if self._appender is not None:
-            self._appender.max_message_bytes = settings.max_message_bytes
+        self._appending.use(settings)
         self._reader = QueueReader(self._log, settings)
         self._retention.use(settings)
 
     @property
     def settings(self) -> StoreSettings:
         return self._settings
-
-    @property
-    def appender(self) -> "Appender | None":
-        """The compiled way in, for other compiled code; what it declines goes through `append`."""
-        return self._appender
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -770,7 +485,7 @@ class MessageStore:
             flush_behind_bytes=log.end_offset - self._flusher.flushed_offset,
             appended_messages=log.appended_messages,
             appended_bytes=log.end_offset - self.recovery.log_end,
-            refused_messages=self._refused_messages,
+            refused_messages=self._appending.refused_messages,
             read_messages=self._read_messages,
             read_bytes=self._read_bytes,
             sync_count=self._flusher.sync_count,
@@ -787,15 +502,3 @@ class MessageStore:
             trouble_reason=self._troubles.reason,
             disk_used_ratio=self._used_ratio,
         )
-
-
-def _ending_visibly(entry: BatchEntry) -> BatchEntry:
-    if entry.properties and entry.properties[-1] == 0:
-        return BatchEntry(entry.body, entry.properties + b"\x02", entry.flag)
-    return entry
-
-
-def _with_more_properties(entry: BatchEntry, more: bytes) -> BatchEntry:
-    # java: 4.x brokers put a separator between the two where there is none
-    separator = b"\x02" if entry.properties and not entry.properties.endswith(b"\x02") else b""
-    return BatchEntry(entry.body, entry.properties + separator + more, entry.flag)
