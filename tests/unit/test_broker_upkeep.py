@@ -13,6 +13,7 @@ from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import ManualClock
 from pyromq.store.message_store import MessageStore
+from pyromq.store.retention import Retention
 
 
 async def test_what_a_full_disk_kept_from_the_queues_follows_without_a_new_message(tmp_path: Path) -> None:
@@ -48,8 +49,8 @@ async def test_files_that_cannot_be_removed_are_told_of_and_nothing_stops(
         told.set()
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(store._retention, "_remove_segments", refuse)
-    monkeypatch.setattr(store._retention, "_is_hour_to_delete", lambda: True)
+    monkeypatch.setattr(Retention, "_remove_segments", refuse)
+    monkeypatch.setattr(Retention, "_is_hour_to_delete", lambda _: True)
     running = asyncio.create_task(Upkeep(store, lambda: None, Statistics(clock), QueueLocks(), clock).run())
     await asyncio.wait_for(told.wait(), 10)
     assert not running.done()

@@ -9,21 +9,22 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError, StoreError
 from pyromq.store.appending import Appending, compiled_appender
-from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, read_checkpoint
+from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.dispatch import Arrival, Dispatcher
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import FileLock, Files
-from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed, QueueFlush
+from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.queue_files import QueueFiles
+from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.queues import Queues
 from pyromq.store.reading import QueueReader, RecordTest
 from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
@@ -32,11 +33,7 @@ from pyromq.store.retention import CleaningReport, Retention
 from pyromq.store.settings import StoreSettings
 from pyromq.store.statistics import StoreStatistics
 from pyromq.store.trouble import Trouble, Troubles
-
-_PAGE_BYTES: Final = 4096
-_DISK_CHECK_SECONDS: Final = 1.0
-_SYNC_SWEEP_SECONDS: Final = 0.01
-_UNITS_PER_PAGE: Final = 205
+from pyromq.store.upkeep import Upkeep
 
 
 class MessageStore:
@@ -74,13 +71,7 @@ class MessageStore:
         self.append = self._appending.append
         self.append_batch = self._appending.append_batch
         self.append_encoded_batch = self._appending.append_encoded_batch
-        self._read_messages = self._read_bytes = self._removed_segments = 0
-        self._flushed_units = 0
-        self._used_ratio = 0.0
-        now = clock.monotonic()
-        self._next_log_flush = self._next_thorough_log_flush = now
-        self._next_queue_flush = self._next_thorough_queue_flush = now
-        self._next_disk_check = self._next_cleaning = now
+        self._read_messages = self._read_bytes = 0
 
     def __repr__(self) -> str:
         state = f" {self._troubles.present!r}" if self._troubles.is_refusing else ""
@@ -140,11 +131,19 @@ class MessageStore:
         )
         self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
         self._waiters = FlushWaiters(self._flusher)
-        self._retention = Retention(
-            files, paths, self._clock, self._settings, self._log, self._queues, self._index
+        self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
+        retention = Retention(files, paths, self._clock, self._settings, self._log, self._queues, self._index)
+        self._upkeep = Upkeep(
+            self._settings,
+            self._log,
+            self._flusher,
+            self._queue_flushing,
+            retention,
+            self._troubles,
+            self._clock.monotonic(),
         )
         self._troubles.replace(Trouble.NONE, "")
-        self._check_disk()
+        self._upkeep.check_disk()
 
     def close(self) -> None:
         """Dispatch and flush everything and leave the mark of a clean stop."""
@@ -256,7 +255,7 @@ class MessageStore:
     def flush(self) -> int:
         """Make everything appended and dispatched safe, now and on this thread; the offset flushed to."""
         self._flusher.request_log()
-        self._request_queue_flush()
+        self._queue_flushing.request()
         self._flusher.work()
         self._notice_flush_failure()
         return self._flusher.flushed_offset
@@ -268,27 +267,6 @@ class MessageStore:
         self._notice_flush_failure()
         return self._flusher.flushed_offset
 
-    def _request_queue_flush(self) -> None:
-        queue_files = self._queues.queue_files
-        paths = [queue.path_of(start) for queue, start in queue_files.take_dirty()]
-        if self._index is not None:
-            paths += [file.path for file in self._index.take_dirty()]
-        queue_count, unit_count = self._queues.totals()
-        safe_offset = self._dispatcher.safe_offset
-        if safe_offset != self._dispatcher.offset:
-            unit_count = UNITS_UNKNOWN  # the index is behind the queues
-        self._flusher.request_queues(
-            QueueFlush(
-                paths,
-                safe_offset,
-                self._dispatcher.last_timestamp,
-                self._dispatcher.last_timestamp,
-                queue_count,
-                unit_count,
-            )
-        )
-        self._flushed_units = self._dispatcher.dispatched_messages
-
     def _notice_flush_failure(self) -> None:
         failure = self._flusher.failure
         if failure is not None:
@@ -298,57 +276,12 @@ class MessageStore:
 
     def upkeep(self) -> CleaningReport | None:
         """What must be done now and then: call it every 10 ms to 100 ms. A report if cleaning ran."""
-        now = self._clock.monotonic()
         self.settle()
-        self._flush_when_due(now)
-        if now >= self._next_disk_check:
-            self._next_disk_check = now + _DISK_CHECK_SECONDS
-            self._check_disk()
-        if now < self._next_cleaning:
-            return None
-        self._next_cleaning = now + self._settings.clean_interval_ms / 1000
-        return self.clean()
-
-    def _flush_when_due(self, now: float) -> None:
-        settings = self._settings
-        end, flushed = self._log.end_offset, self._flusher.flushed_offset
-        if now >= self._next_log_flush and end > flushed:
-            dirty_pages = end // _PAGE_BYTES - flushed // _PAGE_BYTES
-            is_thorough = settings.is_sync_flush or now >= self._next_thorough_log_flush
-            if is_thorough or dirty_pages >= settings.flush_least_pages:
-                self._flusher.request_log()
-            if is_thorough:
-                self._next_thorough_log_flush = now + settings.flush_thorough_interval_ms / 1000
-            # java: with synchronous flush, messages that do not wait are swept up every 10 ms
-            interval = _SYNC_SWEEP_SECONDS if settings.is_sync_flush else settings.flush_interval_ms / 1000
-            self._next_log_flush = now + interval
-        if self._flusher.has_queue_work:
-            self._flusher.wake()  # it may have been short of descriptors
-        elif now >= self._next_queue_flush:
-            self._next_queue_flush = now + settings.queue_flush_interval_ms / 1000
-            is_thorough = now >= self._next_thorough_queue_flush
-            units = self._dispatcher.dispatched_messages - self._flushed_units
-            dirty_pages = units // _UNITS_PER_PAGE
-            if units and (is_thorough or dirty_pages >= settings.queue_flush_least_pages):
-                self._request_queue_flush()
-                self._next_thorough_queue_flush = now + settings.queue_flush_thorough_interval_ms / 1000
+        return self._upkeep.run(self._clock.monotonic())
 
     def clean(self, *, on_demand: bool = False) -> CleaningReport:
         """Remove what may go. On demand: expired files whatever the hour."""
-        report = self._retention.clean(self._flusher.checkpoint.safe_offset, on_demand=on_demand)
-        self._removed_segments += report.segments_removed
-        return report
-
-    def _check_disk(self) -> None:
-        """Stop taking messages when the disk is too full, and start again when it is not."""
-        try:
-            log_space, root_space = self._retention.spaces()
-        except OSError as error:
-            self._troubles.refuse(Trouble.DISK_FULL, f"the disk does not answer: {error}")
-            return
-        self._used_ratio = max(log_space.used_ratio, root_space.used_ratio)
-        self._troubles.judge_disk(Trouble.DISK_FULL, log_space, self._settings.disk_warning_percent)
-        self._troubles.judge_disk(Trouble.QUEUE_DISK_FULL, root_space, self._settings.disk_warning_percent)
+        return self._upkeep.clean(on_demand=on_demand)
 
     # Reading
 
@@ -440,7 +373,7 @@ class MessageStore:
         removed = self._queues.remove_topic(topic)
         if removed:
             self._dispatcher.forget_topic(topic)
-            self._request_queue_flush()
+            self._queue_flushing.request()
             self._flusher.wake()
         return removed
 
@@ -455,7 +388,7 @@ class MessageStore:
         self._settings = settings
         self._appending.use(settings)
         self._reader = QueueReader(self._log, settings)
-        self._retention.use(settings)
+        self._upkeep.use(settings)
 
     @property
     def settings(self) -> StoreSettings:
@@ -496,9 +429,9 @@ class MessageStore:
             mapped_queue_files=self._queues.queue_files.mapped_count,
             index_files=index.file_count if index is not None else 0,
             index_entries=index.entry_count if index is not None else 0,
-            removed_segments=self._removed_segments,
+            removed_segments=self._upkeep.removed_segments,
             last_store_timestamp=log.last_store_timestamp,
             trouble=self._troubles.present,
             trouble_reason=self._troubles.reason,
-            disk_used_ratio=self._used_ratio,
+            disk_used_ratio=self._upkeep.disk_used_ratio,
         )

@@ -1,0 +1,102 @@
+"""Upkeep: when something is flushed, when the disk is looked at and when old files are removed.
+
+It goes by the clock and never waits: flushes are asked for here and done by the flusher.
+"""
+
+from typing import Final
+
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.flushing import Flusher
+from pyromq.store.queue_flushing import QueueFlushing
+from pyromq.store.retention import CleaningReport, Retention
+from pyromq.store.settings import StoreSettings
+from pyromq.store.trouble import Trouble, Troubles
+
+_PAGE_BYTES: Final = 4096
+_UNITS_PER_PAGE: Final = 205
+_DISK_CHECK_SECONDS: Final = 1.0
+_SYNC_SWEEP_SECONDS: Final = 0.01
+
+
+class Upkeep:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        log: CommitLog,
+        flusher: Flusher,
+        queue_flushing: QueueFlushing,
+        retention: Retention,
+        troubles: Troubles,
+        now: float,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._flusher = flusher
+        self._queue_flushing = queue_flushing
+        self._retention = retention
+        self._troubles = troubles
+        self._next_log_flush = self._next_thorough_log_flush = now
+        self._next_queue_flush = self._next_thorough_queue_flush = now
+        self._next_disk_check = self._next_cleaning = now
+        self.disk_used_ratio = 0.0
+        self.removed_segments = 0
+
+    def use(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._retention.use(settings)
+
+    def run(self, now: float) -> CleaningReport | None:
+        """Do what is due. A report if cleaning ran."""
+        self._flush_log_when_due(now)
+        self._flush_queues_when_due(now)
+        if now >= self._next_disk_check:
+            self._next_disk_check = now + _DISK_CHECK_SECONDS
+            self.check_disk()
+        if now < self._next_cleaning:
+            return None
+        self._next_cleaning = now + self._settings.clean_interval_ms / 1000
+        return self.clean()
+
+    def clean(self, *, on_demand: bool = False) -> CleaningReport:
+        report = self._retention.clean(self._flusher.checkpoint.safe_offset, on_demand=on_demand)
+        self.removed_segments += report.segments_removed
+        return report
+
+    def check_disk(self) -> None:
+        try:
+            log_space, root_space = self._retention.spaces()
+        except OSError as error:
+            self._troubles.refuse(Trouble.DISK_FULL, f"the disk does not answer: {error}")
+            return
+        self.disk_used_ratio = max(log_space.used_ratio, root_space.used_ratio)
+        warning_percent = self._settings.disk_warning_percent
+        self._troubles.judge_disk(Trouble.DISK_FULL, log_space, warning_percent)
+        self._troubles.judge_disk(Trouble.QUEUE_DISK_FULL, root_space, warning_percent)
+
+    def _flush_log_when_due(self, now: float) -> None:
+        settings = self._settings
+        end, flushed = self._log.end_offset, self._flusher.flushed_offset
+        if now < self._next_log_flush or end <= flushed:
+            return
+        dirty_pages = end // _PAGE_BYTES - flushed // _PAGE_BYTES
+        is_thorough = settings.is_sync_flush or now >= self._next_thorough_log_flush
+        if is_thorough or dirty_pages >= settings.flush_least_pages:
+            self._flusher.request_log()
+        if is_thorough:
+            self._next_thorough_log_flush = now + settings.flush_thorough_interval_ms / 1000
+        # java: with synchronous flush, messages that do not wait are swept up every 10 ms
+        interval = _SYNC_SWEEP_SECONDS if settings.is_sync_flush else settings.flush_interval_ms / 1000
+        self._next_log_flush = now + interval
+
+    def _flush_queues_when_due(self, now: float) -> None:
+        settings = self._settings
+        if self._flusher.has_queue_work:
+            self._flusher.wake()  # it may have been short of descriptors
+        elif now >= self._next_queue_flush:
+            self._next_queue_flush = now + settings.queue_flush_interval_ms / 1000
+            is_thorough = now >= self._next_thorough_queue_flush
+            units = self._queue_flushing.unrequested_units
+            dirty_pages = units // _UNITS_PER_PAGE
+            if units and (is_thorough or dirty_pages >= settings.queue_flush_least_pages):
+                self._queue_flushing.request()
+                self._next_thorough_queue_flush = now + settings.queue_flush_thorough_interval_ms / 1000
