@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from pyromq.admin.messages import SENDER_GROUP
 from pyromq.cli.mqadmin.tree import NOUNS, mqadmin
+from pyromq.protocol.names import TRACE_TOPIC
 from pyromq.testing import RunningCluster, cluster
 
 TOPIC, GROUP = "orders", "shop"
@@ -305,6 +307,30 @@ def test_a_command_does(tool: Tool, words: list[str], expected: str) -> None:
     assert re.search(expected, shown), shown
 
 
+TRACED = ("sendMessage", "-t", "traced", "-p", "x", "-k", "t-1", "-m", "true")
+TRACED_TOPIC = ("updateTopic", *ON, "-t", "traced", "-r", "1", "-w", "1")
+
+
+def test_a_message_that_is_sent_with_a_trace_can_be_traced(tool: Tool) -> None:
+    tool.text(*TRACED_TOPIC)
+    receipt = tool.data(*TRACED)
+    (trace,) = tool.data("queryMsgTraceById", "-i", receipt["messageId"])["traces"]
+    assert (trace["kind"], trace["group"], trace["isOk"]) == ("Pub", SENDER_GROUP, True)
+    (report,) = tool.data("queryMsgByKey", "-t", TRACE_TOPIC, "-k", "t-1")["messages"]
+    assert f"{tool.running.broker_address}\x011\x01" in report["body"]
+
+
+def test_nothing_is_sent_with_a_trace_where_traces_have_no_topic() -> None:
+    with cluster(trace_topic_enabled=False) as running:
+        tool = Tool(running)
+        tool.text(*TRACED_TOPIC)
+        refused = tool(*TRACED)
+        assert refused.exit_code == 1
+        assert "nothing was sent: there is no topic RMQ_SYS_TRACE_TOPIC" in refused.stderr
+        assert "traceTopicEnable=true" in refused.stderr
+        assert tool.data("topicStatus", "-t", "traced")["queues"][0]["maxOffset"] == 0
+
+
 FAILURES: list[tuple[list[str], int, str]] = [
     (["queryMsgTraceById", "-t", TRACES, "-i", "AB"], 1, "clients report only when their tracing is on"),
     (["cleanExpiredCQ", "--cluster", "elsewhere"], 1, "there is no cluster elsewhere"),
@@ -365,7 +391,6 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (["consumeMessage", "-t", TOPIC, "-o", "0"], 2, "-o needs -b and -i"),
     (["consumeMessage", "-t", TOPIC, "-s", "5", "-e", "4"], 2, "-s must not be later than -e"),
     (["sendMessage", "-t", TOPIC, "-p", "x", "-i", "0"], 2, "-i needs -b"),
-    (["sendMessage", "-t", TOPIC, "-p", "x", "-m", "true"], 2, "writes no traces"),
     (
         ["sendMessage", "-t", TOPIC, "-p", "x", "-b", "broker-a", "-i", "7"],
         1,

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.support.brief_consumer import consume_with
 
 from pyromq import GiveUp, Message, Producer, ReceivedMessage
-from pyromq.client.tracing import MessageKind, consumed_record, consuming_record, sent_record
+from pyromq.client.trace_records import MessageKind, consumed_record, consuming_record, sent_record
 from pyromq.spark.pipelines.dlq import described, read_dead_letters, samples, summarized, with_outcomes
 from pyromq.spark.pipelines.plots import plot_latencies
 from pyromq.spark.pipelines.redrive import redrive

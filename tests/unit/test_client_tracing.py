@@ -1,6 +1,6 @@
 """Reports as Java reads them."""
 
-from pyromq.client.tracing import (
+from pyromq.client.trace_records import (
     MessageKind,
     consumed_record,
     consuming_record,

@@ -6,14 +6,16 @@ Reports are messages of a topic of their own, found by the id of the message the
 import msgspec
 
 from pyromq.admin import messages
-from pyromq.admin.cluster import Cluster
+from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.failures import NotFound
+from pyromq.admin.messages import Receipt
+from pyromq.client.trace_records import FIELD, RECORD, MessageKind, sent_record
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import Int64
 from pyromq.protocol.record import StoredMessage
 
 SENT, CONSUMED = "Pub", "SubAfter"
 
-_FIELD, _RECORD = "\x01", "\x02"
 _GROUP_OF_CONSUMED = 8
 
 
@@ -44,8 +46,8 @@ async def of_message(
 
 def traces_in(report: StoredMessage, message_id: str) -> list[Trace]:
     """What a report says about one message; it may be about others as well."""
-    records = report.body.decode("utf-8", "replace").split(_RECORD)
-    told = (_trace(record.split(_FIELD), message_id, report.born_host.ip_text) for record in records)
+    records = report.body.decode("utf-8", "replace").split(RECORD)
+    told = (_trace(record.split(FIELD), message_id, report.born_host.ip_text) for record in records)
     return [trace for trace in told if trace is not None]
 
 
@@ -64,3 +66,45 @@ def _trace(fields: list[str], message_id: str, client_host: str) -> Trace | None
     except (IndexError, ValueError):
         return None
     return None
+
+
+async def send_traced(
+    cluster: Cluster,
+    topic: str,
+    body: bytes,
+    *,
+    tags: str | None = None,
+    keys: str | None = None,
+    broker_name: str | None = None,
+    queue_id: int | None = None,
+) -> Receipt:
+    """Send one message and a report about it, as producers do that trace what they send."""
+    try:
+        await cluster.route(names.TRACE_TOPIC)
+    except NotFound as missing:
+        raise NotFound(
+            f"nothing was sent: {missing}; brokers with traceTopicEnable=true have it from their start"
+        ) from None
+    start = cluster.clock.monotonic()
+    receipt = await messages.send(
+        cluster, topic, body, tags=tags, keys=keys, broker_name=broker_name, queue_id=queue_id
+    )
+    cost_ms = round((cluster.clock.monotonic() - start) * 1000)
+    record = sent_record(
+        at_ms=cluster.clock.now_ms() - cost_ms,
+        region=names.DEFAULT_REGION,
+        group=messages.SENDER_GROUP,
+        topic=topic,
+        message_id=receipt.message_id,
+        tags=tags,
+        keys=keys,
+        store_host=route_addresses(await cluster.route(topic))[receipt.broker_name],
+        body_bytes=len(body),
+        cost_ms=cost_ms,
+        kind=MessageKind.NORMAL,
+        offset_message_id=receipt.offset_message_id,
+        is_ok=receipt.status == "SEND_OK",
+    )
+    about = " ".join(filter(None, (receipt.message_id, keys)))
+    await messages.send(cluster, names.TRACE_TOPIC, record.encode(), keys=about)
+    return receipt

@@ -17,8 +17,9 @@ from pyromq.client.room import Room
 from pyromq.client.sending import Sender, SenderStatistics, Sent
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
-from pyromq.client.tracing import MessageKind, Tracing, sent_record
-from pyromq.client.values import DEFAULT_REGION, Message, ReceivedMessage, SendResult, SendStatus
+from pyromq.client.trace_records import MessageKind, sent_record
+from pyromq.client.tracing import Tracing
+from pyromq.client.values import Message, ReceivedMessage, SendResult, SendStatus
 from pyromq.errors import BadMessage, ConfigError, NoReply, PyroError, StateError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -456,7 +457,7 @@ class ProducerParts:
             queue = MessageQueue(queue.topic, queue.broker_name, answer.queue_id)
         status, offset = _STATUS[answer.code], answer.queue_offset
         transaction_id, recall_handle = answer.transaction_id, answer.recall_handle
-        region = answer.msg_region or DEFAULT_REGION
+        region = answer.msg_region or names.DEFAULT_REGION
         results = [
             SendResult(
                 status,

@@ -19,9 +19,10 @@ from pyromq.client.producer import Producer, ProducerParts
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.routes import MASTER_ID
 from pyromq.client.sending import Sent
-from pyromq.client.tracing import ended_record
-from pyromq.client.values import DEFAULT_REGION, Message, ReceivedMessage, SendResult
+from pyromq.client.trace_records import ended_record
+from pyromq.client.values import Message, ReceivedMessage, SendResult
 from pyromq.errors import BadMessage, PyroError, StateError, TransportError
+from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.record import SysFlag
@@ -240,7 +241,7 @@ class TransactionProducer(Producer):
             return
         record = ended_record(
             at_ms=parts.session.clock.now_ms(),
-            region=region or DEFAULT_REGION,
+            region=region or names.DEFAULT_REGION,
             group=self.group,
             topic=topic,
             message_id=message_id,

@@ -5,6 +5,7 @@ from enum import IntEnum
 
 import msgspec
 
+from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
@@ -14,7 +15,6 @@ from pyromq.protocol.record import Host, StoredMessage
 
 __all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
 
-DEFAULT_REGION = "DefaultRegion"
 
 _SHOWN_BODY_BYTES = 32
 
@@ -151,7 +151,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     transaction_id: str | None = None
     recall_handle: str | None = None
-    region: str = DEFAULT_REGION
+    region: str = names.DEFAULT_REGION
 
     @property
     def is_ok(self) -> bool:

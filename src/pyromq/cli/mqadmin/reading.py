@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pyromq.admin import messages, offsets
+from pyromq.admin import messages, offsets, traces
 from pyromq.admin.cluster import Cluster, route_addresses
 from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import TOOLS_GROUP
@@ -217,7 +217,12 @@ async def _print_all(out: Output, found: AsyncIterator[StoredMessage], queue: Me
 @click.option("-b", "--broker", "broker_name", type=TEXT, help="Send it to this broker, by name.")
 @click.option("-i", "--qid", "queue_id", type=COUNT, help="With -b: send it to this queue.")
 @click.option(
-    "-m", "--msgTraceEnable", "traced", type=bool, default=False, help="Not supported: must be false."
+    "-m",
+    "--msgTraceEnable",
+    "traced",
+    type=bool,
+    default=False,
+    help="Report it to the trace topic, for queryMsgTraceById.",
 )
 async def send_message(
     cluster: Cluster,
@@ -233,9 +238,8 @@ async def send_message(
     """Send a message."""
     if queue_id is not None and broker_name is None:
         raise click.UsageError("-i needs -b: a queue is named by its broker and its number")
-    if traced:
-        raise click.UsageError("this tool writes no traces; leave -m out")
-    receipt = await messages.send(
+    send = traces.send_traced if traced else messages.send
+    receipt = await send(
         cluster, topic, body.encode(), tags=tags, keys=keys, broker_name=broker_name, queue_id=queue_id
     )
     columns = (

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from pyromq.client.consumer.outcomes import RetryLater
 from pyromq.client.session import Session
-from pyromq.client.tracing import Tracing, consumed_record, consuming_record
-from pyromq.client.values import DEFAULT_REGION, ReceivedMessage
+from pyromq.client.trace_records import consumed_record, consuming_record
+from pyromq.client.tracing import Tracing
+from pyromq.client.values import ReceivedMessage
+from pyromq.protocol import names
 from pyromq.protocol import properties as props
 
 _SUCCEEDED, _RAISED, _FAILED = 0, 2, 4
@@ -27,7 +29,7 @@ class ConsumeTracing:
         for message in filter(self._is_traced, messages):
             record = consuming_record(
                 at_ms=now_ms,
-                region=message.get(props.MSG_REGION) or DEFAULT_REGION,
+                region=message.get(props.MSG_REGION) or names.DEFAULT_REGION,
                 group=self._group,
                 request_id=request_id,
                 message_id=message.message_id,
