@@ -65,7 +65,7 @@ def test_run_in_a_with_block_leaves_the_closing_to_the_block(
 
     def install_and_terminate(number: int, handler: signal.Handlers) -> object:
         former = install(number, handler)
-        if number == signal.SIGTERM and former is signal.SIG_DFL:
+        if number == signal.SIGTERM and handler is not signal.SIG_DFL:
             signal.raise_signal(number)
         return former
 

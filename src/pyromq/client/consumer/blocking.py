@@ -14,6 +14,7 @@ from typing import Any, TypeVar, Unpack, overload
 from pyromq.client.blocking import Blocking, LoopThread
 from pyromq.client.consumer import pull, push
 from pyromq.client.consumer.handlers import HandlerFunction, MessageStream, as_decorator
+from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.push import F
 from pyromq.client.consumer.settings import PullOptions, PushOptions
@@ -22,8 +23,6 @@ from pyromq.client.consumer.subscriptions import Expression
 from pyromq.client.values import MessageQueue, ReceivedMessage
 
 T = TypeVar("T")
-
-_LOOK_FOR_SIGNALS_S = 0.5
 
 
 class Messages(Iterator[ReceivedMessage]):
@@ -156,25 +155,19 @@ class PushConsumer(Blocking):
         In a `with` block it is the block that closes.
         """
         over = threading.Event()
-        former: dict[int, Any] = {}
+        with signals_to_handle() as signals:
 
-        def interrupt(number: int, frame: FrameType | None) -> None:
-            for each in former:
-                signal.signal(each, signal.SIG_DFL)
-            over.set()
+            def interrupt(number: int, frame: FrameType | None) -> None:
+                let_end_the_process(signals)
+                over.set()
 
-        if threading.current_thread() is threading.main_thread():
-            for number in push.STOPPING_SIGNALS:
-                former[number] = signal.signal(number, interrupt)
-        try:
+            for number in signals:
+                signal.signal(number, interrupt)
             with nullcontext() if self._aio.is_running else self:
                 closed = self._thread.start(self._aio.run_until_closed())
                 closed.add_done_callback(lambda _: over.set())
                 over.wait()
                 closed.cancel()
-        finally:
-            for each, handler in former.items():
-                signal.signal(each, handler)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handled."""

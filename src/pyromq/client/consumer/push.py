@@ -7,8 +7,6 @@ again.
 import asyncio
 import contextlib
 import logging
-import signal
-import threading
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -22,6 +20,7 @@ from pyromq.client.consumer.delivery import ConcurrentDelivery, Delivery, Settli
 from pyromq.client.consumer.fetching import Fetching
 from pyromq.client.consumer.figures import SAMPLE_S, Counts, Figures
 from pyromq.client.consumer.handlers import Handler, HandlerFunction, Handlers, MessageStream, as_decorator
+from pyromq.client.consumer.interrupts import run_until_interrupted
 from pyromq.client.consumer.joining import Topics, look_up
 from pyromq.client.consumer.locks import RENEWAL_S, QueueLocks
 from pyromq.client.consumer.member import Member
@@ -55,8 +54,6 @@ from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.names import retry_topic, topic_problem
 
 _log = logging.getLogger(__name__)
-
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _LATE_CHECKS_PER_TIMEOUT = 4
 
@@ -500,28 +497,7 @@ class PushConsumer:
 
         A second Ctrl-C ends the process at once. On another thread than the main one there are no signals.
         """
-        former: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            former = {number: signal.getsignal(number) for number in STOPPING_SIGNALS}
-        try:
-            asyncio.run(self._run_until_interrupted(former))
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
-
-    async def _run_until_interrupted(self, signals: Iterable[int]) -> None:
-        loop = asyncio.get_running_loop()
-
-        def interrupt() -> None:
-            for number in signals:
-                loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_DFL)
-            self._interrupted.set()
-
-        for number in signals:
-            loop.add_signal_handler(number, interrupt)
-        async with self:
-            await self._interrupted.wait()
+        run_until_interrupted(self, self._interrupted)
 
     # While it runs
 
