@@ -99,7 +99,6 @@ class PullConsumer:
         self._is_closed = False
         self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
-        self._is_paused = False
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
@@ -216,7 +215,7 @@ class PullConsumer:
         positions = StartPositions(brokers, settings.start_from)
 
         def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
-            reader = QueueReader(
+            return QueueReader(
                 queue,
                 offset,
                 subscription=self._topics.subscriptions[queue.topic],
@@ -229,9 +228,6 @@ class PullConsumer:
                 clock=clock,
                 commits=False,
             )
-            if self._is_paused:
-                reader.pause()
-            return reader
 
         async def finish(held: InFlight[ReceivedMessage]) -> None:
             held.closing.set()
@@ -242,7 +238,7 @@ class PullConsumer:
             finish=finish,
             offsets=offsets,
             thresholds=self._thresholds,
-            listener=self._rebalanced,
+            listeners=self._listeners,
             committable=lambda reader: reader.confirmed_offset,
         )
 
@@ -280,10 +276,6 @@ class PullConsumer:
         limits = self.settings.thresholds
         of_all = max(1, self.settings.all_messages // max(queue_count, 1))
         return replace(limits, messages=min(limits.messages, of_all))
-
-    def _rebalanced(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
-        for listener in self._listeners:
-            listener(assigned, revoked)
 
     def _add_subscription(self, parts: _Parts, topic: str) -> None:
         session = parts.session
@@ -440,20 +432,10 @@ class PullConsumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handed out."""
-        if not queues:
-            self._is_paused = True
-        for reader in self._chosen(queues):
-            reader.pause()
+        self._running().share.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        if not queues:
-            self._is_paused = False
-        for reader in self._chosen(queues):
-            reader.resume()
-
-    def _chosen(self, queues: tuple[MessageQueue, ...]) -> list[QueueReader]:
-        share = self._running().share
-        return [share.reader(queue) for queue in queues] if queues else list(share)
+        self._running().share.resume(queues)
 
     def statistics(self) -> PullStatistics:
         held = [reader.held for reader in self._parts.share] if self._parts is not None else []

@@ -109,7 +109,6 @@ class PushConsumer:
         self._is_joined = False
         self._is_known = False
         self._is_closing = False
-        self._is_paused = False
         self._closed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
@@ -279,7 +278,7 @@ class PushConsumer:
         positions = StartPositions(brokers, settings.start_from)
 
         def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
-            reader = QueueReader(
+            return QueueReader(
                 queue,
                 offset,
                 subscription=self._topics.subscriptions[queue.topic],
@@ -294,9 +293,6 @@ class PushConsumer:
                 needs_lock=locks is not None,
                 interval_s=settings.pull_interval_s,
             )
-            if self._is_paused:
-                reader.pause()
-            return reader
 
         share = Share(
             open_reader=open_reader,
@@ -307,7 +303,7 @@ class PushConsumer:
             thresholds=lambda count: settings.thresholds.for_each_of(
                 count, settings.topic_messages, settings.topic_bytes
             ),
-            listener=self._rebalanced,
+            listeners=self._listeners,
         )
         rebalancing = Rebalancing(
             session,
@@ -337,10 +333,6 @@ class PushConsumer:
 
     async def _lock(self, queue: MessageQueue) -> bool:
         return self._parts is not None and await self._parts.share.lock(queue)
-
-    def _rebalanced(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
-        for listener in self._listeners:
-            listener(assigned, revoked)
 
     async def _join(self, parts: _Parts) -> None:
         """Become a member of the group; raises if a broker cannot do what is asked of it."""
@@ -503,20 +495,10 @@ class PushConsumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handled."""
-        if not queues:
-            self._is_paused = True
-        for reader in self._chosen(queues):
-            reader.pause()
+        self._running().share.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        if not queues:
-            self._is_paused = False
-        for reader in self._chosen(queues):
-            reader.resume()
-
-    def _chosen(self, queues: tuple[MessageQueue, ...]) -> list[QueueReader]:
-        share = self._running().share
-        return [share.reader(queue) for queue in queues] if queues else list(share)
+        self._running().share.resume(queues)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset; the group's offset changes at once, too."""

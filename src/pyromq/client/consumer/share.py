@@ -6,7 +6,7 @@ that the next member goes on where this one stopped.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
 from pyromq.client.consumer.in_flight import InFlight, Thresholds
@@ -41,7 +41,7 @@ class Share:
         offsets: Offsets,
         locks: QueueLocks | None = None,
         thresholds: Callable[[int], Thresholds] | None = None,
-        listener: RebalanceListener | None = None,
+        listeners: Iterable[RebalanceListener] = (),
         committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
     ) -> None:
         self._open_reader = open_reader
@@ -50,10 +50,11 @@ class Share:
         self._offsets = offsets
         self._locks = locks
         self._thresholds = thresholds
-        self._listener = listener
+        self._listeners = listeners
         self._committable = committable
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._closing: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._is_paused = False
         self._changing = asyncio.Lock()
         self._restarts: set[asyncio.Task[None]] = set()
 
@@ -97,13 +98,12 @@ class Share:
             return wanted == {queue for queue in self._readers if queue.topic == topic}
 
     def _tell(self, assigned: set[MessageQueue], revoked: set[MessageQueue]) -> None:
-        if self._listener is None:
-            return
-        try:
-            self._listener(assigned, revoked)
-        except Exception:
-            # It belongs to the application; the queues have changed, whatever it thinks of that.
-            _log.exception("a listener to rebalances failed")
+        for listener in self._listeners:
+            try:
+                listener(assigned, revoked)
+            except Exception:
+                # It belongs to the application; the queues have changed, whatever it thinks of that.
+                _log.exception("a listener to rebalances failed")
 
     async def _open(self, queues: set[MessageQueue]) -> set[MessageQueue]:
         if self._locks is not None and queues:
@@ -118,6 +118,8 @@ class Share:
             reader = self._open_reader(queue, offset)
             if self._locks is not None:
                 reader.held.lock()
+            if self._is_paused:
+                reader.pause()
             self._readers[queue] = reader
             reader.start()
             return True
@@ -159,6 +161,22 @@ class Share:
     async def drop_topics_except(self, topics: set[str]) -> None:
         for topic in {queue.topic for queue in self._readers} - topics:
             await self.hold(topic, set())
+
+    # Pausing
+
+    def pause(self, queues: Collection[MessageQueue]) -> None:
+        """Pull nothing more from these queues; if none is named, from any, be it assigned only later."""
+        for reader in self._named(queues):
+            reader.pause()
+        self._is_paused |= not queues
+
+    def resume(self, queues: Collection[MessageQueue]) -> None:
+        for reader in self._named(queues):
+            reader.resume()
+        self._is_paused &= bool(queues)
+
+    def _named(self, queues: Collection[MessageQueue]) -> list[QueueReader]:
+        return [self.reader(queue) for queue in queues] if queues else list(self)
 
     # Going elsewhere
 
