@@ -5,21 +5,19 @@ again.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from pyromq.client.consumer.background import Background
 from pyromq.client.consumer.brokers import Brokers
-from pyromq.client.consumer.consume_tracing import ConsumeTracing
-from pyromq.client.consumer.delivery import ConcurrentDelivery, Delivery, Settling
+from pyromq.client.consumer.delivery import ConcurrentDelivery
 from pyromq.client.consumer.fetching import Fetching
 from pyromq.client.consumer.figures import SAMPLE_S, Counts, Figures
 from pyromq.client.consumer.handlers import Handler, HandlerFunction, Handlers, MessageStream, as_decorator
+from pyromq.client.consumer.handling import Handling
 from pyromq.client.consumer.interrupts import run_until_interrupted
 from pyromq.client.consumer.joining import Topics, look_up
 from pyromq.client.consumer.locks import RENEWAL_S, QueueLocks
@@ -31,10 +29,8 @@ from pyromq.client.consumer.offsets import (
     StartPositions,
     on_the_wire,
 )
-from pyromq.client.consumer.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.queue_reader import QueueReader
 from pyromq.client.consumer.rebalancing import Rebalancing
-from pyromq.client.consumer.retries import Retries
 from pyromq.client.consumer.settings import (
     PushOptions,
     PushSettings,
@@ -47,7 +43,6 @@ from pyromq.client.consumer.subscriptions import Expression, Subscription
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
-from pyromq.client.values import ReceivedMessage
 from pyromq.errors import ConfigError, PyroError, StateError
 from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -76,12 +71,10 @@ class _Parts:
 
     session: Session
     group: str
-    delivery: Delivery
+    handling: Handling
     share: Share
     rebalancing: Rebalancing
     member: Member
-    threads: ThreadPoolExecutor
-    tracing: ConsumeTracing | None
 
 
 class PushConsumer:
@@ -204,8 +197,9 @@ class PushConsumer:
         background.every(SAMPLE_S, self._figures.sample, "figures")
         if settings.ordered and not settings.broadcast:
             background.every(RENEWAL_S, parts.share.renew_locks, "locks")
-        if isinstance(parts.delivery, ConcurrentDelivery):
-            late, timeout_s = parts.delivery.give_back_late, settings.handler_timeout_s
+        delivery = parts.handling.delivery
+        if isinstance(delivery, ConcurrentDelivery):
+            late, timeout_s = delivery.give_back_late, settings.handler_timeout_s
             background.every(timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: late(timeout_s), "late handlers")
         _log.info("consumer started group=%s client=%s", parts.group, session.client_id)
 
@@ -215,53 +209,16 @@ class PushConsumer:
     def _build(self, session: Session) -> _Parts:
         settings, group, clock = self.settings, self._wrapped_group(), session.clock
         is_shared = not settings.broadcast
-        threads = ThreadPoolExecutor(
-            settings.concurrency,
-            thread_name_prefix=f"consume-{self.group}",
-            initializer=self._handlers.enter_thread,
-        )
-        retries = Retries(
+        locks = QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None
+        handling = Handling(
+            settings,
             session,
             group,
-            clock,
-            max_times=settings.max_retries,
-            unit_mode=session.settings.unit_mode,
+            self._handlers,
+            self._figures,
+            lock=(lambda queue: share.lock(queue)) if locks is not None else None,
         )
-        settling = Settling(retries.give_back if is_shared else None)
-        locks = QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None
-        tracing = ConsumeTracing(session, group, settings.trace_topic) if settings.trace else None
-        delivery: Delivery
-        if settings.ordered:
-
-            async def put_aside(message: ReceivedMessage) -> None:
-                if is_shared:
-                    await retries.send_again(message, is_dead=True)
-
-            delivery = OrderedDelivery(
-                self._handlers,
-                settling,
-                threads,
-                self._figures,
-                clock,
-                lock=self._lock if locks is not None else None,
-                put_aside=put_aside,
-                concurrency=settings.concurrency,
-                batch_size=settings.batch_size or 1,
-                max_times=settings.max_retries,
-                suspend_s=settings.suspend_s,
-                tracing=tracing,
-            )
-        else:
-            delivery = ConcurrentDelivery(
-                self._handlers,
-                settling,
-                threads,
-                self._figures,
-                clock,
-                concurrency=settings.concurrency,
-                batch_size=settings.batch_size or 1,
-                tracing=tracing,
-            )
+        delivery = handling.delivery
         fetching = Fetching(
             session,
             group,
@@ -324,15 +281,12 @@ class PushConsumer:
             share=share,
             figures=self._figures,
             rebalance_soon=rebalancing.soon,
-            consume=self._consume_directly,
+            consume=handling.handle_now,
             is_ordered=settings.ordered,
             concurrency=settings.concurrency,
             settings=self._settings_for_operators(),
         )
-        return _Parts(session, group, delivery, share, rebalancing, member, threads, tracing)
-
-    async def _lock(self, queue: MessageQueue) -> bool:
-        return self._parts is not None and await self._parts.share.lock(queue)
+        return _Parts(session, group, handling, share, rebalancing, member)
 
     async def _join(self, parts: _Parts) -> None:
         """Become a member of the group; raises if a broker cannot do what is asked of it."""
@@ -388,10 +342,6 @@ class PushConsumer:
         if self._is_closing:
             raise StateError("the consumer was closed")
 
-    def _is_called_by_handler(self, parts: _Parts, reader: Hashable) -> bool:
-        me = reader if reader is not None else asyncio.current_task()
-        return parts.delivery.is_done_by(me) or self._handlers.is_run_by(me)
-
     async def drain(self, *, reader: Hashable = None) -> None:
         """Pull nothing more; return when everything pulled so far is handled and committed. Then close it.
 
@@ -399,7 +349,7 @@ class PushConsumer:
         nothing is left, and the loop ends behind the last message. `reader`: see `close`.
         """
         parts = self._running()
-        if self._is_called_by_handler(parts, reader) or self._handlers.is_read_by(reader):
+        if parts.handling.is_done_by(reader) or self._handlers.is_read_by(reader):
             self._background.start(self._drain(parts), "drain")
         else:
             await self._drain(parts)
@@ -423,14 +373,14 @@ class PushConsumer:
         if parts is None:
             return
         self._check_loop()
-        is_handler = self._is_called_by_handler(parts, reader)
+        is_handler = parts.handling.is_done_by(reader)
         if self._is_closing:
             if not is_handler:
                 await self._closed.wait()
             return
         self._is_closing = True
         if is_handler:
-            parts.delivery.halt()
+            parts.handling.delivery.halt()
             self._background.start(self._close(parts, is_failed=is_failed, reader=reader), "close")
         else:
             await self._close(parts, is_failed=is_failed, reader=reader)
@@ -444,21 +394,11 @@ class PushConsumer:
         _log.info("consumer closed group=%s", parts.group)
 
     async def _finish(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
-        parts.delivery.halt()
+        parts.handling.delivery.halt()
         await self._background.end()
         await parts.rebalancing.tell_waiting()
         await parts.share.stop_reading()
-        grace_s = self.settings.stop_grace_s
-        for stream in self._handlers.streams:
-            stream.end()
-        for stream in self._handlers.streams:
-            with contextlib.suppress(TimeoutError):
-                # Not `wait_for`: the stream must see which task this is.
-                async with asyncio.timeout(grace_s):
-                    await stream.finish(is_failed=is_failed, reader=reader)
-        await parts.delivery.stop(grace_s)
-        if parts.tracing is not None:
-            await parts.tracing.close()
+        await parts.handling.finish(self.settings.stop_grace_s, is_failed=is_failed, reader=reader)
         await self._leave(parts)
 
     async def _leave(self, parts: _Parts) -> None:
@@ -466,7 +406,7 @@ class PushConsumer:
         self._topics.close()
         await parts.session.remove_consumer(parts.group, parts.member)
         await parts.session.release()
-        parts.threads.shutdown(wait=False, cancel_futures=True)
+        parts.handling.dismiss_threads()
         self._parts = None
 
     async def __aenter__(self) -> Self:
@@ -525,7 +465,7 @@ class PushConsumer:
             queues=len(held),
             held_messages=sum(len(each) for each in held),
             held_bytes=sum(each.size_bytes for each in held),
-            running_handlers=self._parts.delivery.running if self._parts is not None else 0,
+            running_handlers=self._parts.handling.delivery.running if self._parts is not None else 0,
             counts=self._figures.totals(),
         )
 
@@ -540,18 +480,6 @@ class PushConsumer:
     def _check_loop(self) -> None:
         if self._parts is not None:
             self._parts.session.check_loop()
-
-    async def _consume_directly(self, message: ReceivedMessage) -> None:
-        handler = self._handlers.find(message.topic)
-        if handler is None:
-            raise StateError(f"nobody handles the topic {message.topic} here")
-        if isinstance(handler, MessageStream):
-            await handler.handle(message)
-        elif handler.is_async:
-            await handler.run([message])
-        else:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._running().threads, handler.run_plain, [message], loop)
 
     def _settings_for_operators(self) -> dict[str, Any]:
         """java: the names under which tools show them"""

@@ -1,0 +1,120 @@
+"""The handlers of a consumer at work: the threads they run on, and the way messages take to them.
+
+They end in this order: the loops over streams, the functions, the reports about both, the threads.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+
+from pyromq.client.consumer.consume_tracing import ConsumeTracing
+from pyromq.client.consumer.delivery import ConcurrentDelivery, Delivery, Settling
+from pyromq.client.consumer.figures import Figures
+from pyromq.client.consumer.handlers import Handlers, MessageStream
+from pyromq.client.consumer.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.retries import Retries
+from pyromq.client.consumer.settings import PushSettings
+from pyromq.client.session import Session
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import StateError
+from pyromq.protocol.bodies.queues import MessageQueue
+
+
+class Handling:
+    """`lock`: see `OrderedDelivery`."""
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        session: Session,
+        group: str,
+        handlers: Handlers,
+        figures: Figures,
+        lock: Callable[[MessageQueue], Awaitable[bool]] | None,
+    ) -> None:
+        self._handlers = handlers
+        self._threads = ThreadPoolExecutor(
+            settings.concurrency,
+            thread_name_prefix=f"consume-{session.unwrap(group)}",
+            initializer=handlers.enter_thread,
+        )
+        self._tracing = ConsumeTracing(session, group, settings.trace_topic) if settings.trace else None
+        is_shared = not settings.broadcast
+        retries = Retries(
+            session,
+            group,
+            session.clock,
+            max_times=settings.max_retries,
+            unit_mode=session.settings.unit_mode,
+        )
+        settling = Settling(retries.give_back if is_shared else None)
+        self.delivery: Delivery
+        if settings.ordered:
+
+            async def put_aside(message: ReceivedMessage) -> None:
+                if is_shared:
+                    await retries.send_again(message, is_dead=True)
+
+            self.delivery = OrderedDelivery(
+                handlers,
+                settling,
+                self._threads,
+                figures,
+                session.clock,
+                lock=lock,
+                put_aside=put_aside,
+                concurrency=settings.concurrency,
+                batch_size=settings.batch_size or 1,
+                max_times=settings.max_retries,
+                suspend_s=settings.suspend_s,
+                tracing=self._tracing,
+            )
+        else:
+            self.delivery = ConcurrentDelivery(
+                handlers,
+                settling,
+                self._threads,
+                figures,
+                session.clock,
+                concurrency=settings.concurrency,
+                batch_size=settings.batch_size or 1,
+                tracing=self._tracing,
+            )
+
+    def __repr__(self) -> str:
+        return f"<Handling {self._handlers!r} {self.delivery!r}>"
+
+    def is_done_by(self, caller: Hashable) -> bool:
+        """Whether the caller, by default the current task, runs a handler."""
+        me = caller if caller is not None else asyncio.current_task()
+        return self.delivery.is_done_by(me) or self._handlers.is_run_by(me)
+
+    async def handle_now(self, message: ReceivedMessage) -> None:
+        """Past all that waits, because an operator wants to see what comes of it."""
+        handler = self._handlers.find(message.topic)
+        if handler is None:
+            raise StateError(f"nobody handles the topic {message.topic} here")
+        if isinstance(handler, MessageStream):
+            await handler.handle(message)
+        elif handler.is_async:
+            await handler.run([message])
+        else:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._threads, handler.run_plain, [message], loop)
+
+    async def finish(self, grace_s: float, *, is_failed: bool, reader: Hashable) -> None:
+        """Wait for what is being handled, not longer than allowed; `reader` as in `MessageStream.finish`."""
+        for stream in self._handlers.streams:
+            stream.end()
+        for stream in self._handlers.streams:
+            with contextlib.suppress(TimeoutError):
+                # Not `wait_for`: the stream must see which task this is.
+                async with asyncio.timeout(grace_s):
+                    await stream.finish(is_failed=is_failed, reader=reader)
+        await self.delivery.stop(grace_s)
+        if self._tracing is not None:
+            await self._tracing.close()
+
+    def dismiss_threads(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
