@@ -4,16 +4,19 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 from pyromq.client.consumer.figures import Figures
+from pyromq.client.consumer.offsets import on_the_wire
+from pyromq.client.consumer.settings import PullSettings, PushSettings
 from pyromq.client.consumer.share import Share
 from pyromq.client.consumer.subscriptions import Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import CURRENT_VERSION, version_name
 
@@ -25,31 +28,27 @@ class Member:
         self,
         session: Session,
         group: str,
+        settings: PushSettings | PullSettings,
         *,
-        consume_type: ConsumeType,
-        model: MessageModel,
-        start_from: ConsumeFromWhere,
         subscriptions: dict[str, Subscription],
         share: Share,
         figures: Figures,
         rebalance_soon: Callable[[], None],
         consume: Callable[[ReceivedMessage], Awaitable[None]] | None,
-        is_ordered: bool,
-        concurrency: int,
-        settings: dict[str, Any],
     ) -> None:
         self._session = session
         self._group = group
-        self._consume_type = consume_type
-        self._model = model
-        self._start_from = start_from
+        is_pushed = isinstance(settings, PushSettings)
+        self._consume_type = ConsumeType.CONSUME_PASSIVELY if is_pushed else ConsumeType.CONSUME_ACTIVELY
+        self._model = MessageModel.BROADCASTING if settings.broadcast else MessageModel.CLUSTERING
+        self._start_from = on_the_wire(settings.start_from)
         self._subscriptions = subscriptions
         self._share = share
         self._figures = figures
         self._rebalance_soon = rebalance_soon
         self._consume = consume
-        self._is_ordered = is_ordered
-        self._concurrency = concurrency
+        self._is_ordered = isinstance(settings, PushSettings) and settings.ordered
+        self._concurrency = settings.concurrency if isinstance(settings, PushSettings) else 1
         self._settings = settings
         self._started_ms = session.clock.now_ms()
 
@@ -87,7 +86,7 @@ class Member:
                 for reader in sorted(self._share, key=lambda reader: reader.queue)
             },
             properties={
-                **{name: str(value) for name, value in self._settings.items()},
+                **{name: str(value) for name, value in _shown(self._settings).items()},
                 "consumerGroup": self._group,
                 "messageModel": self._model.value,
                 "consumeFromWhere": self._start_from.value,
@@ -123,6 +122,29 @@ class Member:
             remark=remark,
             spent_time_mills=round((self._session.clock.monotonic() - started) * 1000),
         )
+
+
+def _shown(settings: PushSettings | PullSettings) -> dict[str, Any]:
+    shown: dict[str, Any] = {f"pyromq.{name}": value for name, value in asdict(settings).items()}
+    if not isinstance(settings, PushSettings):
+        return shown
+    # java: the names under which tools show them
+    return {
+        **shown,
+        "consumeThreadMin": settings.concurrency,
+        "consumeThreadMax": settings.concurrency,
+        "consumeMessageBatchMaxSize": settings.batch_size or 1,
+        "consumeConcurrentlyMaxSpan": settings.queue_span,
+        "maxReconsumeTimes": -1 if settings.max_retries is None else settings.max_retries,
+        "pullBatchSize": settings.pull_batch_size,
+        "pullInterval": round(settings.pull_interval_s * 1000),
+        "pullThresholdForQueue": settings.queue_messages,
+        "pullThresholdSizeForQueue": settings.queue_bytes // (1024 * 1024),
+        "pullThresholdForTopic": settings.topic_messages or -1,
+        "consumeTimeout": round(settings.handler_timeout_s / 60),
+        "suspendCurrentQueueTimeMillis": round(settings.suspend_s * 1000),
+        "allocateMessageQueueStrategy": settings.assignment.name,
+    }
 
 
 def _stacks() -> str:

@@ -8,44 +8,27 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
 from typing import Self, Unpack
 
 from pyromq.client.consumer.background import Background
-from pyromq.client.consumer.brokers import Brokers
 from pyromq.client.consumer.fetching import Fetching
 from pyromq.client.consumer.figures import SAMPLE_S, Figures
 from pyromq.client.consumer.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.joining import Topics, look_up
-from pyromq.client.consumer.member import Member
-from pyromq.client.consumer.offsets import (
-    LocalOffsets,
-    Offsets,
-    RemoteOffsets,
-    StartPositions,
-    on_the_wire,
-)
+from pyromq.client.consumer.joining import Topics
+from pyromq.client.consumer.membership import Membership
 from pyromq.client.consumer.queue_reader import QueueReader
-from pyromq.client.consumer.rebalancing import Rebalancing
-from pyromq.client.consumer.settings import (
-    PullOptions,
-    PullSettings,
-    check_group,
-    offset_directory,
-    split_options,
-)
-from pyromq.client.consumer.share import RebalanceListener, Share
-from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.consumer.settings import PullOptions, PullSettings, check_group, split_options
+from pyromq.client.consumer.share import RebalanceListener
+from pyromq.client.consumer.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import ConfigError, PyroError, StateError
-from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.names import topic_problem
 
 _log = logging.getLogger(__name__)
 
@@ -57,19 +40,6 @@ class PullStatistics:
     queues: int
     held_messages: int
     held_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What exists while the consumer is running."""
-
-    session: Session
-    group: str
-    share: Share
-    rebalancing: Rebalancing
-    member: Member
-    positions: StartPositions
-    offsets: Offsets
 
 
 class PullConsumer:
@@ -89,69 +59,68 @@ class PullConsumer:
         self.client_settings = ClientSettings.of(namesrv, **others)
         self._topics = Topics()
         self._expressions: dict[str, Expression] = {}
-        self._is_known = False
         self._is_assigned_by_hand = False
         self._assigned: dict[str, set[MessageQueue]] = {}
         self._figures = Figures()
         self._listeners: list[RebalanceListener] = []
         self._background = Background(group)
-        self._parts: _Parts | None = None
+        self._membership: Membership | None = None
         self._is_closed = False
         self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
-        state = repr(self._parts.share) if self._parts is not None else "not running"
+        state = repr(self._membership.share) if self._membership is not None else "not running"
         return f"<PullConsumer {self.group} of {topics} {state}>"
 
     # Which queues
 
     def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """Share the queues of a topic with the other members of the group."""
-        self._check_topic(topic)
+        check_topic(topic)
         if self._is_assigned_by_hand:
             raise StateError("queues are assigned by hand: subscribe with another consumer")
         Subscription.of(topic, expression, 0)
         self._expressions[topic] = expression
-        if self._parts is not None:
-            self._parts.session.check_loop()
-            self._add_subscription(self._parts, topic)
-            self._background.start(self._take_up(self._parts, topic), f"subscription to {topic}")
+
+        def refused(problem: PyroError) -> None:
+            self._expressions.pop(topic, None)
+
+        if self._membership is not None:
+            membership = self._running()
+            name = membership.session.wrap(topic)
+            membership.subscribe(name, expression)
+            self._background.start(membership.take_up(name, refused), f"subscription to {topic}")
 
     async def unsubscribe(self, topic: str) -> None:
         self._expressions.pop(topic, None)
-        if self._parts is not None:
-            self._parts.session.check_loop()
-            self._topics.remove(self._parts.session.wrap(topic))
-            await self._parts.share.drop_topics_except(set(self._topics.subscriptions))
-            await self._parts.session.heartbeat_now()
+        if self._membership is not None:
+            membership = self._running()
+            await membership.unsubscribe(membership.session.wrap(topic))
 
     async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
         """Read exactly these queues, whoever else reads them; replaces what was assigned before."""
-        parts = self._running()
+        membership = self._running()
         if self._expressions and not self._is_assigned_by_hand:
             raise StateError("this consumer subscribes: assign queues to another one")
         self._is_assigned_by_hand = True
-        parts.rebalancing.rule = None
+        membership.rebalancing.rule = None
         wanted: dict[str, set[MessageQueue]] = {}
         for queue in queues:
-            self._check_topic(queue.topic)
+            check_topic(queue.topic)
             wanted.setdefault(queue.topic, set()).add(queue)
-        now_ms = parts.session.clock.now_ms()
         for topic in set(self._expressions) - set(wanted):
             self._expressions.pop(topic)
             self._topics.remove(topic)
-            await parts.share.hold(topic, set())
+            await membership.share.hold(topic, set())
         for topic in wanted:
             self._expressions[topic] = expression
-            subscription = Subscription.of(topic, expression, now_ms)
-            self._topics.put(subscription, parts.session, parts.rebalancing.soon)
-            await parts.session.routes.get(topic)
+            membership.subscribe(topic, expression)
+            await membership.session.routes.get(topic)
         self._assigned = wanted
-        await parts.session.heartbeat_now()
-        self._is_known = True
-        await parts.rebalancing.once()
+        await membership.introduce()
+        await membership.rebalancing.once()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic; raises NoRoute if there is no such topic."""
@@ -161,7 +130,7 @@ class PullConsumer:
     @property
     def assigned(self) -> set[MessageQueue]:
         """The queues that this member reads at the moment."""
-        return self._parts.share.queues if self._parts is not None else set()
+        return self._membership.share.queues if self._membership is not None else set()
 
     def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
         """Have a function called with the queues that were assigned and those that were revoked."""
@@ -172,31 +141,29 @@ class PullConsumer:
 
     async def start(self) -> None:
         """Returns when this member has its share of the queues, as far as they can be reached."""
-        if self._parts is not None or self._is_closed:
+        if self._membership is not None or self._is_closed:
             raise StateError("a consumer can be started once: make another one")
         group = wrap(self.group, self.client_settings.namespace)
         session = await Session.obtain(
             self.client_settings, consumer_group=group, stable_id=self.settings.broadcast
         )
-        parts = self._parts = self._build(session, group)
+        membership = self._membership = self._build(session, group)
         try:
-            session.add_consumer(group, parts.member)
-            for topic in self._expressions:
-                self._add_subscription(parts, topic)
-            await self._join(parts)
-            await parts.rebalancing.once()
+            for topic, expression in self._expressions.items():
+                membership.subscribe(session.wrap(topic), expression)
+            await membership.join()
+            await membership.rebalancing.once()
         except BaseException:
-            await self._leave(parts)
+            await self._leave(membership)
             raise
-        self._background.start(parts.rebalancing.run(), "rebalancing")
+        self._background.start(membership.rebalancing.run(), "rebalancing")
         if self.settings.auto_commit:
-            self._background.every(self.settings.auto_commit_interval_s, parts.share.commit, "commit")
+            self._background.every(self.settings.auto_commit_interval_s, membership.share.commit, "commit")
         self._background.every(SAMPLE_S, self._figures.sample, "figures")
         _log.info("pull consumer started group=%s client=%s", group, session.client_id)
 
-    def _build(self, session: Session, group: str) -> _Parts:
-        settings, clock = self.settings, session.clock
-        is_shared = not settings.broadcast
+    def _build(self, session: Session, group: str) -> Membership:
+        settings = self.settings
         fetching = Fetching(
             session,
             group,
@@ -206,13 +173,6 @@ class PullConsumer:
             batch_bytes=settings.pull_batch_bytes,
             suspend_s=_SUSPEND_S,
         )
-        brokers = Brokers(session)
-        offsets: Offsets
-        if is_shared:
-            offsets = RemoteOffsets(brokers, group)
-        else:
-            offsets = LocalOffsets(offset_directory(settings.offset_directory), session.client_id, group)
-        positions = StartPositions(brokers, settings.start_from)
 
         def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
             return QueueReader(
@@ -221,109 +181,59 @@ class PullConsumer:
                 subscription=self._topics.subscriptions[queue.topic],
                 fetching=fetching,
                 deliver=self._take_in,
-                moved=share.moved,
+                moved=membership.share.moved,
                 introduce=session.heartbeat_now,
                 thresholds=self._thresholds(1),
                 figures=self._figures,
-                clock=clock,
+                clock=session.clock,
                 commits=False,
             )
 
         async def finish(held: InFlight[ReceivedMessage]) -> None:
             held.closing.set()
 
-        share = Share(
+        async def hold(topic: str, queues: set[MessageQueue]) -> bool:
+            wanted = self._assigned.get(topic, set()) if self._is_assigned_by_hand else queues
+            return await membership.share.hold(topic, wanted)
+
+        membership = Membership(
+            session,
+            group,
+            settings,
+            self._topics,
+            self._figures,
             open_reader=open_reader,
-            begin=lambda queue: positions.find(queue, offsets),
             finish=finish,
-            offsets=offsets,
             thresholds=self._thresholds,
             listeners=self._listeners,
             committable=lambda reader: reader.confirmed_offset,
+            hold=hold,
         )
-
-        async def hold(topic: str, queues: set[MessageQueue]) -> bool:
-            wanted = self._assigned.get(topic, set()) if self._is_assigned_by_hand else queues
-            return await share.hold(topic, wanted)
-
-        rebalancing = Rebalancing(
-            session,
-            group,
-            session.client_id,
-            settings.assignment if is_shared else None,
-            lambda: self._topics.subscriptions if self._is_known else (),
-            hold,
-            interval_s=settings.rebalance_interval_s,
-        )
-        member = Member(
-            session,
-            group,
-            consume_type=ConsumeType.CONSUME_ACTIVELY,
-            model=MessageModel.CLUSTERING if is_shared else MessageModel.BROADCASTING,
-            start_from=on_the_wire(settings.start_from),
-            subscriptions=self._topics.subscriptions,
-            share=share,
-            figures=self._figures,
-            rebalance_soon=rebalancing.soon,
-            consume=None,
-            is_ordered=False,
-            concurrency=1,
-            settings={f"pyromq.{name}": value for name, value in asdict(settings).items()},
-        )
-        return _Parts(session, group, share, rebalancing, member, positions, offsets)
+        return membership
 
     def _thresholds(self, queue_count: int) -> Thresholds:
         limits = self.settings.thresholds
         of_all = max(1, self.settings.all_messages // max(queue_count, 1))
         return replace(limits, messages=min(limits.messages, of_all))
 
-    def _add_subscription(self, parts: _Parts, topic: str) -> None:
-        session = parts.session
-        subscription = Subscription.of(session.wrap(topic), self._expressions[topic], session.clock.now_ms())
-        self._topics.put(subscription, session, parts.rebalancing.soon)
-
-    async def _join(self, parts: _Parts) -> None:
-        for subscription in list(self._topics.subscriptions.values()):
-            await look_up(parts.session, parts.group, subscription)
-        await parts.session.heartbeat_now()
-        self._is_known = bool(self._topics.subscriptions)
-
-    async def _take_up(self, parts: _Parts, topic: str) -> None:
-        """Add a topic to those of a consumer that is running."""
-        name = parts.session.wrap(topic)
-        try:
-            await self._join(parts)
-        except PyroError as problem:
-            _log.error("subscription failed topic=%s: %s", topic, problem)
-            self._topics.remove(name)
-            self._expressions.pop(topic, None)
-            return
-        for reader in parts.share:
-            if reader.queue.topic == name and name in self._topics.subscriptions:
-                reader.subscription = self._topics.subscriptions[name]
-        parts.rebalancing.soon()
-
     async def close(self, *, is_failed: bool = False) -> None:
         """Leave the group; with auto commit, everything polled so far is done, unless `is_failed`."""
-        parts = self._parts
-        if parts is None or self._is_closed:
+        membership = self._membership
+        if membership is None or self._is_closed:
             return
-        parts.session.check_loop()
+        membership.session.check_loop()
         self._is_closed = True
         await self._background.end()
         if self.settings.auto_commit and not is_failed:
-            self._confirm(parts)
-        await self._leave(parts)
+            self._confirm(membership)
+        await self._leave(membership)
         self._arrived.set()
-        _log.info("pull consumer closed group=%s", parts.group)
+        _log.info("pull consumer closed group=%s", membership.group)
 
-    async def _leave(self, parts: _Parts) -> None:
-        await parts.share.give_up_all()
-        self._topics.close()
-        await parts.session.remove_consumer(parts.group, parts.member)
-        await parts.session.release()
+    async def _leave(self, membership: Membership) -> None:
+        await membership.leave()
         self._pulled.clear()
-        self._parts = None
+        self._membership = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -342,17 +252,17 @@ class PullConsumer:
 
     async def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Some messages of one queue, in their order; none if none come in time."""
-        parts = self._running()
+        membership = self._running()
         if max_messages is not None and max_messages < 1:
             raise ConfigError("max_messages", max_messages, "a number above 0, or None")
         if self.settings.auto_commit:
-            self._confirm(parts)
+            self._confirm(membership)
         messages = self._next_messages(max_messages)
         if messages or timeout_s <= 0:
             return messages
         try:
             async with asyncio.timeout(timeout_s):
-                while not messages and self._parts is not None:
+                while not messages and self._membership is not None:
                     self._arrived.clear()
                     await self._arrived.wait()
                     messages = self._next_messages(max_messages)
@@ -373,21 +283,21 @@ class PullConsumer:
             return messages
         return []
 
-    def _confirm(self, parts: _Parts) -> None:
+    def _confirm(self, membership: Membership) -> None:
         """Everything handed out so far is done."""
-        for reader in parts.share:
+        for reader in membership.share:
             reader.confirmed_offset = reader.held.committable
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store offsets, by default behind everything polled so far; raises if they are not safe then."""
-        parts = self._running()
+        membership = self._running()
         if offsets is not None:
-            readers = {parts.share.reader(queue): offset for queue, offset in offsets.items()}
+            readers = {membership.share.reader(queue): offset for queue, offset in offsets.items()}
             for reader, offset in readers.items():
                 reader.confirmed_offset = offset
         else:
-            self._confirm(parts)
-        await parts.share.commit(confirmed=True)
+            self._confirm(membership)
+        await membership.share.commit(confirmed=True)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that is stored for the group, None if there is none."""
@@ -399,24 +309,24 @@ class PullConsumer:
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset, which must be in the queue; nothing is stored before the next commit."""
-        parts = self._running()
-        parts.share.reader(queue)
-        first, last = await parts.positions.first(queue), await parts.positions.last(queue)
+        membership = self._running()
+        membership.share.reader(queue)
+        first, last = await membership.positions.first(queue), await membership.positions.last(queue)
         if not first <= offset <= last:
             raise StateError(f"the queue {queue} reaches from {first} to {last}; {offset} is not in it")
-        await parts.share.begin_at(queue, offset, for_all=False)
+        await membership.share.begin_at(queue, offset, for_all=False)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go on from the first message of these queues, or of all."""
-        parts = self._running()
-        for queue in queues or tuple(parts.share.queues):
-            await parts.share.begin_at(queue, await parts.positions.first(queue), for_all=False)
+        membership = self._running()
+        for queue in queues or tuple(membership.share.queues):
+            await membership.share.begin_at(queue, await membership.positions.first(queue), for_all=False)
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go on behind the last message of these queues, or of all."""
-        parts = self._running()
-        for queue in queues or tuple(parts.share.queues):
-            await parts.share.begin_at(queue, await parts.positions.last(queue), for_all=False)
+        membership = self._running()
+        for queue in queues or tuple(membership.share.queues):
+            await membership.share.begin_at(queue, await membership.positions.last(queue), for_all=False)
 
     async def offsets_for_times(
         self, times: Mapping[MessageQueue, datetime | int]
@@ -438,18 +348,13 @@ class PullConsumer:
         self._running().share.resume(queues)
 
     def statistics(self) -> PullStatistics:
-        held = [reader.held for reader in self._parts.share] if self._parts is not None else []
+        held = [reader.held for reader in self._membership.share] if self._membership is not None else []
         return PullStatistics(len(held), sum(map(len, held)), sum(each.size_bytes for each in held))
 
     # Within
 
-    def _running(self) -> _Parts:
-        if self._parts is None:
+    def _running(self) -> Membership:
+        if self._membership is None:
             raise StateError("the consumer is not running: start it, or use it in `async with`")
-        self._parts.session.check_loop()
-        return self._parts
-
-    def _check_topic(self, topic: str) -> None:
-        problem = topic_problem(topic)
-        if problem is not None:
-            raise ConfigError("topic", topic, f"another name: {problem}")
+        self._membership.session.check_loop()
+        return self._membership

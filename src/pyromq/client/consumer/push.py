@@ -7,46 +7,29 @@ again.
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Self, TypeVar, Unpack, overload
 
 from pyromq.client.consumer.background import Background
-from pyromq.client.consumer.brokers import Brokers
 from pyromq.client.consumer.delivery import ConcurrentDelivery
 from pyromq.client.consumer.fetching import Fetching
 from pyromq.client.consumer.figures import SAMPLE_S, Counts, Figures
 from pyromq.client.consumer.handlers import Handler, HandlerFunction, Handlers, MessageStream, as_decorator
 from pyromq.client.consumer.handling import Handling
 from pyromq.client.consumer.interrupts import run_until_interrupted
-from pyromq.client.consumer.joining import Topics, look_up
+from pyromq.client.consumer.joining import Topics
 from pyromq.client.consumer.locks import RENEWAL_S, QueueLocks
-from pyromq.client.consumer.member import Member
-from pyromq.client.consumer.offsets import (
-    LocalOffsets,
-    Offsets,
-    RemoteOffsets,
-    StartPositions,
-    on_the_wire,
-)
+from pyromq.client.consumer.membership import Membership
 from pyromq.client.consumer.queue_reader import QueueReader
-from pyromq.client.consumer.rebalancing import Rebalancing
-from pyromq.client.consumer.settings import (
-    PushOptions,
-    PushSettings,
-    check_group,
-    offset_directory,
-    split_options,
-)
-from pyromq.client.consumer.share import RebalanceListener, Share
-from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.consumer.settings import PushOptions, PushSettings, check_group, split_options
+from pyromq.client.consumer.share import RebalanceListener
+from pyromq.client.consumer.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
-from pyromq.errors import ConfigError, PyroError, StateError
-from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
+from pyromq.errors import PyroError, StateError
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.names import retry_topic, topic_problem
 
 _log = logging.getLogger(__name__)
 
@@ -69,12 +52,8 @@ class PushStatistics:
 class _Parts:
     """What exists while the consumer is running."""
 
-    session: Session
-    group: str
+    membership: Membership
     handling: Handling
-    share: Share
-    rebalancing: Rebalancing
-    member: Member
 
 
 class PushConsumer:
@@ -99,15 +78,13 @@ class PushConsumer:
         self._listeners: list[RebalanceListener] = []
         self._background = Background(group)
         self._parts: _Parts | None = None
-        self._is_joined = False
-        self._is_known = False
         self._is_closing = False
         self._closed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
-        state = repr(self._parts.share) if self._parts is not None else "not running"
+        state = repr(self._parts.membership.share) if self._parts is not None else "not running"
         return f"<PushConsumer {self.group} of {topics} {state}>"
 
     # Subscribing
@@ -126,25 +103,32 @@ class PushConsumer:
         `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. Subscribe before the
         start where you can: the other members of the group then see one change instead of several.
         """
-        problem = topic_problem(topic)
-        if problem is not None:
-            raise ConfigError("topic", topic, f"another name: {problem}")
+        check_topic(topic)
         if self._is_closing:
             raise StateError("the consumer is closed: make another one")
         self._check_loop()
         Subscription.of(topic, expression, 0)
-        stream = MessageStream(topic, self._check_loop) if handler is None else None
-        if handler is None:
-            assert stream is not None
-            if self.settings.batch_size is not None:
-                raise StateError("a stream has one message at a time: with batch_size, subscribe a handler")
-            self._handlers.put(topic, stream)
+        stream = None
+        takes_batch = self.settings.batch_size is not None
+        if handler is not None:
+            self._handlers.put(topic, Handler(handler, takes_batch=takes_batch))
+        elif takes_batch:
+            raise StateError("a stream has one message at a time: with batch_size, subscribe a handler")
         else:
-            self._handlers.put(topic, Handler(handler, takes_batch=self.settings.batch_size is not None))
+            stream = MessageStream(topic, self._check_loop)
+            self._handlers.put(topic, stream)
         self._expressions[topic] = expression
+
+        def refused(problem: PyroError) -> None:
+            self._expressions.pop(topic, None)
+            if stream is not None:
+                stream.end(problem)
+
         if self._parts is not None:
-            self._add_subscription(self._parts, topic)
-            self._background.start(self._take_up(self._parts, topic), f"subscription to {topic}")
+            membership = self._parts.membership
+            name = membership.session.wrap(topic)
+            membership.subscribe(name, expression)
+            self._background.start(membership.take_up(name, refused), f"subscription to {topic}")
         return stream
 
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
@@ -156,9 +140,8 @@ class PushConsumer:
         self._check_loop()
         self._expressions.pop(topic, None)
         if self._parts is not None:
-            self._topics.remove(self._parts.session.wrap(topic))
-            await self._parts.share.drop_topics_except(set(self._topics.subscriptions))
-            await self._parts.session.heartbeat_now()
+            membership = self._parts.membership
+            await membership.unsubscribe(membership.session.wrap(topic))
         self._handlers.remove(topic)
 
     def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
@@ -176,38 +159,34 @@ class PushConsumer:
         """Returns when this member has its share of the queues, as far as they can be reached."""
         if self._parts is not None or self._is_closing:
             raise StateError("a consumer can be started once")
+        group = wrap(self.group, self.client_settings.namespace)
         session = await Session.obtain(
-            self.client_settings,
-            consumer_group=self._wrapped_group(),
-            stable_id=self.settings.broadcast,
+            self.client_settings, consumer_group=group, stable_id=self.settings.broadcast
         )
-        parts = self._parts = self._build(session)
+        parts = self._parts = self._build(session, group)
+        membership, delivery = parts.membership, parts.handling.delivery
         try:
-            for topic in self._expressions:
-                self._add_subscription(parts, topic)
+            for topic, expression in self._expressions.items():
+                membership.subscribe(session.wrap(topic), expression)
             if self._expressions:
-                await self._join(parts)
-                await parts.rebalancing.once()
+                await membership.join()
+                await membership.rebalancing.once()
         except BaseException:
             await self._leave(parts)
             raise
         settings, background = self.settings, self._background
-        background.start(parts.rebalancing.run(), "rebalancing")
-        background.every(settings.commit_interval_s, parts.share.commit, "commit")
+        background.start(membership.rebalancing.run(), "rebalancing")
+        background.every(settings.commit_interval_s, membership.share.commit, "commit")
         background.every(SAMPLE_S, self._figures.sample, "figures")
         if settings.ordered and not settings.broadcast:
-            background.every(RENEWAL_S, parts.share.renew_locks, "locks")
-        delivery = parts.handling.delivery
+            background.every(RENEWAL_S, membership.share.renew_locks, "locks")
         if isinstance(delivery, ConcurrentDelivery):
             late, timeout_s = delivery.give_back_late, settings.handler_timeout_s
             background.every(timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: late(timeout_s), "late handlers")
-        _log.info("consumer started group=%s client=%s", parts.group, session.client_id)
+        _log.info("consumer started group=%s client=%s", group, session.client_id)
 
-    def _wrapped_group(self) -> str:
-        return wrap(self.group, self.client_settings.namespace)
-
-    def _build(self, session: Session) -> _Parts:
-        settings, group, clock = self.settings, self._wrapped_group(), session.clock
+    def _build(self, session: Session, group: str) -> _Parts:
+        settings = self.settings
         is_shared = not settings.broadcast
         locks = QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None
         handling = Handling(
@@ -216,7 +195,7 @@ class PushConsumer:
             group,
             self._handlers,
             self._figures,
-            lock=(lambda queue: share.lock(queue)) if locks is not None else None,
+            lock=(lambda queue: membership.share.lock(queue)) if locks is not None else None,
         )
         delivery = handling.delivery
         fetching = Fetching(
@@ -226,13 +205,6 @@ class PushConsumer:
             batch_size=settings.pull_batch_size,
             batch_bytes=settings.pull_batch_bytes,
         )
-        brokers = Brokers(session)
-        offsets: Offsets
-        if is_shared:
-            offsets = RemoteOffsets(brokers, group)
-        else:
-            offsets = LocalOffsets(offset_directory(settings.offset_directory), session.client_id, group)
-        positions = StartPositions(brokers, settings.start_from)
 
         def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
             return QueueReader(
@@ -241,104 +213,48 @@ class PushConsumer:
                 subscription=self._topics.subscriptions[queue.topic],
                 fetching=fetching,
                 deliver=lambda reader, messages: delivery.deliver(reader.held, messages),
-                moved=share.moved,
+                moved=membership.share.moved,
                 introduce=session.heartbeat_now,
                 thresholds=settings.thresholds,
                 figures=self._figures,
-                clock=clock,
+                clock=session.clock,
                 commits=is_shared,
                 needs_lock=locks is not None,
                 interval_s=settings.pull_interval_s,
             )
 
-        share = Share(
+        membership = Membership(
+            session,
+            group,
+            settings,
+            self._topics,
+            self._figures,
             open_reader=open_reader,
-            begin=lambda queue: positions.find(queue, offsets),
             finish=delivery.close,
-            offsets=offsets,
-            locks=locks,
             thresholds=lambda count: settings.thresholds.for_each_of(
                 count, settings.topic_messages, settings.topic_bytes
             ),
             listeners=self._listeners,
-        )
-        rebalancing = Rebalancing(
-            session,
-            group,
-            session.client_id,
-            settings.assignment if is_shared else None,
-            lambda: self._topics.subscriptions if self._is_known else (),
-            share.hold,
-            interval_s=settings.rebalance_interval_s,
-        )
-        member = Member(
-            session,
-            group,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            model=MessageModel.CLUSTERING if is_shared else MessageModel.BROADCASTING,
-            start_from=on_the_wire(settings.start_from),
-            subscriptions=self._topics.subscriptions,
-            share=share,
-            figures=self._figures,
-            rebalance_soon=rebalancing.soon,
+            locks=locks,
             consume=handling.handle_now,
-            is_ordered=settings.ordered,
-            concurrency=settings.concurrency,
-            settings=self._settings_for_operators(),
+            reads_retries=is_shared,
         )
-        return _Parts(session, group, handling, share, rebalancing, member)
-
-    async def _join(self, parts: _Parts) -> None:
-        """Become a member of the group; raises if a broker cannot do what is asked of it."""
-        session = parts.session
-        for topic in list(self._expressions):
-            await look_up(session, parts.group, self._topics.subscriptions[session.wrap(topic)])
-        if not self._is_joined:
-            self._is_joined = True
-            if not self.settings.broadcast:
-                retries = Subscription.of(retry_topic(parts.group), "*", session.clock.now_ms())
-                self._topics.put(retries, session, parts.rebalancing.soon)
-            session.add_consumer(parts.group, parts.member)
-        await session.heartbeat_now()
-        self._is_known = True
-
-    def _add_subscription(self, parts: _Parts, topic: str) -> None:
-        session = parts.session
-        name, expression = session.wrap(topic), self._expressions[topic]
-        subscription = Subscription.of(name, expression, session.clock.now_ms())
-        self._topics.put(subscription, session, parts.rebalancing.soon)
-
-    async def _take_up(self, parts: _Parts, topic: str) -> None:
-        """Add a topic to those of a consumer that is running."""
-        name = parts.session.wrap(topic)
-        try:
-            await self._join(parts)
-        except PyroError as problem:
-            _log.error("subscription failed topic=%s: %s", topic, problem)
-            self._topics.remove(name)
-            self._expressions.pop(topic, None)
-            handler = self._handlers.find(topic)
-            if isinstance(handler, MessageStream):
-                handler.end(problem)
-            return
-        for reader in parts.share:
-            if reader.queue.topic == name:
-                reader.subscription = self._topics.subscriptions[name]
-        parts.rebalancing.soon()
+        return _Parts(membership, handling)
 
     async def wait_assigned(self) -> None:
         """Wait until this member holds queues of every topic that it subscribes to.
 
         That is for ever where there are more members than queues.
         """
-        parts = self._running()
+        membership = self._running().membership
+        session, rebalancing = membership.session, membership.rebalancing
 
         def has_all() -> bool:
-            held = {queue.topic for queue in parts.share.queues}
-            return self._is_closing or all(parts.session.wrap(topic) in held for topic in self._expressions)
+            held = {queue.topic for queue in membership.share.queues}
+            return self._is_closing or all(session.wrap(topic) in held for topic in self._expressions)
 
-        parts.rebalancing.soon()
-        await parts.rebalancing.wait_until(has_all)
+        rebalancing.soon()
+        await rebalancing.wait_until(has_all)
         if self._is_closing:
             raise StateError("the consumer was closed")
 
@@ -356,12 +272,12 @@ class PushConsumer:
 
     async def _drain(self, parts: _Parts) -> None:
         await self._background.end()
-        await parts.share.stop_reading()
+        await parts.membership.share.stop_reading()
         for stream in self._handlers.streams:
             stream.end_when_empty()
-        for reader in parts.share:
+        for reader in parts.membership.share:
             await reader.held.wait_until_empty()
-        await parts.share.commit(confirmed=True)
+        await parts.membership.share.commit(confirmed=True)
 
     async def close(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
         """Stop pulling, finish what is being handled, commit, unlock, and leave the group.
@@ -391,21 +307,18 @@ class PushConsumer:
         finally:
             self._closed.set()
             self._interrupted.set()
-        _log.info("consumer closed group=%s", parts.group)
+        _log.info("consumer closed group=%s", parts.membership.group)
 
     async def _finish(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
         parts.handling.delivery.halt()
         await self._background.end()
-        await parts.rebalancing.tell_waiting()
-        await parts.share.stop_reading()
+        await parts.membership.rebalancing.tell_waiting()
+        await parts.membership.share.stop_reading()
         await parts.handling.finish(self.settings.stop_grace_s, is_failed=is_failed, reader=reader)
         await self._leave(parts)
 
     async def _leave(self, parts: _Parts) -> None:
-        await parts.share.give_up_all()
-        self._topics.close()
-        await parts.session.remove_consumer(parts.group, parts.member)
-        await parts.session.release()
+        await parts.membership.leave()
         parts.handling.dismiss_threads()
         self._parts = None
 
@@ -435,32 +348,32 @@ class PushConsumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handled."""
-        self._running().share.pause(queues)
+        self._running().membership.share.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        self._running().share.resume(queues)
+        self._running().membership.share.resume(queues)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset; the group's offset changes at once, too."""
-        await self._running().share.begin_at(queue, offset)
+        await self._running().membership.share.begin_at(queue, offset)
 
     async def commit(self) -> None:
         """Store now how far everything is done."""
-        await self._running().share.commit(confirmed=True)
+        await self._running().membership.share.commit(confirmed=True)
 
     @property
     def assigned(self) -> set[MessageQueue]:
         """The queues that this member reads at the moment, those of its retry topic included."""
-        return self._parts.share.queues if self._parts is not None else set()
+        return self._parts.membership.share.queues if self._parts is not None else set()
 
     @property
     def client_id(self) -> str:
         if self._parts is None:
             raise StateError("the consumer is not running, and has no id yet: start it")
-        return self._parts.session.client_id
+        return self._parts.membership.session.client_id
 
     def statistics(self) -> PushStatistics:
-        held = [reader.held for reader in self._parts.share] if self._parts is not None else []
+        held = [reader.held for reader in self._parts.membership.share] if self._parts is not None else []
         return PushStatistics(
             queues=len(held),
             held_messages=sum(len(each) for each in held),
@@ -474,29 +387,9 @@ class PushConsumer:
     def _running(self) -> _Parts:
         if self._parts is None:
             raise StateError("the consumer is not running: start it, or use it in `async with`")
-        self._parts.session.check_loop()
+        self._parts.membership.session.check_loop()
         return self._parts
 
     def _check_loop(self) -> None:
         if self._parts is not None:
-            self._parts.session.check_loop()
-
-    def _settings_for_operators(self) -> dict[str, Any]:
-        """java: the names under which tools show them"""
-        settings = self.settings
-        return {
-            **{f"pyromq.{name}": value for name, value in asdict(settings).items()},
-            "consumeThreadMin": settings.concurrency,
-            "consumeThreadMax": settings.concurrency,
-            "consumeMessageBatchMaxSize": settings.batch_size or 1,
-            "consumeConcurrentlyMaxSpan": settings.queue_span,
-            "maxReconsumeTimes": -1 if settings.max_retries is None else settings.max_retries,
-            "pullBatchSize": settings.pull_batch_size,
-            "pullInterval": round(settings.pull_interval_s * 1000),
-            "pullThresholdForQueue": settings.queue_messages,
-            "pullThresholdSizeForQueue": settings.queue_bytes // (1024 * 1024),
-            "pullThresholdForTopic": settings.topic_messages or -1,
-            "consumeTimeout": round(settings.handler_timeout_s / 60),
-            "suspendCurrentQueueTimeMillis": round(settings.suspend_s * 1000),
-            "allocateMessageQueueStrategy": settings.assignment.name,
-        }
+            self._parts.membership.session.check_loop()

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from pyromq.errors import BadExpression
+from pyromq.errors import BadExpression, ConfigError
 from pyromq.filtering.sql_parser import compile_sql
 from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
+from pyromq.protocol.names import topic_problem
 
 TAG, SQL92 = "TAG", "SQL92"
 
@@ -19,6 +20,12 @@ class Sql:
 
 Expression = str | Sql
 """Tags as in `Created || Paid`, `*` for everything, or `Sql(...)`."""
+
+
+def check_topic(topic: str) -> None:
+    problem = topic_problem(topic)
+    if problem is not None:
+        raise ConfigError("topic", topic, f"another name: {problem}")
 
 
 @dataclass(slots=True)

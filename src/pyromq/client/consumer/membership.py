@@ -1,0 +1,151 @@
+"""A consumer as one of its group: how it joins, what it holds of the topics it shares, how it leaves.
+
+It divides no queues of a topic before brokers have heard that it wants them: the other members would not
+count on it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from pyromq.client.consumer.brokers import Brokers
+from pyromq.client.consumer.figures import Figures
+from pyromq.client.consumer.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.joining import Topics, look_up
+from pyromq.client.consumer.locks import QueueLocks
+from pyromq.client.consumer.member import Member
+from pyromq.client.consumer.offsets import LocalOffsets, Offsets, RemoteOffsets, StartPositions
+from pyromq.client.consumer.queue_reader import QueueReader
+from pyromq.client.consumer.rebalancing import Apply, Rebalancing
+from pyromq.client.consumer.settings import PullSettings, PushSettings, offset_directory
+from pyromq.client.consumer.share import RebalanceListener, Share
+from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.session import Session
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import PyroError
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.names import retry_topic
+
+_log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Topics are named here as brokers name them.
+
+    `open_reader`, `finish`, `committable`: see `Share`. `hold` may hold other queues than the division says.
+    `consume` handles a message for an operator. `reads_retries`: what the group gave back is subscribed to,
+    too, as soon as anything is.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        settings: PushSettings | PullSettings,
+        topics: Topics,
+        figures: Figures,
+        *,
+        open_reader: Callable[[MessageQueue, int], QueueReader],
+        finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
+        thresholds: Callable[[int], Thresholds],
+        listeners: Iterable[RebalanceListener],
+        locks: QueueLocks | None = None,
+        committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
+        hold: Apply | None = None,
+        consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
+        reads_retries: bool = False,
+    ) -> None:
+        self.session = session
+        self.group = group
+        self._topics = topics
+        self._retries = retry_topic(group) if reads_retries else None
+        self._is_joined = False
+        self._is_known = False
+        brokers = Brokers(session)
+        self.offsets: Offsets
+        if settings.broadcast:
+            directory = offset_directory(settings.offset_directory)
+            self.offsets = LocalOffsets(directory, session.client_id, group)
+        else:
+            self.offsets = RemoteOffsets(brokers, group)
+        self.positions = StartPositions(brokers, settings.start_from)
+        self.share = Share(
+            open_reader=open_reader,
+            begin=lambda queue: self.positions.find(queue, self.offsets),
+            finish=finish,
+            offsets=self.offsets,
+            locks=locks,
+            thresholds=thresholds,
+            listeners=listeners,
+            committable=committable,
+        )
+        self.rebalancing = Rebalancing(
+            session,
+            group,
+            session.client_id,
+            None if settings.broadcast else settings.assignment,
+            lambda: topics.subscriptions if self._is_known else (),
+            hold or self.share.hold,
+            interval_s=settings.rebalance_interval_s,
+        )
+        self._member = Member(
+            session,
+            group,
+            settings,
+            subscriptions=topics.subscriptions,
+            share=self.share,
+            figures=figures,
+            rebalance_soon=self.rebalancing.soon,
+            consume=consume,
+        )
+
+    def __repr__(self) -> str:
+        state = "known" if self._is_known else "not known yet"
+        return f"<Membership {self.group} {state} {self.share!r}>"
+
+    def subscribe(self, topic: str, expression: Expression) -> None:
+        """Nobody hears of it before `join`."""
+        subscription = Subscription.of(topic, expression, self.session.clock.now_ms())
+        self._topics.put(subscription, self.session, self.rebalancing.soon)
+
+    async def unsubscribe(self, topic: str) -> None:
+        self._topics.remove(topic)
+        await self.share.drop_topics_except(set(self._topics.subscriptions))
+        await self.session.heartbeat_now()
+
+    async def join(self) -> None:
+        """Have brokers know what is subscribed to; raises if one cannot do what is asked of it."""
+        for subscription in list(self._topics.subscriptions.values()):
+            if subscription.topic != self._retries:
+                await look_up(self.session, self.group, subscription)
+        if not self._is_joined:
+            self._is_joined = True
+            if self._retries is not None:
+                self.subscribe(self._retries, "*")
+            self.session.add_consumer(self.group, self._member)
+        await self.introduce()
+
+    async def introduce(self) -> None:
+        await self.session.heartbeat_now()
+        self._is_known = bool(self._topics.subscriptions)
+
+    async def take_up(self, topic: str, refused: Callable[[PyroError], None]) -> None:
+        """Join once more, with a topic that was subscribed to meanwhile."""
+        try:
+            await self.join()
+        except PyroError as problem:
+            _log.error("subscription failed topic=%s: %s", topic, problem)
+            self._topics.remove(topic)
+            refused(problem)
+            return
+        subscription = self._topics.subscriptions.get(topic)
+        for reader in self.share:
+            if reader.queue.topic == topic and subscription is not None:
+                reader.subscription = subscription
+        self.rebalancing.soon()
+
+    async def leave(self) -> None:
+        """Give up what is held, say goodbye."""
+        await self.share.give_up_all()
+        self._topics.close()
+        await self.session.remove_consumer(self.group, self._member)
+        await self.session.release()
