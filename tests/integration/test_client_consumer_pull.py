@@ -261,6 +261,17 @@ async def test_a_pause_of_everything_holds_for_queues_that_come_later(cluster: C
         assert await polled(consumer, 1) == ["b"]
 
 
+async def test_a_pause_that_was_refused_before_the_start_pauses_nothing(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a"])
+    consumer = PullConsumer("reports", cluster.namesrv, start_from="first")
+    consumer.subscribe("Orders")
+    with pytest.raises(StateError, match="not running"):
+        consumer.pause()
+    async with consumer:
+        assert await polled(consumer, 1) == ["a"]
+
+
 @pytest.mark.parametrize("count", [0, -1])
 async def test_a_poll_for_no_messages_is_a_mistake(cluster: ConsumerCluster, count: int) -> None:
     async with PullConsumer("reports", cluster.namesrv) as consumer:

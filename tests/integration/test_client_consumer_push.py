@@ -679,7 +679,7 @@ async def test_names_within_a_namespace_are_the_applications_own(cluster: Consum
     assert {message.queue.topic for message in received.messages} == {"shop%Orders", "%RETRY%shop%billing"}
 
 
-async def test_a_listener_that_fails_does_not_stop_the_consumer(
+async def test_a_listener_that_fails_stops_neither_the_consumer_nor_other_listeners(
     cluster: ConsumerCluster, error_logs: ErrorLogs
 ) -> None:
     await cluster.create_topic("Orders", queues=1)
@@ -692,9 +692,12 @@ async def test_a_listener_that_fails_does_not_stop_the_consumer(
         if any(queue.topic == "Orders" for queue in assigned):
             raise ZeroDivisionError
 
+    heard: set[MessageQueue] = set()
+    consumer.on_rebalance(lambda assigned, revoked: heard.update(assigned))
     sent = await cluster.send("Orders", 2)
     async with consumer:
         await received.wait_for_all(sent)
+    assert "Orders" in {queue.topic for queue in heard}
     error_logs.expect("a listener to rebalances failed")
 
 
@@ -710,6 +713,22 @@ async def test_unsubscribing_gives_the_queues_up(cluster: ConsumerCluster) -> No
         assert "Orders" not in {queue.topic for queue in consumer.assigned}
         sent = await cluster.send("Payments", 3)
         await received.wait_for_all(sent)
+
+
+async def test_a_topic_unsubscribed_from_while_brokers_are_asked_about_it_does_not_disturb_the_others(
+    cluster: ConsumerCluster,
+) -> None:
+    await cluster.create_topic("Orders")
+    await cluster.create_topic("Payments")
+    received = Received()
+    async with PushConsumer("billing", cluster.namesrv, start_from="first") as consumer:
+        consumer.subscribe("Payments", "*", received.take)
+        consumer.subscribe("Orders", "*", received.take)
+        await asyncio.sleep(0)
+        await consumer.unsubscribe("Orders")
+        sent = await cluster.send("Payments", 3)
+        await received.wait_for_all(sent)
+        assert "Orders" not in {queue.topic for queue in consumer.assigned}
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
