@@ -30,8 +30,8 @@ def test_help_names_every_option(program: Program, more: tuple[str, ...], tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["-o", "listenPort=many"], "listenPort=many: expected a whole number between 0 and 65535"),
-        (["--port", "70000"], "listenPort=70000: expected a whole number between 0 and 65535"),
+        (["-o", "listenPort=many"], "listenPort=many: expected a whole number between {ports}"),
+        (["--port", "70000"], "listenPort=70000: expected a whole number between {ports}"),
         (["-c", "absent.conf"], "configFile=absent.conf: expected a readable properties file"),
     ],
 )
@@ -42,7 +42,8 @@ def test_a_bad_setting_is_one_line_and_a_failure(
     done = program.run(tmp_path, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"{name}: {complaint}")
+    ports = "3 and 65535, or 0" if program is BROKER else "0 and 65535"  # a broker has a second one below
+    assert line.startswith(f"{name}: {complaint.format(ports=ports)}")
 
 
 @each_program
