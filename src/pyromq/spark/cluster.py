@@ -136,9 +136,9 @@ class Cluster:
             for queue_id in range(data.read_queue_nums)
         ]
 
-    def writable_queues(self, topic: str) -> list[Queue]:
+    def writable_queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
         """The queues that can be written to; only those whose master is known."""
-        route = self.fresh_route(topic)
+        route = self.fresh_route(topic, patient=patient)
         masters = {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
         return sorted(
             Queue(topic, data.broker_name, queue_id)
@@ -160,8 +160,11 @@ class Cluster:
         return route
 
     def address(self, queue: Queue) -> str:
-        """Where a queue is read: its master, or a replica while the master is away."""
-        route = self._routes.get(queue.topic) or self.fresh_route(queue.topic)
+        """Where a queue is read: its master, or a replica while the master is away.
+
+        Silent name servers are an error at once: who wants to reach a broker tries again as a whole.
+        """
+        route = self._routes.get(queue.topic) or self.fresh_route(queue.topic, patient=False)
         for data in route.broker_datas:
             if data.broker_name == queue.broker and data.broker_addrs:
                 return data.broker_addrs[min(data.broker_addrs)]
@@ -287,8 +290,11 @@ class Cluster:
         for queue in questions:
             try:
                 by_address.setdefault(self.address_to_read(queue), []).append(queue)
+            except BrokerAway as problem:
+                away = problem
             except TransportError as problem:
                 away = problem
+                break  # no name server answers; each queue would wait for that
         for address, queues in by_address.items():
             requests = [questions[queue] for queue in queues]
             try:

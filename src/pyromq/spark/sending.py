@@ -63,14 +63,14 @@ class Sender:
     def __repr__(self) -> str:
         return f"<Sender messages={self.messages} waiting={len(self._waiting)}>"
 
-    def queues(self, topic: str) -> list[Queue]:
+    def queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
         """The queues of a topic; those it will have if it does not exist and may be created by a message."""
         if topic not in self._queues:
             try:
-                queues = self._cluster.writable_queues(topic)
+                queues = self._cluster.writable_queues(topic, patient=patient)
             except NoRoute:
                 try:
-                    template = self._cluster.writable_queues(AUTO_CREATE_TOPIC)
+                    template = self._cluster.writable_queues(AUTO_CREATE_TOPIC, patient=patient)
                 except NoRoute:
                     template = []
                 queues = [q._replace(topic=topic) for q in template if q.queue_id < DEFAULT_QUEUES]
@@ -117,7 +117,7 @@ class Sender:
     def _choose(self, parcel: Parcel) -> Queue:
         if parcel.queue is not None:
             return parcel.queue
-        queues = self.queues(parcel.topic)
+        queues = self.queues(parcel.topic, patient=False)
         self._turn += 1
         return queues[self._turn % len(queues)]
 

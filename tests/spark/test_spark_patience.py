@@ -1,0 +1,80 @@
+"""How long silent servers are waited for: as often as the options say, however many questions there are."""
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pyromq.errors import PyroError
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.fetch import Fetch
+from pyromq.spark.options import Access, read_options, write_options
+from pyromq.spark.queues import Queue, Span
+from pyromq.spark.sending import Parcel, Sender
+from pyromq.spark.wire import Link, Links
+
+RETRIES = 3
+QUEUES = [Queue(topic, "broker-a", number) for topic in ("Orders", "Payments") for number in range(4)]
+
+
+class CountedLinks(Links):
+    taken = 0
+
+    def take(self, address: str) -> Link:
+        self.taken += 1
+        return super().take(address)
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address that refuses connections for as long as the test runs."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+def options_for(cluster: Cluster, **more: str) -> dict[str, str]:
+    return {
+        "namesrv": ";".join(cluster.access.namesrv),
+        "fetchOffset.numRetries": str(RETRIES),
+        "fetchOffset.retryIntervalMs": "0",
+        **more,
+    }
+
+
+def read_one(cluster: Cluster) -> None:
+    options = read_options(options_for(cluster, subscribe="Orders"), streaming=False)
+    list(Fetch(cluster, Span(QUEUES[0], 0, 10), options))
+
+
+def send_one(cluster: Cluster) -> None:
+    options = write_options(options_for(cluster, topic="Orders"))
+    Sender(cluster, options, 0).send(Parcel("Orders", b"", 1))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda cluster: cluster.latest(QUEUES),
+        lambda cluster: cluster.earliest(QUEUES),
+        read_one,
+        send_one,
+    ],
+    ids=["latest", "earliest", "read", "send"],
+)
+def test_silent_name_servers_are_asked_as_often_as_the_options_say(
+    nobody: str, work: Callable[[Cluster], object]
+) -> None:
+    access = Access((nobody,), retries=RETRIES, retry_interval_ms=0)
+    links = CountedLinks(access)
+    with pytest.raises(PyroError):
+        work(Cluster(access, links))
+    assert links.taken == RETRIES + 1
+
+
+def test_a_batch_begins_with_one_look_at_what_can_be_reached(nobody: str) -> None:
+    access = Access((nobody,), retries=RETRIES, retry_interval_ms=0)
+    links = CountedLinks(access)
+    with pytest.raises(PyroError):
+        Cluster(access, links).latest_of_reachable(QUEUES)
+    assert links.taken == 1 + RETRIES + 1
