@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,7 +256,7 @@ def test_traces_and_dead_letters_of_apaches_clients_are_understood(
             queues = cluster.queues(Selection(topics=("%DLQ%payers",)))
         except NoRoute:
             return False
-        return sum(cluster.latest(queues).values()) == 5
+        return sum(cluster.latest(queues).values()) >= 5
 
     with apache.client.member(apache.names, "payers", "Payments", fails=9, attempts=0, trace=True):
         wait_until(are_dead, "five dead letters")
@@ -270,14 +271,17 @@ def test_traces_and_dead_letters_of_apaches_clients_are_understood(
     [row] = latencies(traces).where("group = 'payers'").collect()
     assert (row.topic, row.messages, row.failures) == ("Payments", 5, 5)
     letters = read_dead_letters(spark, options, ("payers",))
+    # A busy broker may get a dead letter twice: its sender repeats what was not answered in time.
+    dead = Counter(row.key for row in letters.collect())
+    assert set(dead) == {f"p{n}" for n in range(5)}
     [kind] = summarized(with_outcomes(letters, traces)).collect()
-    assert (kind.origin, kind.reason, kind.letters) == ("Payments", "given up: failed", 5)
+    assert (kind.origin, kind.reason, kind.letters) == ("Payments", "given up: failed", dead.total())
     chosen: list[tuple[Target, str]] = [("origin", "p1"), ("group", "p2")]
     for target, key in chosen:
         sent = redrive(spark, options, target, str(tmp_path / target), where=f"key = '{key}'")
-        assert (sent.rows_in, sent.rows_out) == (5, 1)
+        assert (sent.rows_in, sent.rows_out) == (dead.total(), dead[key])
     with apache.client.member(apache.names, "payers", "Payments") as member:
-        again = member.received(2)
+        again = member.received(dead["p1"] + dead["p2"])
     assert {(row["properties"]["KEYS"], row["reconsumeTimes"] > 0) for row in again} == {
         ("p1", False),
         ("p2", True),
