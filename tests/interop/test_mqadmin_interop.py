@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
+from tests.support.apache import (
+    ApacheBroker,
+    ApacheClient,
+    ApacheNameServer,
+    ClientOf,
+    keyed_messages,
+    wait_until,
+)
 from tests.support.apache_releases import APACHE_4, APACHE_5
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
@@ -108,19 +115,7 @@ def both(
         for names, broker in ((own_names.address, own_broker), (apaches_names.address, apaches_broker)):
             client.wait_for_broker(names, broker.name)
             client.create_topic(names, broker.address, TOPIC, QUEUES)
-            sent = client.send(
-                names,
-                [
-                    {
-                        "topic": TOPIC,
-                        "body": b"body %d" % number,
-                        "queue": number % QUEUES,
-                        "keys": f"key{number}",
-                        "tags": f"T{number % 3}",
-                    }
-                    for number in range(MESSAGES)
-                ],
-            )
+            sent = client.send(names, keyed_messages(TOPIC, QUEUES, MESSAGES))
             member = running.enter_context(client.member(names, GROUP, TOPIC, reply="re: "))
             member.received(MESSAGES)
             sides.append(Side(names, broker.address, sent))

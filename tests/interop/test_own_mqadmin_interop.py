@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import click
 import pytest
 from click.testing import CliRunner
-from tests.support.apache import ApacheClient, ApacheServers, wait_until
+from tests.support.apache import ApacheClient, ApacheServers, keyed_messages, wait_until
 from tests.support.apache_releases import APACHE_4
 
 from pyromq.cli.mqadmin.absent import ABSENT
@@ -57,19 +57,7 @@ class Tools:
 def tools(servers: ApacheServers) -> Iterator[Tools]:
     client, names, broker = servers.client, servers.names, servers.broker.address
     client.create_topic(names, broker, TOPIC, QUEUES)
-    sent = client.send(
-        names,
-        [
-            {
-                "topic": TOPIC,
-                "body": b"body %d" % number,
-                "queue": number % QUEUES,
-                "keys": f"key{number}",
-                "tags": f"T{number % 3}",
-            }
-            for number in range(MESSAGES)
-        ],
-    )
+    sent = client.send(names, keyed_messages(TOPIC, QUEUES, MESSAGES))
     with client.member(names, GROUP, TOPIC) as member:
         member.received(MESSAGES)
         tools = Tools(client, names, broker, sent)

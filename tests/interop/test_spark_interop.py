@@ -4,13 +4,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
-from tests.support.apache_releases import APACHE_5, RELEASES, Release
+from tests.support.apache import ApacheBroker, ApacheServers, wait_until
+from tests.support.apache_releases import APACHE_5
 
 pytest.importorskip("pyspark", reason="the Spark connector needs the extra spark")
 
@@ -53,13 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     spark.stop()
 
 
-@dataclass(frozen=True)
-class Apache:
-    release: Release
-    names: str
-    broker: ApacheBroker
-    client: ApacheClient
-
+class Apache(ApacheServers):
     def create(self, topic: str, *attributes: str) -> None:
         if not attributes:
             self.client.create_topic(self.names, self.broker.address, topic, queues=2)
@@ -77,18 +70,9 @@ class Apache:
         )
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=str)
-def apache(
-    request: pytest.FixtureRequest, client_of: ClientOf, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Apache]:
-    release: Release = request.param
-    client = client_of(release, "JSON")
-    with (
-        ApacheNameServer(release) as names,
-        ApacheBroker(release, names.address, tmp_path_factory.mktemp("store"), settings=SETTINGS) as broker,
-    ):
-        client.wait_for_broker(names.address, broker.name)
-        yield Apache(release, names.address, broker, client)
+@pytest.fixture(scope="module")
+def apache(servers: ApacheServers) -> Apache:
+    return Apache(servers.release, servers.names, servers.broker, servers.client)
 
 
 def load(spark: SparkSession, names: str, **options: str) -> DataFrame:
@@ -251,16 +235,15 @@ def test_traces_and_dead_letters_of_apaches_clients_are_understood(
     apache.client.send(apache.names, messages, trace=True)
     cluster = Cluster(Access((apache.names,)))
 
-    def are_dead() -> bool:
+    def stored() -> int:
         try:
             queues = cluster.queues(Selection(topics=("%DLQ%payers",)))
         except NoRoute:
-            return False
-        return sum(cluster.latest(queues).values()) >= 5
+            return 0
+        return sum(cluster.latest(queues).values())
 
     with apache.client.member(apache.names, "payers", "Payments", fails=9, attempts=0, trace=True):
-        wait_until(are_dead, "five dead letters")
-    cluster.close()
+        wait_until(lambda: stored() >= 5, "five dead letters")
 
     def is_told() -> bool:
         told = b"".join(row["body"] for row in apache.client.read(apache.names, TRACE_TOPIC))
@@ -274,6 +257,8 @@ def test_traces_and_dead_letters_of_apaches_clients_are_understood(
     # A busy broker may get a dead letter twice: its sender repeats what was not answered in time.
     dead = Counter(row.key for row in letters.collect())
     assert set(dead) == {f"p{n}" for n in range(5)}
+    assert dead.total() == stored()
+    cluster.close()
     [kind] = summarized(with_outcomes(letters, traces)).collect()
     assert (kind.origin, kind.reason, kind.letters) == ("Payments", "given up: failed", dead.total())
     chosen: list[tuple[Target, str]] = [("origin", "p1"), ("group", "p2")]

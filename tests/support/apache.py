@@ -576,6 +576,7 @@ def _message_words(messages: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 ClientOf = Callable[[Release, str], ApacheClient]
+"""The client of a release in a header form; tests share one JVM for each."""
 
 
 @dataclass(frozen=True)
@@ -588,7 +589,18 @@ class ApacheServers:
     client: ApacheClient
 
 
-"""The client of a release in a header form; tests share one JVM for each."""
+def keyed_messages(topic: str, queues: int, count: int) -> list[dict[str, Any]]:
+    """Messages with a key of their own and one of three tags, to one queue after the other."""
+    return [
+        {
+            "topic": topic,
+            "body": b"body %d" % number,
+            "queue": number % queues,
+            "keys": f"key{number}",
+            "tags": f"T{number % 3}",
+        }
+        for number in range(count)
+    ]
 
 
 def _rows(text: str) -> list[dict[str, Any]]:
