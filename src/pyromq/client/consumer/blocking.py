@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import datetime
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar, Unpack, overload
 
@@ -154,19 +155,20 @@ class PushConsumer(Blocking):
         A second Ctrl-C ends the process at once. On another thread than the main one there are no signals.
         In a `with` block it is the block that closes.
         """
-        over = threading.Event()
+        # Not an Event: a signal that comes while this thread begins to wait would find it locked for ever.
+        over: SimpleQueue[None] = SimpleQueue()
         with signals_to_handle() as signals:
 
             def interrupt(number: int, frame: FrameType | None) -> None:
                 let_end_the_process(signals)
-                over.set()
+                over.put(None)
 
             for number in signals:
                 signal.signal(number, interrupt)
             with nullcontext() if self._aio.is_running else self:
                 closed = self._thread.start(self._aio.run_until_closed())
-                closed.add_done_callback(lambda _: over.set())
-                over.wait()
+                closed.add_done_callback(lambda _: over.put(None))
+                over.get()
                 closed.cancel()
 
     def pause(self, *queues: MessageQueue) -> None:
