@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 import os
 import pty
@@ -9,16 +10,20 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from tests.support.server_programs import environment
 
 from pyromq.apps.pyromq import COMMANDS
+from pyromq.cli.endings import quiet_endings
 from pyromq.cli.message_formats import renderer
+from pyromq.cli.outgoing import Lines
 from pyromq.cli.rate_line import RateLine, amount
 from pyromq.cli.starting_points import Kind, Start, parse_start
 from pyromq.client.values import MessageQueue, ReceivedMessage
@@ -353,6 +358,26 @@ def test_a_typed_line_leaves_at_once_and_ctrl_c_ends_the_rest(
         os.close(theirs)
     assert errors.startswith(b"sent 1 message (5 B)")
     assert writer.returncode == 128 + signal.SIGINT
+
+
+class SignalledPipe(io.FileIO):
+    """Whoever waits for it to be readable gets a signal that does not wake him."""
+
+    def fileno(self) -> int:
+        threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
+        return super().fileno()
+
+
+def test_waiting_for_lines_ends_though_the_signal_woke_nobody() -> None:
+    readable, writable = os.pipe()
+    with (
+        SignalledPipe(readable) as stream,
+        open(writable, "wb"),
+        pytest.raises(click.exceptions.Exit) as ended,
+        quiet_endings(),
+    ):
+        list(Lines(stream))
+    assert ended.value.exit_code == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])

@@ -78,6 +78,19 @@ def test_run_in_a_with_block_leaves_the_closing_to_the_block(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_run_ends_though_the_signal_woke_nobody(rocketmq: RunningCluster) -> None:
+    send(rocketmq, "Signalled", 1)
+    consumer = PushConsumer("signalled", rocketmq.namesrv, start_from="first")
+
+    @consumer.on("Signalled")
+    def handle(message: ReceivedMessage) -> None:
+        # Like a signal that comes just before the main thread begins to wait: that is not woken by it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    consumer.run()
+    assert not consumer._aio.is_running
+
+
 def test_a_topic_is_divided_once_brokers_know_the_member(
     rocketmq: RunningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,25 +27,19 @@ def thread() -> LoopThread:
 class Interruption:
     """Interrupts whatever the main thread does."""
 
-    def __init__(self) -> None:
-        self._has_happened = False
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        raise Interrupted
 
-    def raise_once(self, number: int, frame: FrameType | None) -> None:
-        if not self._has_happened:
-            self._has_happened = True
-            raise Interrupted
-
-    async def happen(self) -> None:
-        # A signal that comes just before a thread begins to wait does not wake it.
-        while not self._has_happened:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-            await asyncio.sleep(0.001)
+    def happen(self) -> None:
+        """It wakes nobody, like a signal that comes just before a thread begins to wait."""
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
 
 @pytest.fixture
-def interruption() -> Iterator[Interruption]:
+def interruption(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interruption]:
+    monkeypatch.setattr(blocking, "SIGNAL_LOOK_S", 0.01)
     made = Interruption()
-    former = signal.signal(signal.SIGUSR1, made.raise_once)
+    former = signal.signal(signal.SIGUSR1, made.interrupt)
     yield made
     signal.signal(signal.SIGUSR1, former)
 
@@ -78,7 +72,7 @@ def test_an_interrupted_call_raises_when_its_work_has_ended(
         assert task is not None
         task.add_done_callback(lambda _: steps.append("done"))
         try:
-            await interruption.happen()
+            interruption.happen()
             await asyncio.Event().wait()
         finally:
             steps.append("cleaning up")
@@ -99,7 +93,7 @@ def test_an_interrupted_call_does_not_wait_for_ever(
 
     async def work() -> None:
         try:
-            await interruption.happen()
+            interruption.happen()
             await asyncio.Event().wait()
         finally:
             await release.wait()

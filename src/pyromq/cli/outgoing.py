@@ -1,11 +1,14 @@
 """What is to be sent, read from a stream: lines, JSON, or a whole file. A mistake is told with its line."""
 
+import select
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 import msgspec
 
+from pyromq.client.blocking import SIGNAL_LOOK_S
 from pyromq.client.letters import DEFAULT_MAX_BYTES
 from pyromq.client.values import Message
 from pyromq.errors import BadMessage
@@ -128,14 +131,21 @@ class Lines:
 
     def __iter__(self) -> Iterator[list[tuple[str, bytes]]]:
         rest = b""
-        read: Any = getattr(self._stream, "read1", self._stream.read)
-        while data := read(_READ_BYTES):
+        while data := self._read():
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > DEFAULT_MAX_BYTES:
                 raise BadMessage(f"line {self.number + 1} has more than {DEFAULT_MAX_BYTES} bytes")
             yield from self._numbered(lines)
         if rest:
             yield from self._numbered([rest])
+
+    def _read(self) -> bytes:
+        with suppress(OSError):  # not a stream of the system's, or Windows, which waits for sockets alone
+            while not select.select([self._stream], (), (), SIGNAL_LOOK_S)[0]:
+                pass
+        read: Any = getattr(self._stream, "read1", self._stream.read)
+        data: bytes = read(_READ_BYTES)
+        return data
 
     def _numbered(self, lines: Sequence[bytes]) -> Iterator[list[tuple[str, bytes]]]:
         numbered = []

@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 MOST_WAIT_FOR_AN_END_S = 5.0
 """How long an interrupted call waits for its work, which may be cleaning up, to end."""
 
+SIGNAL_LOOK_S = 0.5
+"""How long a thread waits before it looks around: a signal that came just before it began did not wake it."""
+
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -127,7 +130,8 @@ class LoopThread:
 
         try:
             self._loop.call_soon_threadsafe(begin)
-            ended.acquire()
+            while not ended.acquire(timeout=SIGNAL_LOOK_S):
+                pass
         except BaseException:
             if task is None or not task.done():
                 self._loop.call_soon_threadsafe(end)

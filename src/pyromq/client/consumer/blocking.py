@@ -6,13 +6,13 @@ A handler may be an `async` function, too; it then runs on the client's own loop
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import datetime
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar, Unpack, overload
 
-from pyromq.client.blocking import Blocking, LoopThread
+from pyromq.client.blocking import SIGNAL_LOOK_S, Blocking, LoopThread
 from pyromq.client.consumer import pull, push
 from pyromq.client.consumer.handlers import HandlerFunction, MessageStream, as_decorator
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
@@ -168,7 +168,10 @@ class PushConsumer(Blocking):
             with nullcontext() if self._aio.is_running else self:
                 closed = self._thread.start(self._aio.run_until_closed())
                 closed.add_done_callback(lambda _: over.put(None))
-                over.get()
+                while True:
+                    with suppress(Empty):
+                        over.get(timeout=SIGNAL_LOOK_S)
+                        break
                 closed.cancel()
 
     def pause(self, *queues: MessageQueue) -> None:
