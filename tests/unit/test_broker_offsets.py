@@ -1,6 +1,7 @@
 """Where groups stand, where queues begin and end, and how groups are sent elsewhere."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -466,6 +467,41 @@ class TestOnDisk:
         table.persist()
         table._save(older, older_turn)
         assert OffsetTable(file, ManualClock()).query("g", "T", 0) == 2
+
+    @pytest.mark.parametrize("end", ["persist", "abandon"])
+    async def test_at_the_end_no_thread_is_still_writing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+    ) -> None:
+        table = OffsetTable(JsonTable(Files(), tmp_path / "offsets.json"), ManualClock())
+        began, may_end = threading.Event(), threading.Event()
+        steps: list[str] = []
+        save = JsonTable.save
+
+        def save_slowly(file: JsonTable, value: object) -> None:
+            began.set()
+            assert may_end.wait(60)
+            save(file, value)
+            steps.append("saved")
+
+        monkeypatch.setattr(JsonTable, "save", save_slowly)
+        table.commit("g", "T", 0, 1)
+        writing = asyncio.create_task(table.persist_in_thread())
+        await asyncio.to_thread(began.wait, 60)
+        writing.cancel()
+        await asyncio.wait([writing])
+        threading.Timer(0.05, may_end.set).start()
+        getattr(table, end)()
+        steps.append("ended")
+        assert steps[0] == "saved"
+        assert steps[-1] == "ended"
+
+    async def test_a_thread_that_was_slow_to_start_writes_nothing_after_the_end(self, tmp_path: Path) -> None:
+        table = OffsetTable(JsonTable(Files(), tmp_path / "offsets.json"), ManualClock())
+        table.commit("g", "T", 0, 1)
+        turn = table._next_turn()
+        table.abandon()
+        table._save(table.wrapper(), turn)
+        assert not (tmp_path / "offsets.json").exists()
 
     def test_only_what_belongs_to_nobody_is_cleaned_away(
         self, world: World, monkeypatch: pytest.MonkeyPatch

@@ -230,6 +230,7 @@ class Broker:
             for connection in list(server.connections):
                 connection.abort()
             await server.stop(0)
+        parts.offsets.abandon()
         parts.store.abandon()
         await parts.dialer.close()
         await parts.settings_saving.close()

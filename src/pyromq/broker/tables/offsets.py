@@ -170,10 +170,15 @@ class OffsetTable:
         )
 
     def persist(self) -> None:
-        """Write what has changed; on return it is safe."""
-        if self._is_dirty:
+        """Write what has changed; on return it is safe, and no thread writes any more."""
+        if self._is_dirty or self._saved_turn != self._turn:
             self._is_dirty = False
             self._save(self.wrapper(), self._next_turn())
+
+    def abandon(self) -> None:
+        """From now on no thread writes any more."""
+        with self._saving:
+            self._saved_turn = self._turn
 
     async def persist_in_thread(self) -> None:
         """Write a copy of what has changed, so that the loop does not wait for the disk."""
