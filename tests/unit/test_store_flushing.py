@@ -4,16 +4,17 @@ import errno
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.faulty_files import FaultyFiles
-from tests.support.small_stores import append, bodies_of, dispatch_all, small_settings
+from tests.support.small_stores import append, bodies_of, dispatch_all, interpreted, small_settings
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
-from pyromq.store.filesystem import Space
+from pyromq.store.filesystem import Files, Space
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendStatus
 from pyromq.store.trouble import Trouble
@@ -253,14 +254,56 @@ def test_the_flusher_thread_makes_files_ahead_and_tells_of_progress(tmp_path: Pa
     with MessageStore.open(small_settings(tmp_path, warm_up=True)) as store:
         store.on_flush_progress(progress.set)
         result = append(store, b"x" * 500)
-        assert store.wait_flushed(result) is AppendStatus.PUT_OK
-        assert progress.wait(10)
+        assert store.wait_flushed(result, 60) is AppendStatus.PUT_OK
+        assert progress.wait(60)
         store._flusher.wake()
         store.flush()  # waits for the thread to have done its part
         assert (tmp_path / "commitlog" / "00000000000000008192").stat().st_size == 8192
         for _ in range(40):
             assert append(store, b"x" * 500).is_ok
-        assert store.wait_flushed(append(store, b"last")) is AppendStatus.PUT_OK
+        assert store.wait_flushed(append(store, b"last"), 60) is AppendStatus.PUT_OK
+
+
+class SlowFiles(Files):
+    """A directory is synced when `may_end` is set, and not before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = threading.Event()
+        self.may_end = threading.Event()
+        self.steps: list[str] = []
+
+    def _sync_directory_now(self, directory: Path) -> None:
+        self.began.set()
+        assert self.may_end.wait(60)
+        super()._sync_directory_now(directory)
+        self.steps.append("safe")
+
+
+def test_nobody_calls_a_name_safe_while_another_thread_still_makes_it_so(tmp_path: Path) -> None:
+    files = SlowFiles()
+    files.write(tmp_path / "table", b"x")
+    flusher = threading.Thread(target=files.sync_all_directories)
+    flusher.start()
+    assert files.began.wait(60)
+    threading.Timer(0.05, files.may_end.set).start()
+    files.sync_directory(tmp_path)
+    files.steps.append("called safe")
+    flusher.join()
+    assert files.steps == ["safe", "called safe"]
+
+
+@pytest.mark.parametrize("end", [MessageStore.close, MessageStore.abandon])
+def test_a_store_that_was_let_go_touches_no_file_any_more(
+    tmp_path: Path, end: Callable[[MessageStore], None]
+) -> None:
+    with interpreted():
+        store = Fixture(tmp_path).store
+        append(store, b"x")
+        end(store)
+        before = sorted(tmp_path.rglob("*"))
+        assert store.dispatch() == []  # a turn of the loop may have planned it
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_second_process_cannot_open_the_same_store(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,7 @@ class Files:
 
     def __init__(self) -> None:
         self._unsynced_directories: set[Path] = set()
+        self._syncing_directories = threading.Lock()
 
     # Files that are mapped
 
@@ -304,14 +306,15 @@ class Files:
         self._unsynced_directories.add(path.parent)
 
     def sync_directory(self, directory: Path) -> None:
-        """Make names of this directory safe, if any changed."""
-        if directory in self._unsynced_directories:
-            self._unsynced_directories.discard(directory)
-            try:
-                self._sync_directory_now(directory)
-            except OSError:
-                self._unsynced_directories.add(directory)
-                raise
+        """Make names of this directory safe, if any changed; if another thread does so now, wait for it."""
+        with self._syncing_directories:
+            if directory in self._unsynced_directories:
+                self._unsynced_directories.discard(directory)
+                try:
+                    self._sync_directory_now(directory)
+                except OSError:
+                    self._unsynced_directories.add(directory)
+                    raise
 
     def sync_all_directories(self) -> None:
         for directory in tuple(self._unsynced_directories):

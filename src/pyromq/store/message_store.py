@@ -199,8 +199,10 @@ class MessageStore:
         """Carry up to `max_messages` from the log to queues and index; which queues have more to read now.
 
         With synchronous flush only flushed messages become readable. A full disk stops it, and the store
-        refuses messages until there is room again.
+        refuses messages until there is room again. A closed store leaves everything as it is.
         """
+        if self._lock is None:
+            return []
         if limit is None:
             limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
         try:
