@@ -19,11 +19,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from tests.support.server_programs import environment
+from tests.support.terminals import all_shown
 
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.cli.endings import quiet_endings
 from pyromq.cli.message_formats import renderer
-from pyromq.cli.outgoing import Lines
+from pyromq.cli.outgoing import Lines, Template
+from pyromq.cli.produce import _paced
 from pyromq.cli.rate_line import RateLine, amount
 from pyromq.cli.starting_points import Kind, Start, parse_start
 from pyromq.client.values import MessageQueue, ReceivedMessage
@@ -380,6 +382,23 @@ def test_waiting_for_lines_ends_though_the_signal_woke_nobody() -> None:
     assert ended.value.exit_code == 128 + signal.SIGTERM
 
 
+def test_waiting_for_the_next_message_ends_though_the_signal_woke_nobody() -> None:
+    one = Template("Orders").message(b"x", "line 1")
+    paced = _paced([[one, one]], rate=0.001)
+    assert next(paced) == [one]
+
+    def signal_nobody() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    def wait() -> None:
+        threading.Timer(0.05, signal_nobody).start()
+        next(paced)
+
+    with pytest.raises(click.exceptions.Exit) as ended, quiet_endings():
+        wait()
+    assert ended.value.exit_code == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("command", ["produce", "consume"])
 def test_a_terminal_shows_how_fast_it_goes(shell: Shell, topic: str, tmp_path: Path, command: str) -> None:
     lines = b"".join(b"%d\n" % number for number in range(1500))
@@ -389,10 +408,10 @@ def test_a_terminal_shows_how_fast_it_goes(shell: Shell, topic: str, tmp_path: P
     try:
         arguments = (command, topic, *(("--rate", "2000") if command == "produce" else ()))
         with shell.start(tmp_path, *arguments, stderr=theirs) as process:
+            os.close(theirs)
             process.communicate(lines, timeout=60)
-        shown = os.read(ours, 65536).decode()
+        shown = all_shown(ours)
     finally:
-        os.close(theirs)
         os.close(ours)
     verb = {"produce": "sent", "consume": "read"}[command]
     assert shown.startswith(f"\r\x1b[K{verb} ")

@@ -18,7 +18,7 @@ from pyromq.cli.outgoing import Lines, Outgoing, Template, property_map, slices
 from pyromq.cli.queue_names import one_queue
 from pyromq.cli.rate_line import RateLine
 from pyromq.cli.reaching import Cluster, cluster_options
-from pyromq.client.blocking import LoopThread
+from pyromq.client.blocking import SIGNAL_LOOK_S, LoopThread
 from pyromq.client.producer import Producer
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.values import MessageQueue, SendResult
@@ -286,7 +286,8 @@ def _paced(parts: Iterable[Part], rate: float) -> Iterator[Part]:
     due = time.monotonic()
     for part in parts:
         for some in slices(part, size):
-            time.sleep(max(due - time.monotonic(), 0))
+            while (left_s := due - time.monotonic()) > 0:
+                time.sleep(min(left_s, SIGNAL_LOOK_S))
             due = max(due, time.monotonic() - 1 / _SLICES_A_SECOND) + len(some) / rate
             yield some
 
