@@ -12,7 +12,6 @@ from tests.support.broker_cluster import (
     BROKER_NAME,
     CLUSTER,
     GROUP,
-    TIMEOUT_S,
     TOPIC,
     Bench,
     BrokerClient,
@@ -264,14 +263,15 @@ async def test_pulls_that_wait_are_answered_when_the_broker_stops(bench: Bench) 
 
 
 class HeldFiles(Files):
-    """Nothing becomes safe on disk before it is let."""
+    """While `let` is cleared, nothing becomes safe on disk."""
 
     def __init__(self) -> None:
         super().__init__()
         self.let = threading.Event()
+        self.let.set()
 
     def sync(self, path: Path) -> None:
-        self.let.wait(TIMEOUT_S)
+        assert self.let.wait(LONG_MS / 1000)
         super().sync(path)
 
 
@@ -280,8 +280,11 @@ async def test_a_stopping_broker_is_not_held_up_by_clients_that_ask_on(
     tmp_path: Path, form: HeaderForm
 ) -> None:
     files = HeldFiles()
-    async with running_broker(tmp_path, files=files, store={"flush_disk_type": "SYNC_FLUSH"}) as broker:
+    store = {"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": LONG_MS}
+    async with running_broker(tmp_path, files=files, store=store, shutdown_wait_seconds=60) as broker:
         client = await WireClient.connect(broker.address)
+        await client.call(encode_request(message(b"first"), 0, form=form))  # it makes the log's first file
+        files.let.clear()
 
         async def asked(request: Request[Any], version: int) -> int:
             return (await client.call(encode_request(request, 2, form=form, version=version))).code
