@@ -11,7 +11,7 @@ def main(namesrv: str = "127.0.0.1:9876") -> None:
         consumer.assign(consumer.queues("Orders"))
         consumer.seek_to_begin()
         total = 0
-        while messages := consumer.poll(timeout_s=2):
+        while messages := consumer.poll(timeout_s=5):
             total += len(messages)
             # What was polled is done when it is committed, and comes again if this program dies before.
             consumer.commit()

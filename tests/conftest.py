@@ -62,7 +62,7 @@ async def _no_leaked_tasks() -> AsyncIterator[None]:
     leaked = asyncio.all_tasks() - before - {asyncio.current_task()}
     if leaked:
         # A task that is about to end was not left behind.
-        _, leaked = await asyncio.wait(leaked, timeout=1)
+        _, leaked = await asyncio.wait(leaked, timeout=5)
     assert not leaked, f"tasks left behind: {leaked}"
 
 

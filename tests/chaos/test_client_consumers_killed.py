@@ -15,7 +15,7 @@ from pyromq.client.values import Message, ReceivedMessage
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.queues import MessageQueue
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 100.0
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from tests.support.broker_process import broker_process
 from tests.support.name_server_process import start_name_server_process
 from tests.support.name_servers import TIMEOUT_S, Peer, name_server, register_broker
 
+from pyromq.clock import ManualClock
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConnectionLost, Refused
 from pyromq.nameserver.kv_table import KvTable
@@ -38,14 +39,16 @@ async def test_clients_are_told_when_a_broker_is_killed(server: NameServer) -> N
             assert [each.broker_name for each in route.broker_datas] == ["stays"]
 
 
-async def test_clients_are_told_when_a_broker_hangs(server: NameServer) -> None:
-    async with Peer(server) as client:
+async def test_clients_are_told_when_a_broker_hangs(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with name_server(tmp_path, clock=clock, scan_interval_ms=5) as server, Peer(server) as client:
         with pytest.raises(Refused, match="No topic route info"):
             await client.watch("t")
         async with broker_process(server.address, "hangs", ["t"], timeout_ms=300) as broker:
             assert await client.wait_told() == ["t"]
             broker.send_signal(signal.SIGSTOP)
             try:
+                clock.advance(0.301)
                 assert await client.wait_told() == ["t"]
                 assert server.statistics().tables.live_brokers == 0
             finally:

@@ -13,7 +13,7 @@ from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
 from pyromq.client.values import Message, ReceivedMessage
 from pyromq.testing import RunningCluster, cluster
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluste
 
 def send(rocketmq: RunningCluster, topic: str, count: int) -> list[str]:
     bodies = [str(number) for number in range(count)]
-    with Producer("tills", rocketmq.namesrv) as producer:
+    with Producer("tills", rocketmq.namesrv, send_timeout_s=TIMEOUT_S) as producer:
         for body in bodies:
             producer.send(Message(topic, body.encode()))
     return bodies

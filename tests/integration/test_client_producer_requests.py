@@ -65,9 +65,11 @@ async def test_a_reply_to_one_who_is_gone_fails(cluster: ClientCluster, broker: 
         aio.Producer("askers", cluster.namesrv) as asker,
         aio.Producer("answerers", cluster.namesrv, instance_name="other", retries=0) as answerer,
     ):
-        with pytest.raises(NoReply):
-            await asker.request(Message("Questions", b"?"), timeout_s=0.1)
-        request = await next_request(broker)
+        await asker.send(Message("Questions", b"warm up"), sharding_key="k")
+        asking = asyncio.create_task(asker.request(Message("Questions", b"?"), 60, sharding_key="k"))
+        request = await next_request(broker, seen=1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
         await asker.close()
         with pytest.raises(SendFailed, match="is not connected here"):
             await answerer.reply(request, b"too late")

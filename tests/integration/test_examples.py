@@ -68,7 +68,7 @@ async def test_request_reply(running: RunningCluster) -> None:
 async def test_transaction() -> None:
     async with ScriptedBroker("Payments") as broker:
         assert await run("transaction.py", broker.address) == ["o-1: COMMIT", "o-2: ROLLBACK"]
-        ends = [broker.ended.get_nowait().commit_or_rollback for _ in range(2)]
+        ends = [(await broker.ended.get()).commit_or_rollback for _ in range(2)]
     assert ends == [8, 12]
 
 

@@ -5,6 +5,7 @@ import errno
 import resource
 import socket
 from contextlib import ExitStack
+from math import inf
 
 import pytest
 from tests.conftest import ErrorLogs
@@ -31,7 +32,7 @@ class Arrivals:
         return Counting()
 
     async def wait_for(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.made < count:
                 self.changed.clear()
                 await self.changed.wait()
@@ -81,23 +82,28 @@ async def test_connections_do_not_get_the_last_descriptors(
     monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
 ) -> None:
     monkeypatch.setattr(acceptor_module, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(acceptor_module, "_KEPT_FOR_FILES", 2)
     arrivals = Arrivals()
     listening = listening_socket("127.0.0.1", 0)
-    with ExitStack() as others:
-        first = others.enter_context(socket.socket())
-        limit = first.fileno() + 6
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    with monkeypatch.context() as patch:
+        # No more than those that every process has from the start.
+        patch.setattr(resource, "getrlimit", lambda _: (4, 4))
         acceptor = Acceptor(listening, 10, arrivals.protocol)
-        for _ in range(4):
-            others.enter_context(socket.socket())
-        with socket.create_connection(listening.getsockname()) as turned_away:
-            assert await asyncio.to_thread(turned_away.recv, 1) == b""
-        assert arrivals.made == 0
-        error_logs.expect("the last descriptors are kept for files")
+    with socket.create_connection(listening.getsockname()) as turned_away:
+        assert await asyncio.to_thread(turned_away.recv, 1) == b""
+    assert arrivals.made == 0
+    error_logs.expect("the last descriptors are kept for files")
+    acceptor._descriptors = inf
     with socket.create_connection(listening.getsockname()):
         await arrivals.wait_for(1)
     await acceptor.close()
+
+
+@pytest.mark.parametrize(("limit", "for_connections"), [(1024, 960), (40, 30), (resource.RLIM_INFINITY, inf)])
+def test_some_descriptors_are_kept_for_files(
+    monkeypatch: pytest.MonkeyPatch, limit: int, for_connections: float
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert acceptor_module._descriptors_for_connections() == for_connections
 
 
 async def test_closing_in_the_middle_of_a_shortage_ends_the_pause(error_logs: ErrorLogs) -> None:

@@ -203,7 +203,7 @@ async def test_idle_connections_are_looked_for_without_being_told() -> None:
     async with serving(EchoService()) as server, dialing(limits=ServerLimits(idle_s=0.01)) as dialer:
         lost = asyncio.Event()
         dialer.on_connection_lost(lambda _: lost.set())
-        await dialer.call(address_of(server), Echo(), 5)
+        await dialer.connection(address_of(server))
         await lost.wait()
 
 

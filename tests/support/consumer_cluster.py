@@ -18,7 +18,7 @@ from pyromq.standalone import Standalone, StandaloneSettings
 
 A = TypeVar("A", bound=Answer)
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 AT_ONCE = " ".join(["0s"] * 18)
 """Delay levels that do not wait."""
 
@@ -101,7 +101,7 @@ class ConsumerCluster:
 
     async def producer(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer("tills", self.namesrv)
+            self._producer = Producer("tills", self.namesrv, send_timeout_s=TIMEOUT_S)
             await self._producer.start()
         return self._producer
 

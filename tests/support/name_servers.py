@@ -23,7 +23,7 @@ from pyromq.remoting.routing import Caller, Routes, handles
 
 A = TypeVar("A", bound=Answer)
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 def name_server(directory: Path, *, clock: Clock | None = None, **settings: Any) -> NameServer:

@@ -66,6 +66,9 @@ class TcpProxy:
         except OSError:
             writer.transport.abort()
             return
+        if writer.transport.is_closing():  # cut meanwhile
+            onward_writer.transport.abort()
+            return
         self._writers.add(onward_writer)
         for source, sink in ((reader, onward_writer), (onward_reader, writer)):
             pipe = asyncio.create_task(self._forward(source, sink))
