@@ -80,8 +80,17 @@ class Link:
         return decode_answer(type(request), frame)
 
     def call_all(self, requests: Sequence[Request[A]]) -> list[A | Refused]:
-        """All at once; the answers in the order of the requests, refusals among them."""
-        order = {self.send(request): index for index, request in enumerate(requests)}
+        """All in one write, so that a server looks at one moment; the answers in the order of the requests,
+        refusals among them.
+        """
+        order: dict[int, int] = {}
+        written = bytearray()
+        for index, request in enumerate(requests):
+            frame, body = self._frame(request)
+            order[frame.opaque] = index
+            written += encode_head(frame, len(body), MAX_FRAME_BYTES) + body
+        self._write(written)
+        self.waiting += len(requests)
         answers: list[Any] = [None] * len(requests)
         while self.waiting:
             frame, body = self.receive()
@@ -97,25 +106,33 @@ class Link:
 
     def send(self, request: Request[Any], body: Data | None = None, *, oneway: bool = False) -> int:
         """Send and do not wait; the number that the answer will carry. A large `body` is not copied."""
-        number = next(self._numbers)
-        frame = encode_request(request, number, oneway=oneway)
+        frame, body = self._frame(request, body, oneway=oneway)
+        head = encode_head(frame, len(body), MAX_FRAME_BYTES)
+        if len(body) < _COPIED_BYTES:
+            self._write(head + bytes(body))
+        else:
+            self._write(head)
+            self._write(body)
+        if not oneway:
+            self.waiting += 1
+        return frame.opaque
+
+    def _frame(
+        self, request: Request[Any], body: Data | None = None, *, oneway: bool = False
+    ) -> tuple[Frame, Data]:
+        frame = encode_request(request, next(self._numbers), oneway=oneway)
         body = frame.body if body is None else body
         if self._access.credentials is not None:
             frame.ext |= signing_fields(frame.ext, bytes(body), self._access.credentials)
-        head = encode_head(frame, len(body), MAX_FRAME_BYTES)
+        return frame, body
+
+    def _write(self, data: Data | bytearray) -> None:
         try:
-            if len(body) < _COPIED_BYTES:
-                self._socket.sendall(head + bytes(body))
-            else:
-                self._socket.sendall(head)
-                self._socket.sendall(body)
+            self._socket.sendall(data)
         except TimeoutError:
             raise CallTimeout(f"{self.address} took nothing for {self._access.timeout_ms} ms") from None
         except OSError as problem:
             raise ConnectionLost(f"{self.address}: {problem}") from problem
-        if not oneway:
-            self.waiting += 1
-        return number
 
     def receive(self) -> tuple[Frame, memoryview]:
         """The next answer and its body."""
