@@ -21,7 +21,7 @@ QUIET = ("--log-dir", "", "-o", "logLevel=ERROR")
 def connect(broker: Running) -> None:
     host, _, port = broker.boot["address"].rpartition(":")
     for each in (int(port), int(port) - 2):
-        socket.create_connection((host, each), timeout=10).close()
+        socket.create_connection((host, each), timeout=60).close()
 
 
 def test_print_shows_the_settings_of_both_parts_sorted_and_starts_nothing(tmp_path: Path) -> None:

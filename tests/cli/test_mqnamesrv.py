@@ -70,7 +70,7 @@ def test_it_boots_serves_logs_and_ends_well_on_sigterm(tmp_path: Path) -> None:
         tmp_path, "--port", "0", "-o", "bindAddress=127.0.0.1", "-o", "listenprot=1"
     ) as server:
         assert (server.boot["form"], server.boot["host"]) == ("JSON", "127.0.0.1")
-        socket.create_connection((server.boot["host"], int(server.boot["port"])), timeout=10).close()
+        socket.create_connection((server.boot["host"], int(server.boot["port"])), timeout=60).close()
         assert server.stop() == 0
     log = (tmp_path / "logs" / "rocketmqlogs" / "namesrv.log").read_text()
     assert f"The Name Server boot success. serializeType=JSON, address 127.0.0.1:{server.boot['port']}" in log

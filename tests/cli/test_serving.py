@@ -58,7 +58,7 @@ def test_the_first_signal_stops_in_good_order(received: signal.Signals) -> None:
     with server("obeys") as process:
         assert [next_line(process), next_line(process)] == ["started", "announced"]
         process.send_signal(received)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=60)
         assert output.splitlines() == ["stopping", "returned"]
         assert process.returncode == 0, errors
 
@@ -69,13 +69,13 @@ def test_the_second_signal_ends_a_server_that_hangs_while_stopping() -> None:
         process.send_signal(signal.SIGTERM)
         assert next_line(process) == "stopping"
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
         assert process.returncode == 128 + signal.SIGINT
 
 
 def test_a_server_that_breaks_down_is_stopped_told_about_and_a_failure() -> None:
     with server("breaks") as process:
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=60)
         assert output.splitlines() == ["started", "announced", "stopping"]
         assert "broke down" in errors
         assert process.returncode == 1

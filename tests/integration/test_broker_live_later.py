@@ -143,7 +143,6 @@ async def test_a_delayed_message_arrives_by_the_systems_clock_too(tmp_path: Path
     async with Bench(tmp_path, form) as bench:
         await bench.client.create_topic()
         await bench.client.send(b"x", properties={"DELAY": "1"})
-        assert await end_of(bench) == 0
         delayed = await arrival(bench)
         assert delayed.store_timestamp >= delayed.born_timestamp + 1000
 

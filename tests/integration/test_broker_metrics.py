@@ -14,7 +14,7 @@ from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.dialer import Dialer
 from pyromq.testing import aio_cluster
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 MESSAGES = 5
 
 

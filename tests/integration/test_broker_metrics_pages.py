@@ -41,7 +41,7 @@ async def samples(bench: Bench, name: str) -> dict[frozenset[str], float]:
     host, port = bench.broker.metrics_address
 
     def scrape() -> str:
-        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:
             text: bytes = answer.read()
             return text.decode()
 

@@ -38,7 +38,7 @@ from pyromq.remoting.server import Server
 from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 BROKER = "10.0.0.1:10911"
 
 

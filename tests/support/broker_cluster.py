@@ -56,7 +56,7 @@ from pyromq.store.settings import StoreSettings
 
 A = TypeVar("A", bound=Answer)
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 TOPIC, GROUP, PRODUCERS = "Orders", "shop", "tills"
 BROKER_NAME, CLUSTER = "broker-a", "TestCluster"
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4

@@ -102,7 +102,7 @@ NAME_SERVER = Program(
 
 def get(address: str, path: str) -> tuple[int, str]:
     """A page of an HTTP server: status and text."""
-    connection = HTTPConnection(address, timeout=30)
+    connection = HTTPConnection(address, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -420,7 +420,7 @@ class TestOnDisk:
         monkeypatch.setattr(world.parts.offsets, "persist_in_thread", persist_and_tell)
         world.update(7)
         task = asyncio.create_task(world.offsets.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await saved.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -450,7 +450,7 @@ class TestOnDisk:
         monkeypatch.setattr(JsonTable, "save", fail_once)
         world.update(9)
         task = asyncio.create_task(world.offsets.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await attempts.wait()
             await turn_until(lambda: self.stored(world) == 9)
         task.cancel()
@@ -525,7 +525,7 @@ class TestOnDisk:
         cleaned = asyncio.Event()
         monkeypatch.setattr(world.offsets, "remove_dead", cleaned.set)
         task = asyncio.create_task(world.offsets.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await cleaned.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -545,7 +545,7 @@ class TestOnDisk:
 
         monkeypatch.setattr(world.offsets, "remove_dead", clean)
         task = asyncio.create_task(world.offsets.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await cleaned.wait()
         task.cancel()
         await asyncio.wait([task])

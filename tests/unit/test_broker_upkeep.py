@@ -32,7 +32,7 @@ async def test_what_a_full_disk_kept_from_the_queues_follows_without_a_new_messa
         carried.set()
 
     running = asyncio.create_task(Upkeep(store, dispatch, Statistics(clock), QueueLocks(), clock).run())
-    await asyncio.wait_for(carried.wait(), 10)
+    await asyncio.wait_for(carried.wait(), 60)
     running.cancel()
     assert bodies_of(store) == [b"accepted"]
     store.close()
@@ -52,7 +52,7 @@ async def test_files_that_cannot_be_removed_are_told_of_and_nothing_stops(
     monkeypatch.setattr(Retention, "_remove_segments", refuse)
     monkeypatch.setattr(Retention, "_is_hour_to_delete", lambda _: True)
     running = asyncio.create_task(Upkeep(store, lambda: None, Statistics(clock), QueueLocks(), clock).run())
-    await asyncio.wait_for(told.wait(), 10)
+    await asyncio.wait_for(told.wait(), 60)
     assert not running.done()
     assert "files cannot be removed: [Errno 30] Read-only file system" in caplog.text
     running.cancel()
