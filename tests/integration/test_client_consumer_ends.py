@@ -15,7 +15,8 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received,
 from pyromq.client.consumer import blocking
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.values import ReceivedMessage
+from pyromq.client.consumer.share import Share
+from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import StateError
 from pyromq.protocol.requests.offsets import QueryConsumerOffset
 
@@ -57,6 +58,37 @@ async def test_a_handler_may_close_its_consumer(cluster: ConsumerCluster, is_ord
     async with asyncio.timeout(TIMEOUT_S):
         await consumer.run_until_closed()
     assert bodies == [b"a"]
+    assert await committed(cluster) == 1
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_a_handler_may_close_its_consumer_before_all_topics_are_divided(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch, is_ordered: bool
+) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.create_topic("Payments", queues=1)
+    await cluster.send_to(queue, ["a"])
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", ordered=is_ordered)
+    consumer.subscribe("Payments", "*", print)
+    is_closing, hold = asyncio.Event(), Share.hold
+
+    async def hold_late(share: Share, topic: str, wanted: set[MessageQueue]) -> bool:
+        if topic == "Payments":
+            await is_closing.wait()
+            for _ in range(1000):  # so much may happen before
+                await asyncio.sleep(0)
+        return await hold(share, topic, wanted)
+
+    @consumer.on("Orders")
+    async def take(message: ReceivedMessage) -> None:
+        await consumer.close()
+        is_closing.set()
+
+    monkeypatch.setattr(Share, "hold", hold_late)
+    async with asyncio.timeout(TIMEOUT_S):
+        await consumer.start()
+        await consumer.close()
+    assert consumer.assigned == set()
     assert await committed(cluster) == 1
 
 

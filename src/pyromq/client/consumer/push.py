@@ -79,6 +79,7 @@ class PushConsumer:
         self._background = Background(group)
         self._parts: _Parts | None = None
         self._is_closing = False
+        self._start_ended = asyncio.Event()
         self._closed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
@@ -159,6 +160,13 @@ class PushConsumer:
         """Returns when this member has its share of the queues, as far as they can be reached."""
         if self._parts is not None or self._is_closing:
             raise StateError("a consumer can be started once")
+        self._start_ended.clear()
+        try:
+            await self._start()
+        finally:
+            self._start_ended.set()
+
+    async def _start(self) -> None:
         group = wrap(self.group, self.client_settings.namespace)
         session = await Session.obtain(
             self.client_settings, consumer_group=group, stable_id=self.settings.broadcast
@@ -271,6 +279,7 @@ class PushConsumer:
             await self._drain(parts)
 
     async def _drain(self, parts: _Parts) -> None:
+        await self._start_ended.wait()
         await self._background.end()
         await parts.membership.share.stop_reading()
         for stream in self._handlers.streams:
@@ -303,7 +312,10 @@ class PushConsumer:
 
     async def _close(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
         try:
-            await self._finish(parts, is_failed=is_failed, reader=reader)
+            # Handlers may be at work, and close it, before all topics are divided.
+            await self._start_ended.wait()
+            if self._parts is parts:
+                await self._finish(parts, is_failed=is_failed, reader=reader)
         finally:
             self._closed.set()
             self._interrupted.set()
