@@ -29,7 +29,7 @@ ANSWER_TIMEOUT_S: Final = 240.0
 EVENT_TIMEOUT_S: Final = 180.0
 ATTEMPTS: Final = 5
 EVENT_TIMEOUT_MS: Final = int(EVENT_TIMEOUT_S * 1000)
-STOP_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 180.0
 
 
 # What Java 17 must be told so that both releases can free their mapped files.
@@ -115,6 +115,8 @@ class JavaProcess:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def start(self) -> None:
+        """Returns when it is ready; also after it was killed, where it was and with the files it had."""
+        self._booted.clear()
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,

@@ -82,8 +82,7 @@ def fetch(version: str, part: str) -> Path:
             "dependency:copy-dependencies",
             timeout_s=FETCH_TIMEOUT_S,
         )
-        if not directory.is_dir():
-            arriving.rename(directory)
+        _arrive(arriving, directory)
     except PeerUnavailable as failure:
         raise PeerUnavailable(
             f"could not fetch Apache RocketMQ {version} ({part}) with Maven: {failure}"
@@ -130,16 +129,18 @@ def driver_class_path(release: Release) -> str:
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
     classes = cache_directory() / f"driver-{release.clients}-{digest}"
     if not classes.is_dir():
-        with tempfile.TemporaryDirectory(prefix="driver-", dir=cache_directory()) as scratch:
+        with tempfile.TemporaryDirectory(prefix="arriving-", dir=cache_directory()) as scratch:
+            compiled = Path(scratch) / "classes"
+            compiled.mkdir()
             done = subprocess.run(
-                [tool("javac"), "-nowarn", "-cp", f"{jars}/*", "-d", scratch, str(source)],
+                [tool("javac"), "-nowarn", "-cp", f"{jars}/*", "-d", str(compiled), str(source)],
                 capture_output=True,
                 text=True,
                 check=False,
             )
             if done.returncode != 0:
                 raise RuntimeError(f"could not compile {source.name}: {done.stderr.strip()}")
-            shutil.copytree(scratch, classes, dirs_exist_ok=True)
+            _arrive(compiled, classes)
     return f"{jars}/*{os.pathsep}{classes}"
 
 
@@ -156,6 +157,15 @@ def tool(name: str) -> str:
 def say(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+def _arrive(whole: Path, directory: Path) -> None:
+    """At once or not at all: what a directory in the cache is called says that everything is in it."""
+    try:
+        whole.rename(directory)
+    except OSError:
+        if not directory.is_dir():  # else someone was faster
+            raise
 
 
 def _jars(version: str, part: str) -> Path:

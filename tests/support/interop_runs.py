@@ -6,7 +6,7 @@ Tests that share servers stay together. Each process has a group of its own, so 
 with it: at its end, at a signal, and when the time for everything is over.
 
 Peers have timers of their own, and machines have bad moments: a few tests that failed are tried once more,
-alone, when everything else is done; a line of its own says so.
+alone, when everything else is done, and so is a share whose servers did not start; a line of its own says so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from types import FrameType
 from typing import IO, Final
 
 TESTS: Final = "tests/interop"
-PYTEST: Final = (sys.executable, "-m", "pytest", "-m", "interop")
+PYTEST: Final = (sys.executable, "-m", "pytest", "-m", "interop", "--color=no")
 NOTHING_COLLECTED: Final = 5
 _SOME_FAILED: Final = 1
 _RELEASE: Final = re.compile(r"(\d+\.\d+\.\d+)(?:-(JSON|ROCKETMQ))?")
@@ -160,14 +160,21 @@ def run_all(
 
 
 def failures(run: Run) -> tuple[str, ...]:
-    """The tests that failed, if they were few and everything else ran to its end."""
+    """What is worth a second attempt: the tests that failed, if they were few and everything else ran to its
+    end; all tests, if what they share could not be set up, or had something to say in the end.
+    """
     if run.process.returncode != _SOME_FAILED:
         return ()
-    said = [
-        line.split(" ", 1)[1] for line in run.text().splitlines() if line.startswith(("FAILED ", "ERROR "))
-    ]
-    found = tuple(test for test in run.share.tests if any(f"{line} ".startswith(f"{test} ") for line in said))
-    return found if len(found) < _MAX_FAILURES else ()
+    told = [f"{line} " for line in run.text().splitlines() if line.startswith(("FAILED ", "ERROR "))]
+
+    def those(verdict: str) -> tuple[str, ...]:
+        tests = run.share.tests
+        return tuple(test for test in tests if any(line.startswith(f"{verdict} {test} ") for line in told))
+
+    if those("ERROR"):
+        return run.share.tests
+    failed = those("FAILED")
+    return failed if len(failed) < _MAX_FAILURES else ()
 
 
 def _wait_for_one(running: Sequence[Run], is_over: Callable[[], bool]) -> Run | None:
@@ -214,7 +221,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), help="processes")
-    parser.add_argument("--minutes", type=float, default=45.0, help="time for everything")
+    parser.add_argument("--minutes", type=float, default=90.0, help="time for everything")
     options, arguments = parser.parse_known_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _leave)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support import apache_releases, interop_runs
+from tests.support import apache, apache_releases, interop_runs
 from tests.support.apache_releases import APACHE_5, UNAVAILABLE
 from tests.support.interop_runs import Share, run_all, shares_of
 
@@ -86,6 +86,23 @@ def test_what_was_fetched_is_kept(programs: Path) -> None:
     assert apache_releases.fetch(APACHE_5.servers, "servers") == jars
 
 
+def test_a_peer_that_is_started_again_is_waited_for_again(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(programs, "java", "echo ready; exec /bin/cat")
+    peer = apache.JavaProcess("", "Peer", [], "ready")
+    try:
+        peer.start()
+        peer.kill()
+        install(programs, "java", "exec /bin/sleep 600")
+        monkeypatch.setattr(apache, "START_TIMEOUT_S", 0.1)
+        with pytest.raises(apache_releases.PeerUnavailable, match="Peer did not start"):
+            peer.start()
+        assert not peer.running
+    finally:
+        peer.__exit__()
+
+
 def test_tests_that_share_servers_stay_together_and_the_largest_share_begins() -> None:
     tests = [
         "tests/interop/test_a.py::test_one[4.9.8-JSON]",
@@ -154,6 +171,16 @@ def test_a_test_that_failed_is_tried_once_more_alone(
     assert "ok     a, again:" in said
 
 
+def test_servers_that_did_not_start_are_started_once_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tests = tuple(f"t.py::test_{number}" for number in range(6))
+    told = "ERROR    pyromq:a.py:1 a log\n" + "\n".join(f"ERROR {test} - not started" for test in tests[:5])
+    runs(monkeypatch, attempts(tmp_path, told))
+    assert run_all([Share("a", tests)], at_once=2, minutes=1)
+    assert (tmp_path / "notes").read_text() == f"{' '.join(tests)} /" * 2
+
+
 def test_many_failures_are_believed_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tests = tuple(f"t.py::test_{number}" for number in range(5))
     runs(monkeypatch, attempts(tmp_path, "\n".join(f"FAILED {test}" for test in tests)))
@@ -194,14 +221,24 @@ def wait_until_gone(pid: int) -> None:
             os.close(watching)
 
 
+FAILS_ONCE = """
+def test_it(request):
+    tried = request.config.rootpath / "tried"
+    if not tried.exists():
+        tried.touch()
+        raise AssertionError
+"""
+
+
 @pytest.mark.parametrize(
     ("test", "exit_code", "verdict"),
     [
         ("def test_it(): pass", 0, "all is well"),
         ("def test_it(): raise AssertionError", 1, "FAILED"),
+        (FAILS_ONCE, 0, "all is well"),
         ("", 1, "FAILED"),
     ],
-    ids=["passing", "failing", "none"],
+    ids=["passing", "failing", "failing once", "none"],
 )
 def test_the_exit_code_says_what_the_last_line_says(
     tmp_path: Path, test: str, exit_code: int, verdict: str
@@ -212,7 +249,7 @@ def test_the_exit_code_says_what_the_last_line_says(
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.interop_runs", "test_peer.py"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(root)},
+        env=os.environ | {"PYTHONPATH": str(root), "FORCE_COLOR": "1"},
         capture_output=True,
         text=True,
         check=False,
