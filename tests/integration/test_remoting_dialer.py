@@ -92,6 +92,15 @@ async def test_a_lost_connection_is_opened_again() -> None:
         service.release(1)
 
 
+async def test_a_connection_that_ends_late_does_not_take_its_successor_along() -> None:
+    async with serving(EchoService()) as server, dialing() as dialer:
+        first = await dialer.connection(address_of(server))
+        first.close()  # it has ended when the loop comes round
+        second = await dialer.connection(address_of(server))
+        assert second is not first
+        assert await dialer.connection(address_of(server)) is second
+
+
 async def test_an_address_that_is_expected_back_does_not_rest(deaf_address: str) -> None:
     async with dialing(clock=ManualClock()) as dialer:
         for attempts in (1, 2):

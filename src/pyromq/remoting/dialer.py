@@ -211,7 +211,9 @@ class Dialer:
     def _lost(self, connection: Connection) -> None:
         destination = self._destinations.get(connection.peer_address)
         if destination is not None and destination.connection is connection:
-            del self._destinations[connection.peer_address]
+            destination.connection = None
+            if destination.attempt is None:
+                del self._destinations[connection.peer_address]
         for callback in self._lost_callbacks:
             callback(connection)
 
