@@ -8,7 +8,7 @@ from tests.support.loop import turn_until
 
 from pyromq.client.name_servers import NameServers
 from pyromq.client.routes import Route, Routes, borrow_route, build_route
-from pyromq.errors import ConnectFailed, NoRoute, PyroError, Refused
+from pyromq.errors import ConnectFailed, NoRoute, PyroError, Refused, StateError
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
@@ -306,6 +306,20 @@ async def test_closing_ends_questions(server: NameServer, routes: Routes) -> Non
     await turn_until(lambda: server.asked)
     await routes.close()
     assert "topics=0" in repr(routes)
+
+
+@pytest.mark.parametrize("turns", [1, 5])
+async def test_who_asks_when_all_is_closed_is_told_so_and_not_cancelled(
+    server: NameServer, routes: Routes, turns: int
+) -> None:
+    server.gate = asyncio.Event()
+    asking = asyncio.create_task(routes.get("t"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await routes.close()
+    for late in (asking, asyncio.create_task(routes.get("t"))):
+        with pytest.raises(StateError, match="is closed"):
+            await late
 
 
 async def test_everyone_who_borrows_shares_the_questions(server: NameServer, routes: Routes) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyromq.client.name_servers import NameServers
-from pyromq.errors import NoRoute, PyroError, Refused
+from pyromq.errors import NoRoute, PyroError, Refused, StateError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import TopicRouteData
@@ -27,6 +27,7 @@ _LOGICAL_BROKER_PREFIX = "__syslo__"
 _NOWHERE = "__syslo__none__"
 _POLLS_PER_LOOK_AT_WATCHED = 10
 _QUESTIONS_AT_ONCE = 16
+_CLOSED = "the client is closed: make another producer or consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ class Routes:
         self._outdated: set[str] = set()
         self._refreshes: set[asyncio.Task[None]] = set()
         self._polls = 0
+        self._is_closed = False
         self.brokers: dict[str, Mapping[int, str]] = {}
         """Every known broker: its name, then id → address."""
 
@@ -183,12 +185,20 @@ class Routes:
 
     async def refresh(self, topic: str) -> Route:
         """Ask now; everyone who asks at the same time shares the question."""
+        if self._is_closed:
+            raise StateError(_CLOSED)
         question = self._questions.get(topic)
         if question is None:
             question = asyncio.create_task(self._ask(topic), name=f"route of {topic}")
             question.add_done_callback(_retrieve)
             self._questions[topic] = question
-        return await asyncio.shield(question)
+        try:
+            return await asyncio.shield(question)
+        except asyncio.CancelledError:
+            asking = asyncio.current_task()
+            if question.cancelled() and asking is not None and not asking.cancelling():
+                raise StateError(_CLOSED) from None
+            raise
 
     def on_change(self, topic: str, callback: Callable[[Route], None]) -> Callable[[], None]:
         """Call back with every new route of the topic, the first one included; returns how to stop that."""
@@ -244,6 +254,7 @@ class Routes:
         await self._refresh_all(topic for topic in topics if look_at_all or topic not in self._watched)
 
     async def close(self) -> None:
+        self._is_closed = True
         unfinished = [*self._refreshes, *self._questions.values()]
         for task in unfinished:
             task.cancel()
