@@ -1,6 +1,7 @@
 """Transactions against a broker that plays its part by script."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator
 
@@ -11,10 +12,12 @@ from tests.support.scripted_broker import ScriptedBroker
 from pyromq import TransactionProducer, aio
 from pyromq.client.transactions import TransactionState
 from pyromq.client.values import Message, ReceivedMessage
-from pyromq.errors import BadMessage, StateError
+from pyromq.errors import BadMessage, Refused, StateError
 from pyromq.protocol.properties import encode_properties, get_property
 from pyromq.protocol.record import Host, StoredMessage, encode_record
+from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
 from pyromq.protocol.requests.pushes import CheckTransactionState
+from pyromq.remoting.addresses import format_address
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
 
@@ -192,6 +195,45 @@ async def test_a_check_under_way_ends_with_the_producer(broker: ScriptedBroker) 
         broker.push(question())
         await asked.wait()
     assert broker.ended.empty()
+
+
+async def test_a_question_that_comes_while_the_producer_closes_is_left_to_others(
+    broker: ScriptedBroker,
+) -> None:
+    async def check(_: ReceivedMessage) -> TransactionState:
+        return await asyncio.get_running_loop().create_future()
+
+    producer = aio.TransactionProducer("orders", broker.address, check=check)
+    await producer.start()
+    broker.hold = asyncio.Event()
+    sending = asyncio.create_task(producer.send(Message("Orders", b"x"), timeout_s=60))
+    await broker.arrived.get()
+    await broker.heartbeats.get()
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    broker.push(question())
+    (connection,) = broker.clients.values()
+    with pytest.raises(Refused):  # once this is answered, the question has been read
+        await connection.call(GetConsumerRunningInfo(consumer_group="nobody", client_id="c"), 60)
+    broker.hold.set()
+    await closing
+    assert (await sending).is_ok
+    assert broker.ended.empty()
+
+
+async def test_a_start_that_is_given_up_leaves_nothing_behind(broker: ScriptedBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        broker.other_brokers["deaf"] = format_address(*deaf.getsockname())
+        async with aio.Producer("plain", broker.address, call_timeout_s=60) as plain:
+            await plain.queues("Orders")
+            producer = aio.TransactionProducer("orders", broker.address, check=never, call_timeout_s=60)
+            starting = asyncio.create_task(producer.start())
+            while not (await broker.heartbeats.get()).body.producer_data_set[1:]:
+                pass  # until one tells of both
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            assert plain._started().session.statistics().users == 1
+            assert plain._started().session.statistics().producer_groups == 1
 
 
 async def test_the_ends_of_transactions_are_reported(broker: ScriptedBroker) -> None:

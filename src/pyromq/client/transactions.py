@@ -91,8 +91,12 @@ class TransactionProducer(Producer):
 
     async def start(self) -> None:
         await super().start()
-        # Brokers that still have open questions from before learn that there is someone to ask.
-        await self._started().session.heartbeat_now()
+        try:
+            # Brokers that still have open questions from before learn that there is someone to ask.
+            await self._started().session.heartbeat_now()
+        except BaseException:
+            await self.close()
+            raise
 
     async def send_in_transaction(self, message: Message, work: LocalTransaction) -> TransactionResult:
         """Send, run `work` on the message, and commit or roll back as it says.
@@ -167,6 +171,8 @@ class TransactionProducer(Producer):
     def check_transaction(
         self, request: CheckTransactionState, message: ReceivedMessage, address: str
     ) -> bool:
+        if self._is_closed:  # nobody would wait for the answer
+            return False
         if len(self._checks) >= _MAX_CHECKS_WAITING:
             _log.warning("too many transactions are asked about: message=%s waits", message.message_id)
             return True
