@@ -201,7 +201,8 @@ async def test_a_question_that_comes_while_the_producer_closes_is_left_to_others
     broker: ScriptedBroker,
 ) -> None:
     async def check(_: ReceivedMessage) -> TransactionState:
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.get_running_loop().create_future()
+        return COMMIT
 
     producer = aio.TransactionProducer("orders", broker.address, check=check)
     await producer.start()
