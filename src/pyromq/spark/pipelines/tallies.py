@@ -40,7 +40,7 @@ class Tally:
     watermark: str | None = None
     seconds: float = 0.0
     _started: float = field(default_factory=time.monotonic, repr=False)
-    _last: str = field(default="", repr=False)
+    _last: tuple[int, str] = field(default=(-1, ""), repr=False)
 
     def tick(self) -> None:
         """Note how long it has taken so far."""
@@ -52,9 +52,11 @@ class Tally:
 
     def add(self, report: dict[str, Any]) -> None:
         """Count one report of Spark's; they come in order, and none is counted twice."""
-        if report["timestamp"] <= self._last:
+        # By the number of the batch first: clocks may be set back.
+        place = (report["batchId"], report["timestamp"])
+        if place <= self._last:
             return
-        self._last = report["timestamp"]
+        self._last = place
         rows = report["numInputRows"]
         self.rows_in += rows
         observed = report.get("observedMetrics", {})
