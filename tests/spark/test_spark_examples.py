@@ -48,7 +48,9 @@ def test_from_topics_to_a_lake_and_back(
     assert "3 rows in, 3 out" in capsys.readouterr().out
     send(topics.running, "Paid")
     example("spark_history.py").main(spark, namesrv, lake)
-    assert re.fullmatch(r"Orders \d{4}-\d\d-\d\d: 4 messages\n", capsys.readouterr().out)
+    # Of one day, or of two at midnight.
+    days = re.findall(r"^Orders \d{4}-\d\d-\d\d: (\d) messages$", capsys.readouterr().out, re.MULTILINE)
+    assert sum(map(int, days)) == 4
     example("spark_replay.py").main(spark, namesrv, lake, "Again", "tags = 'Created'")
     assert "2 rows in, 2 out" in capsys.readouterr().out
 

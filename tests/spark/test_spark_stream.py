@@ -221,7 +221,7 @@ def test_brokers_come_crash_and_come_back_while_a_query_runs(
             assert query.exception() is None
             return sum(progress.numInputRows for progress in query.recentProgress) >= rows
 
-        wait_until(reached, f"{rows} rows", timeout_s=100)
+        wait_until(reached, f"{rows} rows")
 
     try:
         has_read(10)

@@ -11,7 +11,7 @@ import pyspark
 
 from pyromq.spark.session import prepare_environment
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://\S+)")

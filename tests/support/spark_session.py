@@ -19,7 +19,7 @@ def small_session(warehouse: "Path") -> "SparkSession":
         memory="700m",
         spark__sql__shuffle__partitions="2",
         spark__driver__extraJavaOptions="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        spark__sql__streaming__stopTimeout="30s",
+        spark__sql__streaming__stopTimeout="300s",
         spark__sql__warehouse__dir=str(warehouse),
         spark__plugins="org.apache.spark.sql.connect.SparkConnectPlugin",
         spark__connect__grpc__binding__address="127.0.0.1",
