@@ -96,6 +96,8 @@ class JavaProcess:
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._booted = threading.Event()
+        self._is_silent = False
+        """Whether it will never say anything again."""
         self._reader: threading.Thread | None = None
 
     def __repr__(self) -> str:
@@ -117,6 +119,7 @@ class JavaProcess:
     def start(self) -> None:
         """Returns when it is ready; also after it was killed, where it was and with the files it had."""
         self._booted.clear()
+        self._is_silent = False
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -134,7 +137,8 @@ class JavaProcess:
             target=self._drain, args=(self._process.stdout,), name="peer-output", daemon=True
         )
         self._reader.start()
-        if not self._booted.wait(START_TIMEOUT_S) or not self.running:
+        # Who has hung up is about to end, though it may still run.
+        if not self._booted.wait(START_TIMEOUT_S) or self._is_silent:
             output = self.output()
             self.kill()
             raise PeerUnavailable(
@@ -146,6 +150,7 @@ class JavaProcess:
             for line in stream:
                 log.write(line)
                 self.heard(line.decode(errors="replace"))
+        self._is_silent = True
         self._booted.set()
 
     def heard(self, line: str) -> None:
@@ -460,7 +465,7 @@ class ApacheClient(JavaProcess):
         name_server: str,
         message: Mapping[str, Any],
         group: str = "peer_asking",
-        timeout_ms: int = 30_000,
+        timeout_ms: int = EVENT_TIMEOUT_MS,
     ) -> dict[str, Any]:
         """Send one message and wait for what a consumer replies to it."""
         [reply] = _rows(self.run("request", name_server, group, str(timeout_ms), *_message_words([message])))

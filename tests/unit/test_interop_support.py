@@ -103,6 +103,17 @@ def test_a_peer_that_is_started_again_is_waited_for_again(
         peer.__exit__()
 
 
+def test_a_peer_that_hangs_up_has_not_started(programs: Path) -> None:
+    install(programs, "java", "exec >&- 2>&-; exec /bin/sleep 600")
+    peer = apache.JavaProcess("", "Peer", [], "ready")
+    try:
+        with pytest.raises(apache_releases.PeerUnavailable, match="Peer did not start"):
+            peer.start()
+        assert not peer.running
+    finally:
+        peer.__exit__()
+
+
 def test_tests_that_share_servers_stay_together_and_the_largest_share_begins() -> None:
     tests = [
         "tests/interop/test_a.py::test_one[4.9.8-JSON]",
