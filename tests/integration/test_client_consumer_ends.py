@@ -13,12 +13,15 @@ from tests.conftest import ErrorLogs
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received, consumer_cluster
 
 from pyromq.client.consumer import blocking
+from pyromq.client.consumer.offsets import Offsets, StartPositions
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.share import Share
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import StateError
+from pyromq.protocol.bodies.locks import LockBatchRequestBody
 from pyromq.protocol.requests.offsets import QueryConsumerOffset
+from pyromq.protocol.requests.ordering import LockQueues
 
 NEVER_ENDING_HANDLER = """
 import sys, time
@@ -90,6 +93,32 @@ async def test_a_handler_may_close_its_consumer_before_all_topics_are_divided(
         await consumer.close()
     assert consumer.assigned == set()
     assert await committed(cluster) == 1
+
+
+async def test_an_ordered_consumer_whose_start_is_given_up_keeps_no_queue_locked(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    is_locked, find = asyncio.Event(), StartPositions.find
+
+    async def find_never(positions: StartPositions, wanted: MessageQueue, offsets: Offsets) -> int:
+        if wanted == queue:
+            is_locked.set()
+            await asyncio.get_running_loop().create_future()
+        return await find(positions, wanted, offsets)
+
+    monkeypatch.setattr(StartPositions, "find", find_never)
+    consumer = PushConsumer("billing", cluster.namesrv, ordered=True)
+    consumer.subscribe("Orders", "*", print)
+    async with asyncio.timeout(TIMEOUT_S):
+        starting = asyncio.create_task(consumer.start())
+        await is_locked.wait()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+    wish = LockBatchRequestBody(
+        client_id="another", consumer_group="billing", mq_set={queue}, only_this_broker=False
+    )
+    assert (await cluster.call(LockQueues(body=wish))).body.lock_ok_mq_set == {queue}
 
 
 async def test_a_handler_on_a_thread_may_close_its_consumer(cluster: ConsumerCluster) -> None:

@@ -89,7 +89,13 @@ class Share:
             leaving = [reader for queue, reader in mine.items() if queue not in wanted or reader.has_died]
             await self._give_up(leaving)
             missing = {queue for queue in wanted if queue not in self._readers and queue not in self._closing}
-            opened = await self._open(missing)
+            try:
+                opened = await self._open(missing)
+            except BaseException:
+                if self._locks is not None and missing:
+                    # Perhaps locked, not begun: others would wait until the lock ends by itself.
+                    await self._locks.release(missing - self.queues)
+                raise
             if leaving or opened:
                 self._spread_thresholds()
                 revoked = {reader.queue for reader in leaving}
