@@ -1,6 +1,7 @@
 """Sessions: shared, known to brokers, told of changes, and gone when nobody uses them."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 from tests.support.certificates import Authority
 from tests.support.client_cluster import ClientCluster, client_cluster
+from tests.support.loop import turn_until
 from tests.support.name_servers import name_server
 from tests.support.scripted_broker import ScriptedBroker
 from tests.support.tcp_proxy import TcpProxy
 
 from pyromq import aio
+from pyromq.client import session as session_module
 from pyromq.client.session import Session, _preparation
 from pyromq.client.settings import ClientSettings, Credentials, TlsOptions
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
@@ -438,4 +441,30 @@ async def test_name_servers_come_from_a_url(broker: ScriptedBroker, tmp_path: Pa
     session = await Session.obtain(ClientSettings.of(namesrv_url=(tmp_path / "nsaddr").as_uri()))
     assert session.name_servers.addresses == (broker.address,)
     assert (await session.routes.get("Orders")).publish_queues
+    await session.release()
+
+
+async def test_whoever_shares_a_session_waits_for_its_name_servers_too(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def answer_late(url: str) -> str:
+        asked.set()
+        assert may_answer.wait(60)
+        return broker.address
+
+    monkeypatch.setattr(session_module, "_read_first_line", answer_late)
+    settings = ClientSettings.of(namesrv_url="http://127.0.0.1:1/nsaddr", route_interval_s=0.01)
+    first, second = (asyncio.create_task(Session.obtain(settings)) for _ in range(2))
+    await asyncio.to_thread(asked.wait)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert not second.done()
+    may_answer.set()
+    session = await second
+    await session.routes.get("Orders")
+    questions = len(broker.route_questions)
+    # It keeps up with its routes, though the one that began it is gone.
+    await turn_until(lambda: len(broker.route_questions) > questions)
     await session.release()

@@ -81,6 +81,7 @@ class Session:
         self._greeted: set[str] = set()
         self._acknowledged: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._first_question: asyncio.Task[None] | None = None
         self._is_greeting_all = False
         self._is_closed = False
         self._heartbeats = 0
@@ -145,25 +146,27 @@ class Session:
                 or not session.has_consumer(consumer_group)
             )
             if is_fitting and is_free and isinstance(session, cls):
-                if consumer_group is not None:
-                    session._reserved.add(consumer_group)
-                session._users += 1
-                return session
-        session = cls(settings, clock=clock, stable_id=stable_id)
-        session._users = 1
+                break
+        else:
+            session = cls(settings, clock=clock, stable_id=stable_id)
+            session._start()
+            sessions.append(session)
+        session._users += 1
         if consumer_group is not None:
             session._reserved.add(consumer_group)
-        sessions.append(session)
-        try:
-            await session._start()
-        except BaseException:
-            await session.release()
-            raise
+        if session._first_question is not None:
+            try:
+                # Whoever gives up does not take it away from the others.
+                await asyncio.shield(session._first_question)
+            except BaseException:
+                session._reserved.discard(consumer_group or "")
+                await session.release()
+                raise
         return session
 
-    async def _start(self) -> None:
+    def _start(self) -> None:
         if self.settings.namesrv_url is not None and not self.settings.namesrv:
-            await self._ask_for_name_servers()
+            self._first_question = self._start_task(self._ask_for_name_servers())
             self._every(_NAMESRV_URL_INTERVAL_S, self._ask_for_name_servers, first_s=_FIRST_NAMESRV_URL_S)
         self._every(self.settings.route_interval_s, self.routes.poll)
         self._every(self.settings.heartbeat_interval_s, self.heartbeat_now, first_s=_FIRST_HEARTBEAT_S)
@@ -199,10 +202,11 @@ class Session:
 
         self._start_task(repeat())
 
-    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # Names
 
