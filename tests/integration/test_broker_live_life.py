@@ -1,7 +1,6 @@
 """A broker starts, registers, changes, is stopped in the middle of things, and comes back."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.support.broker_cluster import (
     pull,
     running_broker,
 )
+from tests.support.held_files import HeldFiles
 from tests.support.loop import turn_until
 from tests.support.name_servers import Peer, name_server
 from tests.support.wire_client import WireClient
@@ -41,7 +41,6 @@ from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker, GetTopicConfig
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.server import listening_socket
-from pyromq.store.filesystem import Files
 
 NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""
@@ -260,19 +259,6 @@ async def test_pulls_that_wait_are_answered_when_the_broker_stops(bench: Bench) 
     await bench.restart()
     codes = {pulled.answer.code for pulled in await asyncio.gather(*waiting)}
     assert codes == {ResponseCode.PULL_NOT_FOUND}
-
-
-class HeldFiles(Files):
-    """While `let` is cleared, nothing becomes safe on disk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.let = threading.Event()
-        self.let.set()
-
-    def sync(self, path: Path) -> None:
-        assert self.let.wait(LONG_MS / 1000)
-        super().sync(path)
 
 
 @pytest.mark.parametrize("form", HeaderForm)

@@ -14,9 +14,12 @@ from tests.support.broker_cluster import (
     PRODUCERS,
     TOPIC,
     Bench,
+    BrokerClient,
     consumer,
     message,
+    running_broker,
 )
+from tests.support.held_files import HeldFiles
 from tests.support.loop import turn_until
 
 from pyromq.protocol.batch import BatchEntry, encode_batch
@@ -248,7 +251,9 @@ async def test_a_consumers_own_retry_goes_to_the_retry_topic_until_it_failed_too
 @pytest.mark.parametrize("kind", [SendMessageV2, SendMessageBatch])
 @pytest.mark.parametrize("form", HeaderForm)
 async def test_a_synchronous_flush_is_waited_for(tmp_path: Path, form: HeaderForm, kind: type) -> None:
-    async with Bench(tmp_path, form, store={"flush_disk_type": "SYNC_FLUSH"}) as bench:
+    async with Bench(
+        tmp_path, form, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 60_000}
+    ) as bench:
         store = bench.broker.store
 
         async def send_and_look() -> None:
@@ -276,12 +281,14 @@ async def test_a_sender_may_decline_to_wait_for_the_flush(tmp_path: Path, form: 
 
 @pytest.mark.parametrize("form", HeaderForm)
 async def test_an_asynchronous_flush_is_not_waited_for(tmp_path: Path, form: HeaderForm) -> None:
-    hour_ms = 3_600_000
-    store = {"flush_interval_ms": hour_ms, "flush_thorough_interval_ms": hour_ms}
-    async with Bench(tmp_path, form, store=store) as bench:
-        await bench.client.send(b"answered at once")
-        assert bench.broker.store.flushed_offset == 0
-        assert (await bench.client.pull()).bodies == [b"answered at once"]
+    files = HeldFiles()
+    async with running_broker(tmp_path, files=files) as broker, BrokerClient(broker.address, form) as client:
+        await client.send(b"first")  # it makes the log's first file
+        files.let.clear()
+        await client.send(b"answered at once")
+        assert broker.store.flushed_offset < broker.store.statistics().log_end_offset
+        assert (await client.pull()).bodies == [b"first", b"answered at once"]
+        files.let.set()
 
 
 async def test_producers_that_say_nothing_else_are_served(bench: Bench) -> None:
