@@ -170,6 +170,36 @@ async def test_a_broker_learns_at_once_who_is_here_and_who_leaves(broker: Script
     assert (goodbye.producer_group, goodbye.client_id) == ("orders", beat.client_id)
 
 
+async def test_who_leaves_while_a_broker_is_being_told_of_him_says_goodbye(broker: ScriptedBroker) -> None:
+    async with session_for(broker.address) as session:
+        await session.routes.get("Orders")
+        member = Member()
+        session.add_consumer("billing", member)
+        telling = asyncio.create_task(session.heartbeat_now())
+        assert (await broker.heartbeats.get()).body.consumer_data_set
+        await session.remove_consumer("billing", member)
+        assert broker.goodbyes.get_nowait().consumer_group == "billing"
+        await telling
+
+
+async def test_who_left_while_a_broker_was_connected_to_is_not_told_of(broker: ScriptedBroker) -> None:
+    async with ScriptedBroker() as other, session_for(broker.address) as session:
+        broker.other_brokers["other"] = other.address
+        await session.routes.get("Orders")
+        leaving, staying = Member("billing"), Member("shipping")
+        session.add_consumer("billing", leaving)
+        session.add_consumer("shipping", staying)
+        telling = asyncio.create_task(session.heartbeat_now())
+        await turn_until(lambda: session.statistics().heartbeats >= 2)
+        await session.remove_consumer("billing", leaving)
+        await telling
+        while not other.heartbeats.empty():
+            assert [data.group_name for data in other.heartbeats.get_nowait().body.consumer_data_set] == [
+                "shipping"
+            ]
+        await session.remove_consumer("shipping", staying)
+
+
 async def test_a_consumer_comes_back_to_a_broker_that_lost_it(broker: ScriptedBroker) -> None:
     async with session_for(broker.address) as session:
         member = Member()

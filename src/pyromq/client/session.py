@@ -79,6 +79,7 @@ class Session:
         self._reserved: set[str] = set()
         self._users = 0
         self._greeted: set[str] = set()
+        self._told: set[str] = set()
         self._acknowledged: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._first_question: asyncio.Task[None] | None = None
@@ -262,6 +263,7 @@ class Session:
     def _connection_lost(self, connection: Connection) -> None:
         address = connection.peer_address
         self._greeted.discard(address)
+        self._told.discard(address)
         self._acknowledged.discard(address)
         if self._is_closed:
             return
@@ -311,7 +313,7 @@ class Session:
                 _log.info("no goodbye broker=%s: %s", address, problem)
 
         # Whoever was never told of us need not be told that we go.
-        await asyncio.gather(*map(say, list(self._acknowledged)))
+        await asyncio.gather(*map(say, list(self._told)))
 
     # Heartbeats
 
@@ -348,6 +350,9 @@ class Session:
         self._greeted.add(address)
         self._heartbeats += 1
         try:
+            # What is said is what holds when it leaves, not when the connecting began.
+            await self._dialer.connection(address)
+            self._told.add(address)
             await self._dialer.call(address, self._heartbeat(), self.settings.call_timeout_s)
         except PyroError as problem:
             self._failed_heartbeats += 1
