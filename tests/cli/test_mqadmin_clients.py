@@ -59,7 +59,7 @@ async def tool(tmp_path: Path) -> AsyncIterator[Tool]:
         async def run(*words: str) -> Result:
             runner = CliRunner()
             env = {"NAMESRV_ADDR": running.namesrv}
-            return await asyncio.to_thread(runner.invoke, mqadmin, list(words), env=env)
+            return await asyncio.to_thread(runner.invoke, mqadmin, [*words, "--timeout", "60"], env=env)
 
         assert (await run("sendMessage", "-t", TOPIC, "-p", "hello")).exit_code == 0
         assert (await run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0")).exit_code == 0

@@ -18,6 +18,7 @@ from pyromq.testing import RunningCluster, cluster
 TOPIC, GROUP = "orders", "shop"
 TRACES = "traces"
 ON = ("-c", "DefaultCluster")
+PATIENTLY = ("--timeout", "60")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Tool:
             for word in words
         ]
         return CliRunner().invoke(
-            mqadmin, filled, prog_name="mqadmin", env={"NAMESRV_ADDR": self.running.namesrv}
+            mqadmin, [*filled, *PATIENTLY], prog_name="mqadmin", env={"NAMESRV_ADDR": self.running.namesrv}
         )
 
     def text(self, *words: str) -> str:

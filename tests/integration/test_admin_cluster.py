@@ -36,7 +36,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Standalone]:
 
 @pytest.fixture
 async def cluster(running: Standalone) -> AsyncIterator[Cluster]:
-    async with Cluster(running.namesrv) as opened:
+    async with Cluster(running.namesrv, timeout_s=60) as opened:
         yield opened
 
 

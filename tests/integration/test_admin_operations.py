@@ -84,7 +84,7 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     )
     async with (
         Standalone(settings) as running,
-        Cluster(running.namesrv) as cluster,
+        Cluster(running.namesrv, timeout_s=60) as cluster,
         aclosing(PushConsumer(running.broker.address, client_id="10.0.0.1@7")) as client,
     ):
         address = running.broker.advertised_address
