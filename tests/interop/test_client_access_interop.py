@@ -12,11 +12,11 @@ from pyromq import Credentials, Message, PyroError, ReceivedMessage, TlsOptions,
 from pyromq.protocol.frame import HeaderForm
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 FORMS = pytest.mark.parametrize("form", list(HeaderForm), ids=lambda form: form.name.lower())
 KEY, SECRET = "RocketMQ", "12345678"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 _ACCOUNTS = f"""globalWhiteRemoteAddresses: []
 accounts:

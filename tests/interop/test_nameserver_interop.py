@@ -41,8 +41,12 @@ class Peers:
         return "\n".join(lines).replace(name_server, "NAMESERVER")
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
-        for server in (self.ours.address, self.apaches.address):
-            self.client.create_topic(server, self.broker.address, topic, queues)
+        """Once only: a registration that is still on its way would undo what is done to one name server."""
+        self.client.create_topic(self.ours.address, self.broker.address, topic, queues)
+        wait_until(
+            lambda: topic in self.client.mqadmin("topicList", "-n", self.apaches.address).split(),
+            f"the route of {topic} at Apache's",
+        )
 
 
 @pytest.fixture(
