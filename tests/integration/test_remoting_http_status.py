@@ -1,6 +1,8 @@
 """The status pages speak just enough HTTP, and no more."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -137,3 +139,15 @@ async def test_stopping_ends_what_is_open() -> None:
     await status.stop()
     assert await reader.read() == b""
     writer.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_comes_while_it_stops_is_not_served_for_ever(turns: int) -> None:
+    status = HttpStatus(PAGES)
+    await status.start("127.0.0.1", 0)
+    with socket.create_connection(status.address) as visitor:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await status.stop()
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.to_thread(visitor.recv, 1) == b""

@@ -70,13 +70,16 @@ class HttpStatus:
         await asyncio.gather(*visits, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._visits) >= self._max_connections:
+        # A visitor may have been let in by the loop, and be shown here, only after the stop.
+        if self._listener is None or len(self._visits) >= self._max_connections:
             self._turned_away += 1
             writer.transport.abort()
             return
         visit = asyncio.create_task(self._serve(reader, writer))
         self._visits.add(visit)
         visit.add_done_callback(self._visits.discard)
+        # One that is cancelled before its first step does not close anything itself.
+        visit.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
