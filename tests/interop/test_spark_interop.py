@@ -36,7 +36,7 @@ from pyromq.spark.wire import Link
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.spark,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("default"),
 ]
 
@@ -64,10 +64,22 @@ class Apache(ApacheServers):
 
     def send(self, topic: str, numbers: range, **more: Any) -> None:
         """Each number to a queue, odd and even apart."""
-        self.client.send(
-            self.names,
-            [{"topic": topic, "body": b"%d" % n, "queue": n % 2, **more} for n in numbers],
-        )
+        self.send_all([{"topic": topic, "body": b"%d" % n, "queue": n % 2, **more} for n in numbers])
+
+    def send_all(self, messages: list[dict[str, Any]], **options: object) -> list[dict[str, Any]]:
+        """Returns when all can be read: Apache's brokers show only a moment later what they have stored."""
+        sent = self.client.send(self.names, messages, **options)  # type: ignore[arg-type]
+        topic = messages[0]["topic"]
+        last = {Queue(topic, row["brokerName"], row["queueId"]): row["queueOffset"] for row in sent}
+        cluster = Cluster(Access((self.names,)))
+        try:
+            wait_until(
+                lambda: all(reach > last[queue] for queue, reach in cluster.latest(last).items()),
+                f"messages of {topic}",
+            )
+        finally:
+            cluster.close()
+        return sent
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +110,7 @@ def landed(spark: SparkSession, directory: Path) -> list[int]:
 
 def test_rows_are_what_apaches_client_sent(spark: SparkSession, apache: Apache) -> None:
     apache.create("Rows")
-    sent = apache.client.send(
-        apache.names,
+    sent = apache.send_all(
         [
             {"topic": "Rows", "body": b"x" * 5000, "tags": "A", "keys": "k1 k2", "properties": {"n": "7"}},
             {"topic": "Rows", "body": b"plain"},
@@ -165,7 +176,7 @@ def test_apaches_client_reads_what_spark_wrote(spark: SparkSession, apache: Apac
     )
     writer = rows.write.format("rocketmq").option("namesrv", apache.names).option("topic", "Written")
     writer.option("idPrefix", "run").mode("append").save()
-    read = apache.client.read(apache.names, "Written")
+    read = apache.client.read(apache.names, "Written", at_least=300)
     assert sorted(int(row["body"]) for row in read) == list(range(300))
     assert len({row["properties"]["UNIQ_KEY"] for row in read}) == 300
     for row in read:
@@ -178,9 +189,8 @@ def test_inner_batches_are_taken_apart(spark: SparkSession, apache: Apache) -> N
         pytest.skip("brokers before 5.0 take batches apart when they store them")
     apache.create("Inner", "+queue.type=BatchCQ")
     for first in (0, 5, 10):
-        apache.client.send(
-            apache.names,
-            [{"topic": "Inner", "body": b"%d" % n, "batch": f"b{first}"} for n in range(first, first + 5)],
+        apache.send_all(
+            [{"topic": "Inner", "body": b"%d" % n, "batch": f"b{first}"} for n in range(first, first + 5)]
         )
     frame = load(spark, apache.names, subscribe="Inner")
     assert values(frame) == list(range(15))
@@ -207,7 +217,7 @@ def test_topics_are_archived_continued_replayed_and_summed_up(
     def sell(numbers: range) -> None:
         sales = [b'{"region": "%s", "cents": %d}' % ((b"east", b"west")[n % 2], n) for n in numbers]
         messages = [{"topic": "Sales", "body": sale, "queue": n % 2} for n, sale in enumerate(sales)]
-        apache.client.send(apache.names, messages, compressOver=10)
+        apache.send_all(messages, compressOver=10)
 
     lake, options = str(tmp_path / "lake"), {"namesrv": apache.names}
     sell(range(40))
@@ -303,8 +313,8 @@ def test_a_replica_is_read_while_its_master_is_away(
             cluster.forget_routes()
             return cluster.address(queue) == replica.address
 
-        wait_until(is_copied, "the replica holding everything", timeout_s=120)
+        wait_until(is_copied, "the replica holding everything")
         master.kill()
-        wait_until(is_read_from_the_replica, "the master leaving the route", timeout_s=120)
+        wait_until(is_read_from_the_replica, "the master leaving the route")
         assert values(load(spark, apache.names, subscribe="Mirrored")) == list(range(50))
     cluster.close()
