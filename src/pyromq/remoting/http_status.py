@@ -13,12 +13,15 @@ from typing import TypeAlias
 import h11
 
 from pyromq.errors import StateError
+from pyromq.remoting.acceptor import Acceptor
+from pyromq.remoting.server import listening_socket
 
 _log = logging.getLogger(__name__)
 
 Page: TypeAlias = Callable[[], tuple[int, str, bytes]]
 """Gives status, content type and body."""
 
+_BACKLOG = 100
 _MAX_REQUEST_BYTES = 8192
 _MAX_IGNORED_BYTES = 1024 * 1024
 _TEXT = "text/plain; charset=utf-8"
@@ -32,7 +35,7 @@ class HttpStatus:
         self._pages = dict(pages)
         self._timeout_s = timeout_s
         self._max_connections = max_connections
-        self._listener: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._address: tuple[str, int] | None = None
         self._visits: set[asyncio.Task[None]] = set()
         self._requests = 0
@@ -56,22 +59,31 @@ class HttpStatus:
         return self._address
 
     async def start(self, host: str, port: int) -> None:
-        self._listener = await asyncio.start_server(self._accept, host, port, limit=_MAX_REQUEST_BYTES)
-        self._address = self._listener.sockets[0].getsockname()[:2]
+        taken = listening_socket(host, port)
+        try:
+            self._acceptor = Acceptor(taken, _BACKLOG, self._new_visitor)
+        except OSError:
+            taken.close()
+            raise
+        self._address = taken.getsockname()[:2]
 
     async def stop(self) -> None:
-        if self._listener is None:
+        if self._acceptor is None:
             return
-        listener, self._listener = self._listener, None
-        listener.close()
+        acceptor, self._acceptor = self._acceptor, None
+        await acceptor.close()
         visits = list(self._visits)
         for visit in visits:
             visit.cancel()
         await asyncio.gather(*visits, return_exceptions=True)
 
+    def _new_visitor(self) -> asyncio.StreamReaderProtocol:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_MAX_REQUEST_BYTES, loop=loop)
+        return asyncio.StreamReaderProtocol(reader, self._accept, loop=loop)
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A visitor may have been let in by the loop, and be shown here, only after the stop.
-        if self._listener is None or len(self._visits) >= self._max_connections:
+        if len(self._visits) >= self._max_connections:
             self._turned_away += 1
             writer.transport.abort()
             return
