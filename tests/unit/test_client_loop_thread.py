@@ -1,6 +1,7 @@
 """The loop on a thread of its own: what is awaited there and waited for here has one end for both."""
 
 import asyncio
+import gc
 import inspect
 import signal
 import threading
@@ -85,6 +86,21 @@ def test_an_interrupted_call_raises_when_its_work_has_ended(
     (task,) = tasks
     assert task is not None
     assert task.done()
+
+
+def test_how_interrupted_work_failed_is_nobodys_complaint(
+    thread: LoopThread, interruption: Interruption
+) -> None:
+    async def work() -> None:
+        try:
+            interruption.happen()
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("while cleaning up")
+
+    with pytest.raises(Interrupted):
+        thread.run(work())
+    gc.collect()  # a failure that nobody looked at would be logged now
 
 
 def test_an_interrupted_call_does_not_wait_for_ever(

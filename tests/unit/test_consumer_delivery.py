@@ -119,7 +119,7 @@ async def test_async_handlers_run_side_by_side_up_to_the_limit(bench: Bench) -> 
 async def test_plain_handlers_run_side_by_side_on_threads(bench: Bench) -> None:
     import threading
 
-    barrier = threading.Barrier(3, timeout=10)
+    barrier = threading.Barrier(3, timeout=60)
     bench.handle(lambda message: barrier.wait())
     held = held_queue(*range(3))
     deliver_all(bench.concurrent(concurrency=3), held)
@@ -484,6 +484,37 @@ async def test_finishing_waits_for_the_other_readers() -> None:
     may_go_on.set()
     await asyncio.gather(finishing, reading)
     assert settled == [None]
+
+
+@pytest.mark.parametrize(
+    ("problem", "outcomes"), [(None, [None]), (ValueError, []), (asyncio.CancelledError, [])]
+)
+async def test_a_reader_that_leaves_its_loop_keeps_nobody_waiting(
+    problem: type[BaseException] | None, outcomes: list[object]
+) -> None:
+    stream = MessageStream("Orders")
+    settled: list[object] = []
+    took, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def read() -> None:
+        async for _ in stream:
+            took.set()
+            await may_go_on.wait()
+            if problem is not None:
+                raise problem
+            break
+
+    reading = asyncio.create_task(read())
+    stream.offer(a_message(0), lambda: False, settled.append)
+    await took.wait()
+    stream.end()
+    finishing = asyncio.create_task(stream.finish(is_failed=False))
+    await asyncio.sleep(0)
+    may_go_on.set()
+    async with asyncio.timeout(60):
+        await finishing
+    await asyncio.gather(reading, return_exceptions=True)
+    assert settled == outcomes
 
 
 async def test_a_reader_that_is_cancelled_leaves_its_turn_to_another() -> None:

@@ -116,10 +116,15 @@ class LoopThread:
         ended.acquire()
         task: asyncio.Task[T] | None = None
 
+        def over(done: asyncio.Task[T]) -> None:
+            if not done.cancelled():
+                done.exception()  # who was interrupted does not look, which would be complained about
+            ended.release()
+
         def begin() -> None:
             nonlocal task
             task = self._loop.create_task(work)
-            task.add_done_callback(lambda _: ended.release())
+            task.add_done_callback(over)
 
         def end() -> None:
             if task is not None:

@@ -118,7 +118,7 @@ class MessageStream:
         """Wait for the readers' last messages.
 
         The `reader` that waits here itself, by default the current task, is done with its message, unless an
-        exception brought it here. That of a reader whose task is over is done if the task ended well.
+        exception brought it here. That of a reader whose task ends is done if the task ended well.
         """
         me = reader if reader is not None else asyncio.current_task()
         if me in self._taken:
@@ -126,10 +126,8 @@ class MessageStream:
             if not is_failed:
                 settle(None)
         for task in list(self._taken):
-            if isinstance(task, asyncio.Task) and task.done():
-                _, settle = self._taken.pop(task)
-                if not task.cancelled() and task.exception() is None:
-                    settle(None)
+            if isinstance(task, asyncio.Task):
+                task.add_done_callback(self._reader_ended)
         while self._taken:
             self._all_settled = asyncio.get_running_loop().create_future()
             await self._all_settled
@@ -180,6 +178,17 @@ class MessageStream:
     def _settle(self, reader: Hashable, problem: BaseException | None) -> None:
         _, settle = self._taken.pop(reader)
         settle(problem)
+        self._tell_finisher()
+
+    def _reader_ended(self, task: "asyncio.Task[Any]") -> None:
+        if task in self._taken:
+            if task.cancelled() or task.exception() is not None:
+                del self._taken[task]
+                self._tell_finisher()
+            else:
+                self._settle(task, None)
+
+    def _tell_finisher(self) -> None:
         if self._all_settled is not None and not self._taken and not self._all_settled.done():
             self._all_settled.set_result(None)
 
