@@ -21,7 +21,13 @@ from pyromq.store.results import AppendStatus
 from tests.support.small_stores import append, small_settings
 
 root, first = Path(sys.argv[1]), int(sys.argv[2])
-settings = small_settings(root, flush_disk_type="SYNC_FLUSH", log_segment_bytes=32768, queue_file_bytes=2000)
+settings = small_settings(
+    root,
+    flush_disk_type="SYNC_FLUSH",
+    log_segment_bytes=32768,
+    queue_file_bytes=2000,
+    file_reserved_hours=72,  # whatever the hour
+)
 store = MessageStore.open(settings)
 number = first
 while True:

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -26,6 +27,8 @@ from pyromq.clock import ManualClock
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.record import StoredMessage, decode_record
 from pyromq.store.message_store import MessageStore
+
+pytestmark = pytest.mark.timeout(600)  # many stores on disk, and a disk may be slow
 
 QUEUES = 3
 

@@ -24,6 +24,8 @@ from pyromq.store.settings import StoreSettings
 if dispatch._native is None:
     pytest.skip("the compiled twins are not there", allow_module_level=True)
 
+pytestmark = pytest.mark.timeout(600)  # many stores on disk, and a disk may be slow
+
 TOPICS = ["Orders", "Ordersx", "%RETRY%" + "g" * 150, "Zürich", SCHEDULE_TOPIC, "t" * 127, "a/b"]
 HOSTS = [b"\x0a\1\2\3" + b"\0\0\x9c\x41", bytes(range(16)) + b"\0\0\x2a\x9f", b"short"]
 
@@ -122,6 +124,7 @@ def changes(root: Path, sizes: tuple[int, int, int]) -> StoreSettings:
         index_slots=7,
         index_units=index_units,
         max_message_bytes=4096,
+        disk_warning_percent=100,
     )
 
 

@@ -119,8 +119,7 @@ def broker_parts(
     )
     store_settings = small_settings(
         root,
-        **{"log_segment_bytes": 262_144, "queue_file_bytes": 2000, "disk_warning_percent": 100}
-        | (store or {}),
+        **{"log_segment_bytes": 262_144, "queue_file_bytes": 2000} | (store or {}),
     )
     live = LiveSettings(settings)
     with MessageStore.open(store_settings, clock=clock) as opened:

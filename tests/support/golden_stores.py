@@ -39,6 +39,7 @@ class GoldenStore:
             index_slots=int(self.java_settings["maxHashSlotNum"]),
             index_units=int(self.java_settings["maxIndexNum"]),
             message_delay_levels=self.java_settings["messageDelayLevel"],
+            disk_warning_percent=100,
         )
 
 

@@ -25,6 +25,10 @@ def small_settings(root: Path, **changes: Any) -> StoreSettings:
         "index_slots": 31,
         "index_units": 64,
         "file_reserved_hours": 0,
+        # However full the disk of the tests is.
+        "disk_max_used_percent": 95,
+        "disk_warning_percent": 100,
+        "disk_clean_forcibly_percent": 100,
     }
     return StoreSettings(**(values | changes))
 

@@ -36,7 +36,7 @@ def described(name: str) -> dict[str, Any]:
 
 
 def settings_for(name: str, root: Path) -> StoreSettings:
-    settings = StoreSettings(root=root).updated(
+    settings = StoreSettings(root=root, disk_warning_percent=100).updated(
         {key: value for key, value in described(name)["settings"].items() if StoreSettings.find(key)}
     )
     assert settings.log_segment_bytes == 12288

@@ -231,7 +231,7 @@ def test_a_full_disk_stops_dispatch_where_it_is_and_nothing_is_lost(tmp_path: Pa
 
 
 def test_a_nearly_full_or_read_only_disk_is_noticed_before_it_hurts(tmp_path: Path) -> None:
-    fixture = Fixture(tmp_path)
+    fixture = Fixture(tmp_path, disk_warning_percent=90)
     store = fixture.store
     append(store, b"before")
     for space in (Space(1000, 50, False), Space(1000, 900, True)):
@@ -392,7 +392,7 @@ def test_a_store_that_cannot_be_closed_cleanly_is_let_go(
 
 
 def test_dispatch_goes_on_while_the_disk_is_only_nearly_full(tmp_path: Path) -> None:
-    fixture = Fixture(tmp_path)
+    fixture = Fixture(tmp_path, disk_warning_percent=90)
     store = fixture.store
     append(store, b"accepted")
     fixture.files.space_now = Space(1000, 50, False)

@@ -268,7 +268,14 @@ class TestCleaning:
     ) -> None:
         clock = ManualClock(1_700_000_000_000)
         hour = (time.localtime(clock.now_ms() // 1000).tm_hour + 12) % 24
-        store, files = self.open(tmp_path, clock, file_reserved_hours=1, delete_when=f"{hour:02d}")
+        store, files = self.open(
+            tmp_path,
+            clock,
+            file_reserved_hours=1,
+            delete_when=f"{hour:02d}",
+            disk_max_used_percent=75,
+            disk_clean_forcibly_percent=85,
+        )
         if is_expired:
             clock.advance(7200)
         files.space_now = Space(100, free_percent, False)
