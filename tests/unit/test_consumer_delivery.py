@@ -1,6 +1,7 @@
 """Who is called with what, how many at a time, and what becomes of the messages afterwards."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from tests.support.held_messages import QUEUE, a_message, held_queue
 
+from pyromq.client.blocking import LoopThread
+from pyromq.client.consumer.blocking import Messages
 from pyromq.client.consumer.delivery import ConcurrentDelivery, HeldQueue, Settling
 from pyromq.client.consumer.figures import Figures
 from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
@@ -117,8 +120,6 @@ async def test_async_handlers_run_side_by_side_up_to_the_limit(bench: Bench) -> 
 
 
 async def test_plain_handlers_run_side_by_side_on_threads(bench: Bench) -> None:
-    import threading
-
     barrier = threading.Barrier(3, timeout=60)
     bench.handle(lambda message: barrier.wait())
     held = held_queue(*range(3))
@@ -515,6 +516,24 @@ async def test_a_reader_that_leaves_its_loop_keeps_nobody_waiting(
         await finishing
     await asyncio.gather(reading, return_exceptions=True)
     assert settled == outcomes
+
+
+def test_a_thread_does_not_answer_for_one_that_ended_before_it() -> None:
+    """Though the system gives it the same number."""
+    loop, stream, settled = LoopThread.shared(), MessageStream("Orders"), list[object]()
+
+    async def offer() -> None:
+        for offset in range(2):
+            stream.offer(a_message(offset), lambda: False, settled.append)
+
+    loop.run(offer())
+    messages, taken = Messages(stream, loop), list[int]()
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: taken.append(next(messages).queue_offset))
+        thread.start()
+        thread.join()
+    assert taken == [0, 1]
+    assert settled == []
 
 
 async def test_a_reader_that_is_cancelled_leaves_its_turn_to_another() -> None:

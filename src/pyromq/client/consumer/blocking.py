@@ -43,7 +43,7 @@ class Messages(Iterator[ReceivedMessage]):
         return self
 
     def __next__(self) -> ReceivedMessage:
-        message = self._thread.run(self._stream.next_for(threading.get_ident()))
+        message = self._thread.run(self._stream.next_for(threading.current_thread()))
         if message is None:
             raise StopIteration
         return message
@@ -92,12 +92,12 @@ class PushConsumer(Blocking):
         return self._aio.start()
 
     def _close(self) -> Coroutine[Any, Any, None]:
-        return self._aio.close(reader=threading.get_ident())
+        return self._aio.close(reader=threading.current_thread())
 
     def __exit__(self, *problem: object) -> None:
         if self._thread.is_of_this_process:
             is_failed = problem[0] is not None
-            self._thread.run(self._aio.close(is_failed=is_failed, reader=threading.get_ident()))
+            self._thread.run(self._aio.close(is_failed=is_failed, reader=threading.current_thread()))
 
     @overload
     def subscribe(self, topic: str, expression: Expression = "*", handler: None = None) -> Messages: ...
@@ -147,7 +147,7 @@ class PushConsumer(Blocking):
         Called by a handler, or in the loop over a stream, it returns at once: the handlers go on until
         nothing is left, and the loop ends behind the last message.
         """
-        self._thread.run(self._aio.drain(reader=threading.get_ident()))
+        self._thread.run(self._aio.drain(reader=threading.current_thread()))
 
     def run(self) -> None:
         """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.

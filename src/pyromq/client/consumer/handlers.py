@@ -227,7 +227,7 @@ class Handlers:
 
     def enter_thread(self) -> None:
         """This thread runs handlers from now on."""
-        self._threads.add(threading.get_ident())
+        self._threads.add(threading.current_thread())
 
     def is_run_by(self, thread: Hashable) -> bool:
         return thread in self._threads
