@@ -79,7 +79,8 @@ class Figures:
 
     def totals(self) -> Counts:
         summed = Counts()
-        for figures in self._topics.values():
+        # A copy: applications may ask on a thread of their own.
+        for figures in list(self._topics.values()):
             for field in fields(Counts):
                 value = getattr(summed, field.name) + getattr(figures.total, field.name)
                 setattr(summed, field.name, value)
