@@ -69,9 +69,8 @@ class Producer:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        state = (
-            "closed" if self._is_closed else "not started" if self._parts is None else repr(self._parts.room)
-        )
+        parts = self._parts
+        state = "closed" if self._is_closed else "not started" if parts is None else repr(parts.room)
         return f"<{type(self).__name__} {self.group} {state}>"
 
     def statistics(self) -> ProducerStatistics:
@@ -128,10 +127,11 @@ class Producer:
         await self.close()
 
     def _started(self) -> "ProducerParts":
-        if self._parts is None or self._is_closed:
+        parts = self._parts
+        if parts is None or self._is_closed:
             how = "is closed" if self._is_closed else "has not been started: use it in a `with` block"
             raise StateError(f"the producer {self.group} {how}")
-        return self._parts
+        return parts
 
     # Sending
 

@@ -71,7 +71,8 @@ class PullConsumer:
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
-        state = repr(self._membership.share) if self._membership is not None else "not running"
+        membership = self._membership
+        state = repr(membership.share) if membership is not None else "not running"
         return f"<PullConsumer {self.group} of {topics} {state}>"
 
     # Which queues
@@ -130,7 +131,8 @@ class PullConsumer:
     @property
     def assigned(self) -> set[MessageQueue]:
         """The queues that this member reads at the moment."""
-        return self._membership.share.queues if self._membership is not None else set()
+        membership = self._membership
+        return membership.share.queues if membership is not None else set()
 
     def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
         """Have a function called with the queues that were assigned and those that were revoked."""
@@ -348,7 +350,9 @@ class PullConsumer:
         self._running().share.resume(queues)
 
     def statistics(self) -> PullStatistics:
-        held = [reader.held for reader in self._membership.share] if self._membership is not None else []
+        # Looked at once: another thread may be closing it.
+        membership = self._membership
+        held = [reader.held for reader in membership.share] if membership is not None else []
         return PullStatistics(len(held), sum(map(len, held)), sum(each.size_bytes for each in held))
 
     # Within

@@ -85,7 +85,8 @@ class PushConsumer:
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
-        state = repr(self._parts.membership.share) if self._parts is not None else "not running"
+        parts = self._parts
+        state = repr(parts.membership.share) if parts is not None else "not running"
         return f"<PushConsumer {self.group} of {topics} {state}>"
 
     # Subscribing
@@ -376,21 +377,25 @@ class PushConsumer:
     @property
     def assigned(self) -> set[MessageQueue]:
         """The queues that this member reads at the moment, those of its retry topic included."""
-        return self._parts.membership.share.queues if self._parts is not None else set()
+        parts = self._parts
+        return parts.membership.share.queues if parts is not None else set()
 
     @property
     def client_id(self) -> str:
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             raise StateError("the consumer is not running, and has no id yet: start it")
-        return self._parts.membership.session.client_id
+        return parts.membership.session.client_id
 
     def statistics(self) -> PushStatistics:
-        held = [reader.held for reader in self._parts.membership.share] if self._parts is not None else []
+        # Looked at once: another thread may be closing it.
+        parts = self._parts
+        held = [reader.held for reader in parts.membership.share] if parts is not None else []
         return PushStatistics(
             queues=len(held),
             held_messages=sum(len(each) for each in held),
             held_bytes=sum(each.size_bytes for each in held),
-            running_handlers=self._parts.handling.delivery.running if self._parts is not None else 0,
+            running_handlers=parts.handling.delivery.running if parts is not None else 0,
             counts=self._figures.totals(),
         )
 
