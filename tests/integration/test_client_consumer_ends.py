@@ -121,6 +121,31 @@ async def test_an_ordered_consumer_whose_start_is_given_up_keeps_no_queue_locked
     assert (await cluster.call(LockQueues(body=wish))).body.lock_ok_mq_set == {queue}
 
 
+async def test_a_pull_consumer_closed_while_it_starts_leaves_nothing_running(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    consumer = PullConsumer("reports", cluster.namesrv)
+    consumer.subscribe("Orders")
+    is_dividing, may_divide, hold = asyncio.Event(), asyncio.Event(), Share.hold
+
+    async def hold_late(share: Share, topic: str, wanted: set[MessageQueue]) -> bool:
+        is_dividing.set()
+        await may_divide.wait()
+        return await hold(share, topic, wanted)
+
+    monkeypatch.setattr(Share, "hold", hold_late)
+    async with asyncio.timeout(TIMEOUT_S):
+        starting = asyncio.create_task(consumer.start())
+        await is_dividing.wait()
+        closing = asyncio.create_task(consumer.close())
+        for _ in range(1000):  # so much may happen before
+            await asyncio.sleep(0)
+        may_divide.set()
+        await asyncio.gather(starting, closing)
+    assert consumer.assigned == set()
+
+
 async def test_a_handler_on_a_thread_may_close_its_consumer(cluster: ConsumerCluster) -> None:
     (queue,) = await cluster.create_topic("Orders", queues=1)
     await cluster.send_to(queue, ["a"])
