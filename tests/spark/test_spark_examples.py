@@ -88,19 +88,23 @@ def test_traces_and_dead_letters(
 
 def test_stream(broker: RunningCluster, tmp_path: Path) -> None:
     send(broker, "Created", "Paid", "Created")
-    with subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "spark_stream.py"), broker.namesrv, "Orders"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=tmp_path,
-    ) as process:
+    log = tmp_path / "log"
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "spark_stream.py"), broker.namesrv, "Orders"],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            cwd=tmp_path,
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             counts: dict[str, int] = {}
             while len(counts) < 2:
                 line = process.stdout.readline()
-                assert line, "the example ended"
+                assert line, log.read_text()[-4000:]
                 if found := re.match(r"\|\s*(Created|Paid)\|\s*(\d+)\|", line):
                     counts[found[1]] = int(found[2])
         finally:
