@@ -1,6 +1,7 @@
 """Who is called with what, how many at a time, and what becomes of the messages afterwards."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -295,6 +296,19 @@ async def test_messages_whose_handler_takes_too_long_go_back_once(bench: Bench) 
     gate.set()
     await delivery.stop(10)
     assert bench.given_back.levels == [(0, 3)]
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_when_the_threads_are_gone_what_is_not_done_stays_so(bench: Bench, is_ordered: bool) -> None:
+    """A program that ends without closing its consumer is not complained about."""
+    bench.handle(lambda message: None)
+    bench.threads.shutdown()
+    held = held_queue(0, 1)
+    delivery = bench.ordered() if is_ordered else bench.concurrent()
+    deliver_all(delivery, held)
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    gc.collect()  # a failure that nobody looked at would be logged now
+    assert held.committable == 0
 
 
 # In order

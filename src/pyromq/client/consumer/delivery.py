@@ -304,9 +304,14 @@ class ConcurrentDelivery:
             chunk.append(self._waiting.popleft())
             if self._tracing is not None:
                 chunk[-1].trace_id = self._tracing.begin(chunk[-1].messages)
+        try:
+            running = self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk)
+        except RuntimeError:  # the threads are gone, as when the process ends: what is not done comes again
+            self.halt()
+            return
         self._running.update(chunk)
         try:
-            outcomes = await self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk)
+            outcomes = await running
         finally:
             self._running.difference_update(chunk)
         for work, problem in outcomes:

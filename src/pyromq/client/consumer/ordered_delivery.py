@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 
 from pyromq.client.consumer.consume_tracing import ConsumeTracing
@@ -142,11 +143,19 @@ class OrderedDelivery:
         except BaseException as problem:
             pass_on(problem, self._loop)
             return [], problem
+        run: Callable[[], Outcome]
         if self._batch_size == 1:
             # Reports are about single messages.
             messages = list(islice(held, _MOST_FOR_A_THREAD if self._tracing is None else 1))
-            return await self._loop.run_in_executor(self._threads, self._one_by_one, held, handler, messages)
-        return await self._loop.run_in_executor(self._threads, self._all_at_once, handler, messages)
+            run = partial(self._one_by_one, held, handler, messages)
+        else:
+            run = partial(self._all_at_once, handler, messages)
+        try:
+            running = self._loop.run_in_executor(self._threads, run)
+        except RuntimeError:  # the threads are gone, as when the process ends: what is not done comes again
+            self.halt()
+            return [], None
+        return await running
 
     def _one_by_one(self, held: HeldQueue, handler: Handler, messages: list[ReceivedMessage]) -> Outcome:
         """On a thread: as many as can be handled before anything changes."""
