@@ -92,7 +92,7 @@ async def test_a_killed_broker_costs_no_send(cluster: ClientCluster, tmp_path: P
     broker = await cluster.add_broker("broker-a")
     process, address = await cluster.add_broker_process("broker-b")
     await create(cluster, broker.advertised_address, address)
-    async with aio.Producer("orders", cluster.namesrv) as producer:
+    async with aio.Producer("orders", cluster.namesrv, send_timeout_s=60) as producer:
         traffic = Traffic(producer)
         await traffic.wait_more(50, "broker-a")
         await traffic.wait_more(50, "broker-b")
@@ -111,7 +111,7 @@ async def test_a_killed_broker_costs_no_send(cluster: ClientCluster, tmp_path: P
 
 async def test_a_new_broker_gets_messages_at_once(cluster: ClientCluster) -> None:
     first = await cluster.add_broker("broker-a")
-    async with aio.Producer("orders", cluster.namesrv) as producer:
+    async with aio.Producer("orders", cluster.namesrv, send_timeout_s=60) as producer:
         traffic = Traffic(producer)
         await traffic.wait_more(50, "broker-a")
         second = await cluster.add_broker("broker-b")
@@ -129,7 +129,7 @@ async def test_a_broker_that_hangs_is_left_alone(cluster: ClientCluster) -> None
     healthy = await cluster.add_broker("broker-a")
     hanging, proxy = await cluster.add_broker_behind_proxy("broker-b")
     await create(cluster, healthy.advertised_address, hanging.advertised_address)
-    async with aio.Producer("orders", cluster.namesrv, try_timeout_s=0.2) as producer:
+    async with aio.Producer("orders", cluster.namesrv, try_timeout_s=0.2, send_timeout_s=60) as producer:
         traffic = Traffic(producer, tasks=4)
         await traffic.wait_more(20, "broker-a")
         await traffic.wait_more(20, "broker-b")

@@ -283,17 +283,17 @@ async def test_a_reset_that_cannot_be_read_changes_nothing(
 async def test_consumers_answer_questions(known: tuple[ScriptedBroker, Member]) -> None:
     broker, _ = known
     [connection] = broker.clients.values()
-    status = await connection.call(GetConsumerStatusFromClient(topic="Orders", group="billing"), 5)
+    status = await connection.call(GetConsumerStatusFromClient(topic="Orders", group="billing"), 60)
     assert status.body.message_queue_table == {MessageQueue("Orders", "scripted", 0): 7}
-    info = await connection.call(GetConsumerRunningInfo(consumer_group="billing", client_id="c"), 5)
+    info = await connection.call(GetConsumerRunningInfo(consumer_group="billing", client_id="c"), 60)
     assert info.body.properties == {"PROP_X": "y"}
     record = encode_record(StoredMessage("Orders", b"x"))
-    consumed = await connection.call(ConsumeMessageDirectly(consumer_group="billing", body=record), 5)
+    consumed = await connection.call(ConsumeMessageDirectly(consumer_group="billing", body=record), 60)
     assert (consumed.body.consume_result, consumed.body.remark) == (CMResult.CR_SUCCESS, "Orders")
     with pytest.raises(Refused, match="group strangers is not in this client"):
-        await connection.call(GetConsumerRunningInfo(consumer_group="strangers", client_id="c"), 5)
+        await connection.call(GetConsumerRunningInfo(consumer_group="strangers", client_id="c"), 60)
     with pytest.raises(Refused, match="cannot be read"):
-        await connection.call(ConsumeMessageDirectly(consumer_group="billing", body=b"junk"), 5)
+        await connection.call(ConsumeMessageDirectly(consumer_group="billing", body=b"junk"), 60)
 
 
 async def test_a_reply_that_cannot_be_read_is_refused(known: tuple[ScriptedBroker, Member]) -> None:
@@ -409,7 +409,7 @@ async def test_a_name_server_that_hangs_leaves_time_for_another(
         proxy.stall()
         await cluster.add_broker("broker-a", namesrv_addr=format_address(*second.address))
         both = [proxy.address, format_address(*second.address)]
-        async with session_for(";".join(both), call_timeout_s=2.0) as session:
+        async with session_for(";".join(both), call_timeout_s=5.0) as session:
             for _ in range(2):
                 assert (await session.routes.refresh("TBW102")).publish_queues
             assert session.name_servers.current == format_address(*second.address)
@@ -455,7 +455,7 @@ async def test_everything_can_be_said_in_tls(tmp_path: Path) -> None:
             assert (await producer.send(Message("Orders", b"secret"))).is_ok
         (tmp_path / "other").mkdir()
         wary = TlsOptions(verify=True, trust_path=Authority(tmp_path / "other").trust)
-        async with aio.Producer("orders", broker.address, tls=wary, send_timeout_s=0.5) as producer:
+        async with aio.Producer("orders", broker.address, tls=wary, send_timeout_s=60) as producer:
             with pytest.raises(SendFailed, match=r"(?i)certificate verify failed"):
                 await producer.send(Message("Orders", b"secret"))
 

@@ -48,7 +48,7 @@ async def test_concurrent_callers_share_one_attempt_and_one_connection() -> None
         connections = await asyncio.gather(*(dialer.connection(address) for _ in range(20)))
         assert len(set(connections)) == 1
         assert connections[0] is await dialer.connection(address)
-        await connections[0].call(Echo(), 5)
+        await connections[0].call(Echo(), 60)
         assert server.statistics().opened == 1
 
 
@@ -63,7 +63,7 @@ async def test_a_caller_that_gives_up_does_not_take_the_connection_from_others()
 async def test_addresses_have_connections_of_their_own() -> None:
     first, second = EchoService(), EchoService()
     async with serving(first) as one, serving(second) as two, dialing() as dialer:
-        await dialer.call(address_of(one), Echo(), 5)
+        await dialer.call(address_of(one), Echo(), 60)
         await dialer.send_oneway(address_of(two), Note(text="two"))
         await turn_until(lambda: second.notes)
         assert (len(first.callers), second.notes) == (1, ["two"])
@@ -73,7 +73,7 @@ async def test_addresses_have_connections_of_their_own() -> None:
 async def test_refusals_reach_the_caller() -> None:
     async with serving(EchoService()) as server, dialing() as dialer:
         with pytest.raises(Refused, match="not today"):
-            await dialer.call(address_of(server), Fail(how="refused"), 5)
+            await dialer.call(address_of(server), Fail(how="refused"), 60)
 
 
 async def test_a_lost_connection_is_opened_again() -> None:
@@ -82,13 +82,13 @@ async def test_a_lost_connection_is_opened_again() -> None:
         lost: asyncio.Queue[Connection] = asyncio.Queue()
         dialer.on_connection_lost(lost.put_nowait)
         first = await dialer.connection(address_of(server))
-        call = asyncio.create_task(first.call(Wait(number=1), 5))
+        call = asyncio.create_task(first.call(Wait(number=1), 60))
         await service.wait_arrived(1)
         next(iter(server.connections)).abort()
         with pytest.raises(ConnectionLost):
             await call
         assert await lost.get() is first
-        assert (await dialer.call(address_of(server), Echo(text="back"), 5)).text == "back"
+        assert (await dialer.call(address_of(server), Echo(text="back"), 60)).text == "back"
         service.release(1)
 
 
@@ -144,7 +144,7 @@ async def test_a_success_ends_the_resting() -> None:
                 clock.advance(LONGEST_PAUSE_S)
             reserved.close()
             await server.start("127.0.0.1", port)
-            await dialer.call(f"127.0.0.1:{port}", Echo(), 5)
+            await dialer.call(f"127.0.0.1:{port}", Echo(), 60)
             assert dialer.statistics().resting_addresses == 0
             await server.stop()
             await turn_until(lambda: dialer.statistics().connections == 0)
@@ -199,12 +199,12 @@ async def test_idle_connections_are_closed_and_opened_again_on_demand() -> None:
     clock = ManualClock()
     async with serving(EchoService()) as server, dialing(clock=clock) as dialer:
         first = await dialer.connection(address_of(server))
-        await first.call(Echo(), 5)
+        await first.call(Echo(), 60)
         dialer.close_idle()
         clock.advance(120)
         dialer.close_idle()
         assert not first.is_open
-        await dialer.call(address_of(server), Echo(), 5)
+        await dialer.call(address_of(server), Echo(), 60)
         assert dialer.statistics().closed_for_idling == 1
 
 
@@ -228,7 +228,7 @@ async def test_told_to_go_away_a_call_is_repeated_on_a_new_connection() -> None:
         stopping = asyncio.create_task(old.stop())
         await asyncio.sleep(0)
         await new.start(*old.address)
-        assert (await dialer.call(address, Echo(text="hello"), 5)).text == "hello"
+        assert (await dialer.call(address, Echo(text="hello"), 60)).text == "hello"
         assert (len(old_service.callers), len(new_service.callers)) == (0, 1)
         old_service.release(1)
         assert (await long_call).text == "1", "a call under way ends where it began"
@@ -242,7 +242,7 @@ async def test_told_to_go_away_twice_the_call_fails() -> None:
     async with serving(service) as server, dialing() as dialer:
         server._traffic.is_draining = True
         with pytest.raises(Refused, match="please go away"):
-            await dialer.call(address_of(server), Echo(), 5)
+            await dialer.call(address_of(server), Echo(), 60)
         assert server.statistics().go_away_answers == 2
 
 
@@ -251,7 +251,7 @@ async def test_requests_are_prepared() -> None:
         frame.ext["text"] += " (signed)"
 
     async with serving(EchoService()) as server, dialing(prepare=sign) as dialer:
-        assert (await dialer.call(address_of(server), Echo(text="x"), 5)).text == "x (signed)"
+        assert (await dialer.call(address_of(server), Echo(text="x"), 60)).text == "x (signed)"
 
 
 async def test_closing_ends_calls_attempts_and_connections(silent_address: str) -> None:

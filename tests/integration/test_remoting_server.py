@@ -48,9 +48,9 @@ class Talker:
 async def test_both_sides_call_each_other_on_one_connection() -> None:
     async with serving(EchoService()) as server, dialing(routes=Routes(Talker(), serving=CLIENT)) as dialer:
         ours = await dialer.connection(address_of(server))
-        assert (await ours.call(Echo(text="up"), 5)).text == "up"
+        assert (await ours.call(Echo(text="up"), 60)).text == "up"
         (theirs,) = server.connections
-        down, up = await asyncio.gather(theirs.call(Echo(text="down"), 5), ours.call(Echo(text="again"), 5))
+        down, up = await asyncio.gather(theirs.call(Echo(text="down"), 60), ours.call(Echo(text="again"), 60))
         assert (down.text, up.text) == ("client says down", "again")
         assert theirs.peer_address == ours.local_address
 
@@ -58,7 +58,7 @@ async def test_both_sides_call_each_other_on_one_connection() -> None:
 async def test_large_bodies_travel_both_ways() -> None:
     async with serving(EchoService()) as server, dialing() as dialer:
         body = bytes(range(256)) * 40_000
-        answer = await dialer.call(address_of(server), Echo(text="", body=body), 10)
+        answer = await dialer.call(address_of(server), Echo(text="", body=body), 60)
         assert answer.body == body
 
 
@@ -83,7 +83,7 @@ async def test_many_oneways_wait_for_each_other() -> None:
 async def test_many_calls_share_a_connection() -> None:
     async with serving(EchoService()) as server, dialing() as dialer:
         address = address_of(server)
-        answers = await asyncio.gather(*(dialer.call(address, Echo(text=str(n)), 5) for n in range(500)))
+        answers = await asyncio.gather(*(dialer.call(address, Echo(text=str(n)), 60) for n in range(500)))
         assert [answer.text for answer in answers] == [str(n) for n in range(500)]
         assert server.statistics().opened == 1
 
@@ -132,7 +132,7 @@ async def test_ipv6_is_served() -> None:
     try:
         async with serving(service, host="::1") as server, dialing() as dialer:
             assert address_of(server).startswith("[::1]:")
-            await dialer.call(address_of(server), Echo(), 5)
+            await dialer.call(address_of(server), Echo(), 60)
             assert service.callers[0].startswith("[::1]:")
     except OSError as problem:
         pytest.skip(f"IPv6 is switched off here: {problem}")

@@ -54,8 +54,8 @@ async def test_one_port_serves_plain_and_tls(authority: Authority) -> None:
         dialing(tls=verifying) as secure,
     ):
         for dialer in (plain, secure):
-            assert (await dialer.call(address_of(server), Echo(text="hi"), 5)).text == "hi"
-            large = await dialer.call(address_of(server), Large(size_bytes=5_000_000), 10)
+            assert (await dialer.call(address_of(server), Echo(text="hi"), 60)).text == "hi"
+            large = await dialer.call(address_of(server), Large(size_bytes=5_000_000), 60)
             assert large.body == bytes(5_000_000)
 
 
@@ -63,7 +63,7 @@ async def test_many_calls_in_flight_over_tls(authority: Authority) -> None:
     tls = offering(authority.issue("server"))
     async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsClient()) as dialer:
         body = os.urandom(10_000)
-        calls = (dialer.call(address_of(server), Echo(text=str(n), body=body), 10) for n in range(300))
+        calls = (dialer.call(address_of(server), Echo(text=str(n), body=body), 60) for n in range(300))
         answers = await asyncio.gather(*calls)
         assert [answer.text for answer in answers] == [str(n) for n in range(300)]
         assert all(answer.body == body for answer in answers)
@@ -84,10 +84,10 @@ async def test_the_mode_decides_who_may_enter(
     ):
         for dialer, works in ((plain, plain_works), (secure, tls_works)):
             if works:
-                assert (await dialer.call(address_of(server), Echo(text="in"), 5)).text == "in"
+                assert (await dialer.call(address_of(server), Echo(text="in"), 60)).text == "in"
             else:
                 with pytest.raises(TransportError):
-                    await dialer.call(address_of(server), Echo(), 5)
+                    await dialer.call(address_of(server), Echo(), 60)
         assert server.statistics().turned_away == [plain_works, tls_works].count(False)
 
 
@@ -97,7 +97,7 @@ async def test_without_files_there_is_no_tls() -> None:
     assert repr(tls) == "<TlsServer permissive without a certificate client_auth=none>"
     async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsClient()) as secure:
         with pytest.raises(TransportError):
-            await secure.call(address_of(server), Echo(), 5)
+            await secure.call(address_of(server), Echo(), 60)
     with pytest.raises(ConfigError, match=r"tls\.server\.certPath"):
         TlsServer(mode="enforcing")
 
@@ -125,10 +125,10 @@ async def test_clients_show_their_certificate_when_asked(
     )
     async with serving(EchoService(), tls=tls) as server, dialing(tls=client) as dialer:
         if works:
-            assert (await dialer.call(address_of(server), Echo(text="in"), 5)).text == "in"
+            assert (await dialer.call(address_of(server), Echo(text="in"), 60)).text == "in"
         else:
             with pytest.raises(TransportError):
-                await dialer.call(address_of(server), Echo(), 5)
+                await dialer.call(address_of(server), Echo(), 60)
             assert server.statistics().connections == 0
 
 
@@ -144,7 +144,7 @@ async def test_a_strangers_certificate_is_not_accepted(
     client = TlsClient(certificate_path=stranger.certificate, key_path=stranger.key)
     async with serving(EchoService(), tls=tls) as server, dialing(tls=client) as dialer:
         with pytest.raises(TransportError):
-            await dialer.call(address_of(server), Echo(), 5)
+            await dialer.call(address_of(server), Echo(), 60)
 
 
 def test_asking_for_certificates_needs_something_to_check_them_against(authority: Authority) -> None:
@@ -194,7 +194,7 @@ async def test_changed_files_are_read_again_and_old_connections_go_on(
     files = authority.issue("server")
     tls = offering(files, clock=clock)
     async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsClient()) as dialer:
-        await dialer.call(address_of(server), Echo(), 5)
+        await dialer.call(address_of(server), Echo(), 60)
         renewed = authority.issue("renewed")
 
         # Only one of the two files has been replaced so far: they do not fit, and nothing changes.
@@ -211,7 +211,7 @@ async def test_changed_files_are_read_again_and_old_connections_go_on(
         assert await peer_certificate(server, authority) == "renewed"
         assert (tls.reloads, tls.failed_reloads) == (1, 1)
 
-        assert (await dialer.call(address_of(server), Echo(text="still"), 5)).text == "still"
+        assert (await dialer.call(address_of(server), Echo(text="still"), 60)).text == "still"
         assert dialer.statistics().opened == 1
 
         files.certificate.unlink()
