@@ -1,6 +1,7 @@
 """A broker starts, registers, changes, is stopped in the middle of things, and comes back."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,7 @@ from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker, GetTopicConfig
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.server import listening_socket
+from pyromq.store.filesystem import FileLock, Files
 
 NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""
@@ -183,6 +185,52 @@ async def test_a_port_that_is_taken_stops_the_start_and_leaves_nothing_behind(
     async with running_broker(tmp_path / "store", listen_port=port) as broker:
         assert broker.address[1] == port
         assert vip_port(port) == port - 2
+
+
+class SlowToOpen(Files):
+    """Whoever opens a store waits to be let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.let = threading.Event(), threading.Event()
+
+    def lock(self, path: Path) -> FileLock:
+        self.began.set()
+        assert self.let.wait(LONG_MS / 1000)
+        return super().lock(path)
+
+
+async def test_a_start_that_is_cancelled_while_the_store_is_opened_lets_go_of_it(tmp_path: Path) -> None:
+    files = SlowToOpen()
+    starting = asyncio.create_task(Broker(configuration(tmp_path), files=files).start())
+    await asyncio.to_thread(files.began.wait)
+    starting.cancel()
+    asyncio.get_running_loop().call_later(PAUSE_S, files.let.set)
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    async with running_broker(tmp_path) as broker:
+        assert broker.store.recovery.was_clean
+
+
+async def test_a_start_that_is_cancelled_while_it_registers_leaves_nothing_behind(tmp_path: Path) -> None:
+    heard = asyncio.Event()
+
+    async def hear_and_be_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        heard.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(hear_and_be_silent, "127.0.0.1", 0) as server:
+        address = format_address(*server.sockets[0].getsockname())
+        broker = Broker(configuration(tmp_path, namesrv_addr=address))
+        starting = asyncio.create_task(broker.start())
+        await heard.wait()
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        async with running_broker(tmp_path, listen_port=broker.address[1]) as broker:
+            assert broker.store.recovery.was_clean
 
 
 async def test_a_stopped_broker_is_not_there(tmp_path: Path) -> None:

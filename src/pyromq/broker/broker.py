@@ -159,15 +159,16 @@ class Broker:
             raise
         self._background = asyncio.create_task(parts.run(), name="broker")
         self._registering = asyncio.create_task(parts.registration.run(), name="registration")
-        await parts.registration.wait_tried()
+        try:
+            await parts.registration.wait_tried()
+        except BaseException:
+            await self.stop()
+            raise
         self._pages.show(parts.metering, parts.store)
         _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
 
     async def _open(self) -> "_Parts":
-        # Recovery may take long, and a signal must be able to end it.
-        store = await asyncio.to_thread(
-            MessageStore.open, self._configuration.store, clock=self._clock, files=self._files
-        )
+        store = await self._open_store()
         _tell(store.recovery)
         ports: list[socket.socket] = []
         try:
@@ -181,6 +182,22 @@ class Broker:
             store.close()
             raise
         return parts
+
+    async def _open_store(self) -> MessageStore:
+        # Recovery may take long, and a signal must be able to end it.
+        opening = asyncio.create_task(
+            asyncio.to_thread(
+                MessageStore.open, self._configuration.store, clock=self._clock, files=self._files
+            )
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled: what it opens is closed again.
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                opening.result().close()
+            raise
 
     async def run_until_stopped(self) -> None:
         """Return after `stop`; raises what ended the background work, should it ever end by itself."""

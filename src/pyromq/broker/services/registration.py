@@ -183,9 +183,11 @@ class Registration:
         """Wait until every name server has been tried once, with whatever outcome, or the time is over."""
         if self._servers:
             waits = [asyncio.create_task(server.tried.wait()) for server in self._servers.values()]
-            _, late = await asyncio.wait(waits, timeout=timeout_s)
-            for wait in late:
-                wait.cancel()
+            try:
+                await asyncio.wait(waits, timeout=timeout_s)
+            finally:
+                for wait in waits:
+                    wait.cancel()
 
     async def _keep_registered(self, server: _NameServer) -> None:
         while True:
