@@ -136,9 +136,9 @@ READS: list[tuple[list[str], str]] = [
     (
         ["queryMsgTraceById", "-t", TRACES, "-i", "{id}"],
         r"#Type +#ProducerGroup +#ClientHost +#SendTime +#CostTimes +#Status\n"
-        r"Pub +tills +127\.0\.0\.1 +1970\S* \S+ +3ms +success\n\n"
+        r"Pub +tills +127\.0\.0\.1 +19\S* \S+ +3ms +success\n\n"
         r"#Type +#ConsumerGroup +#ClientHost +#ConsumerTime +#CostTimes +#Status\n"
-        r"Sub +shop +127\.0\.0\.1 +1970\S* \S+ +7ms +failed\n$",
+        r"Sub +shop +127\.0\.0\.1 +19\S* \S+ +7ms +failed\n$",
     ),
     (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1"], r"max: 3\nmin: 0\n"),
     (["queryCq", "-t", TOPIC, "-q", "0", "-i", "1", "-c", "1"], r"\n1 +\d+ +\d+ +66 +false\n$"),
