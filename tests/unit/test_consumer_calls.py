@@ -1,6 +1,7 @@
 """What consumers ask of brokers, and what they make of the answers."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pyromq.client.consumer.subscriptions import Subscription
 from pyromq.client.routes import Route
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import ManualClock
+from pyromq.config.durable_file import DurableFile
 from pyromq.errors import CallTimeout, ConnectFailed, NoRoute, PyroError, Refused, StateError
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
 from pyromq.protocol.bodies.locks import LockBatchResponseBody
@@ -135,6 +137,33 @@ async def test_offsets_that_cannot_be_read_are_not_guessed(tmp_path: Path) -> No
     (directory / "offsets.json").write_text("{")
     with pytest.raises(StateError, match="remove it"):
         await LocalOffsets(tmp_path, "client", "screens").read(QUEUE)
+
+
+async def test_a_write_that_nobody_waits_for_any_more_is_not_met_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = LocalOffsets(tmp_path, "client", "screens")
+    is_writing, may_write, steps, save = threading.Event(), threading.Event(), list[str](), DurableFile.save
+
+    def save_slowly(file: DurableFile, content: bytes) -> None:
+        steps.append("begin")
+        is_writing.set()
+        assert may_write.wait(60)
+        save(file, content)
+        steps.append("end")
+
+    monkeypatch.setattr(DurableFile, "save", save_slowly)
+    first = asyncio.create_task(offsets.store({QUEUE: 1}))
+    await asyncio.to_thread(is_writing.wait)
+    first.cancel()
+    second = asyncio.create_task(offsets.store({QUEUE: 2}))
+    for _ in range(100):  # so much may happen before
+        await asyncio.sleep(0)
+    may_write.set()
+    assert await second == {}
+    await asyncio.gather(first, return_exceptions=True)
+    assert steps == ["begin", "end"] * 2
+    assert await LocalOffsets(tmp_path, "client", "screens").read(QUEUE) == 2
 
 
 # Pulling

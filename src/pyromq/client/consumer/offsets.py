@@ -123,8 +123,13 @@ class LocalOffsets:
             if self._known is None:
                 self._known = await asyncio.to_thread(self._load)
             self._known.update(offsets)
+            writing = asyncio.create_task(asyncio.to_thread(self._file.save, encode_offsets(self._known)))
             try:
-                await asyncio.to_thread(self._file.save, encode_offsets(self._known))
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                # The thread goes on all the same, and must not meet the next one.
+                await asyncio.wait([writing])
+                raise
             except OSError as problem:
                 return dict.fromkeys(offsets, StateError(f"{self._file.path} cannot be written: {problem}"))
         return {}
