@@ -187,6 +187,13 @@ async def test_a_port_that_is_taken_stops_the_start_and_leaves_nothing_behind(
         assert vip_port(port) == port - 2
 
 
+def test_a_port_that_was_chosen_is_nobody_elses_before_anyone_is_let_in() -> None:
+    with listening_socket("127.0.0.1", 0) as chosen:
+        port = chosen.getsockname()[1]
+        with pytest.raises(OSError, match=str(port)):
+            listening_socket("127.0.0.1", port).close()
+
+
 class SlowToOpen(Files):
     """Whoever opens a store waits to be let."""
 

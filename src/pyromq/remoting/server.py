@@ -155,6 +155,8 @@ def _bound_socket(host: str, port: int, send_buffer_bytes: int, receive_buffer_b
         if receive_buffer_bytes:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         listening.bind(address)
+        # Until one of them listens, several may be bound to a port.
+        listening.listen()
         listening.setblocking(False)
     except OSError:
         listening.close()
