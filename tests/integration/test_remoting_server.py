@@ -65,7 +65,7 @@ async def test_large_bodies_travel_both_ways() -> None:
 async def test_much_in_both_directions_does_not_block_itself() -> None:
     async with serving(EchoService()) as server, dialing() as dialer:
         body = bytes(1_000_000)
-        calls = (dialer.call(address_of(server), Echo(text=str(n), body=body), 30) for n in range(150))
+        calls = (dialer.call(address_of(server), Echo(text=str(n), body=body), 100) for n in range(150))
         answers = await asyncio.gather(*calls)
         assert [answer.text for answer in answers] == [str(n) for n in range(150)]
 
