@@ -456,6 +456,20 @@ async def test_a_reader_waits_for_messages_and_stops_at_the_end() -> None:
     assert settled == [None, None]
 
 
+async def test_all_readers_stop_behind_the_last_message() -> None:
+    stream = MessageStream("Orders")
+
+    async def read() -> list[int]:
+        return [message.queue_offset async for message in stream]
+
+    reading = [asyncio.create_task(read()) for _ in range(3)]
+    await asyncio.sleep(0)
+    stream.offer(a_message(0), lambda: False, lambda _: None)
+    stream.end_when_empty()
+    async with asyncio.timeout(60):
+        assert sorted(await asyncio.gather(*reading)) == [[], [], [0]]
+
+
 async def test_a_stream_that_ends_by_a_problem_raises_it() -> None:
     stream = MessageStream("Orders")
     stream.end(ConnectFailed("no such broker"))

@@ -111,8 +111,9 @@ class MessageStream:
     def end_when_empty(self) -> None:
         """No more messages than those that wait: readers stop behind the last one."""
         self._is_ended = True
-        if not self._waiting:
-            self.end()
+        # All of them: whoever finds nothing any more is told so.
+        while self._readers:
+            self._wake_one()
 
     async def finish(self, *, is_failed: bool, reader: Hashable = None) -> None:
         """Wait for the readers' last messages.
