@@ -1,6 +1,7 @@
 """The push consumer and a real cluster: every message comes, and what failed comes again."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.conftest import ErrorLogs
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received, consumer_cluster
 
+from pyromq.client.consumer import blocking
 from pyromq.client.consumer.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.retries import Retries
@@ -529,6 +531,48 @@ async def test_pause_resume_and_seek(cluster: ConsumerCluster) -> None:
         consumer.resume(queue)
         await received.wait(lambda received: len(received.messages) == 4)
     assert received.bodies == ["a", "b", "b", "c"]
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
+async def test_a_handler_may_seek_in_its_own_queue(cluster: ConsumerCluster, ordered: bool) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    received = Received()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", ordered=ordered, concurrency=1)
+
+    @consumer.on("Orders")
+    async def take(message: ReceivedMessage) -> None:
+        await received.take(message)
+        if received.bodies == ["a", "b"]:
+            await consumer.seek(message.queue, 0)
+
+    await cluster.send_to(queue, ["a", "b"])
+    async with consumer:
+        await received.wait(lambda received: len(received.messages) == 4)
+    assert received.bodies == ["a", "b"] * 2
+
+
+async def test_a_handler_on_a_thread_may_seek_in_its_own_queue(cluster: ConsumerCluster) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b"])
+    bodies: list[str] = []
+
+    def script() -> None:
+        is_done = threading.Event()
+        consumer = blocking.PushConsumer("billing", cluster.namesrv, start_from="first", ordered=True)
+
+        @consumer.on("Orders")
+        def take(message: ReceivedMessage) -> None:
+            bodies.append(message.body.decode())
+            if bodies == ["a", "b"]:
+                consumer.seek(message.queue, 0)
+            if len(bodies) == 4:
+                is_done.set()
+
+        with consumer:
+            assert is_done.wait(TIMEOUT_S)
+
+    await asyncio.to_thread(script)
+    assert bodies == ["a", "b"] * 2
 
 
 async def test_a_reset_by_an_operator_sends_a_running_consumer_back(cluster: ConsumerCluster) -> None:

@@ -182,8 +182,12 @@ class PushConsumer(Blocking):
         self._thread.run(_called(lambda: self._aio.resume(*queues)))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from another offset; the group's offset changes at once, too."""
-        self._thread.run(self._aio.seek(queue, offset))
+        """Go on from another offset; the group's offset changes at once, too.
+
+        Called by a handler of an ordered consumer, it returns at once: the queue goes on from there when the
+        handler is done.
+        """
+        self._thread.run(self._aio.seek(queue, offset, reader=threading.current_thread()))
 
     def commit(self) -> None:
         """Store now how far everything is done."""

@@ -366,9 +366,19 @@ class PushConsumer:
     def resume(self, *queues: MessageQueue) -> None:
         self._running().membership.share.resume(queues)
 
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from another offset; the group's offset changes at once, too."""
-        await self._running().membership.share.begin_at(queue, offset)
+    async def seek(self, queue: MessageQueue, offset: int, *, reader: Hashable = None) -> None:
+        """Go on from another offset; the group's offset changes at once, too.
+
+        Called by a handler of an ordered consumer, it returns at once: the queue goes on from there when the
+        handler is done. `reader`: see `close`.
+        """
+        parts = self._running()
+        share = parts.membership.share
+        if self.settings.ordered and parts.handling.is_done_by(reader):
+            share.reader(queue)
+            share.begin_soon({queue: offset})
+        else:
+            await share.begin_at(queue, offset)
 
     async def commit(self) -> None:
         """Store now how far everything is done."""
