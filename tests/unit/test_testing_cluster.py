@@ -96,6 +96,15 @@ def test_a_killed_broker_recovers_what_it_had(tmp_path: Path) -> None:
     assert not (tmp_path / "abort").exists()
 
 
+def test_only_a_broker_that_is_stopped_writes_how_far_it_was(tmp_path: Path) -> None:
+    progress = tmp_path / "config" / "delayOffset.json"
+    with cluster(tmp_path) as running:
+        running.kill_broker()
+        assert not progress.exists()
+        running.start_broker()
+    assert progress.exists()
+
+
 def test_brokers_of_a_cluster_come_and_go_one_by_one() -> None:
     with cluster(brokers=2) as running:
         first, second = running.broker_addresses

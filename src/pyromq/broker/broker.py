@@ -476,9 +476,13 @@ class _Parts:
 
     def close(self) -> None:
         """Make everything safe that is still only in memory."""
-        for what, persist in (("offsets", self.offsets.persist), ("filters", self.filters.persist)):
+        for what, save in (
+            ("progress of delayed messages", self._delays.save_now),
+            ("offsets", self.offsets.persist),
+            ("filters", self.filters.persist),
+        ):
             try:
-                persist()
+                save()
             except (StoreError, OSError) as problem:
                 _log.error("%s not written, the next start has older ones: %s", what, problem)
         self.store.close()

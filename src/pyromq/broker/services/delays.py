@@ -76,23 +76,17 @@ class Delays:
         }
 
     async def run(self) -> None:
-        try:
-            while True:
-                self._woken.clear()
-                wait_s = self._deliver_and_save()
-                if wait_s == 0:
-                    await asyncio.sleep(0)
-                    continue
-                if wait_s is None and (self._offsets.is_dirty or self._taken is not None):
-                    wait_s = _LONGEST_SLEEP_S
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await self._woken.wait()
-        finally:
-            try:
-                self.save_now()
-            except (StoreError, OSError) as problem:
-                _log.error("progress of delayed messages not written, some will come again: %s", problem)
+        while True:
+            self._woken.clear()
+            wait_s = self._deliver_and_save()
+            if wait_s == 0:
+                await asyncio.sleep(0)
+                continue
+            if wait_s is None and (self._offsets.is_dirty or self._taken is not None):
+                wait_s = _LONGEST_SLEEP_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._woken.wait()
 
     def _deliver_and_save(self) -> float | None:
         """See `deliver_due`. What the disk does not let us do is tried again; nobody else is concerned."""
