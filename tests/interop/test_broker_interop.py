@@ -42,6 +42,10 @@ class Peers:
     def bodies(self, topic: str) -> list[bytes]:
         return sorted(row["body"] for row in self.read(topic))
 
+    def wait_committed(self, topic: str, queues: int = 4) -> None:
+        """For a group that is called like its topic."""
+        self.client.wait_committed(self.name_server, topic, topic, queues)
+
     def mqadmin(self, *words: str) -> str:
         return self.client.mqadmin(*words, "-n", self.name_server)
 
@@ -185,7 +189,8 @@ def test_a_group_gets_every_message_once(peers: Peers) -> None:
         member.received(50)
         peers.send(*({"topic": topic, "body": body} for body in bodies[50:]))
         assert sorted(row["body"] for row in member.received(100)) == bodies
-    # It has committed what it consumed: the next member starts behind it.
+        peers.wait_committed(topic)
+    # The next member starts behind what is committed.
     peers.send({"topic": topic, "body": b"the next one"})
     with peers.client.member(peers.name_server, topic, topic) as member:
         assert [row["body"] for row in member.received(1)] == [b"the next one"]
@@ -324,6 +329,7 @@ def test_members_divide_the_queues_and_take_over_from_each_other(peers: Peers) -
             wait_until(lambda: len(one.received() + two.received()) == 60, "all messages")
             assert {row["queueId"] for row in two.received()} == {queue for _, queue in two.queues(topic)}
             assert len({row["body"] for row in one.received() + two.received()}) == 60
+            peers.wait_committed(topic, queues=6)
         wait_until(lambda: one.queues(topic) == every, "all queues for the one who stayed")
         before = len(one.received())
         peers.send(*({"topic": topic, "body": b"more", "queue": n % 6} for n in range(6)))

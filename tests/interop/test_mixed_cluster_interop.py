@@ -92,16 +92,6 @@ class Mixed:
                 f"a route of {topic} over both brokers",
             )
 
-    def wait_committed(self, group: str, topic: str, queues: int) -> None:
-        """Apache's brokers set no group back that has not committed: its members do so every five seconds."""
-
-        def committed() -> bool:
-            said = self.client.mqadmin("consumerProgress", "-g", group, "-n", self.names)
-            topics = [line.split()[0] for line in said.splitlines() if line.strip()]
-            return topics.count(topic) == queues and "Diff Total: 0" in said
-
-        wait_until(committed, "committed offsets")
-
     def _queues(self, server: str, topic: str) -> list[tuple[str, int]]:
         if topic not in self.client.mqadmin("topicList", "-n", server).split():
             return []
@@ -165,8 +155,7 @@ def test_a_group_consumes_one_topic_from_both_brokers(mixed: Mixed, through: str
         assert sorted(int(row["body"]) for row in rows) == list(range(100))
         assert one.received()
         assert two.received()
-    # Who leaves commits, and does not wait until that is written down.
-    mixed.wait_committed(topic, topic, queues=4)
+        client.wait_committed(mixed.names, topic, topic, queues=4)
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -285,7 +274,8 @@ def test_a_group_is_set_back_on_both_brokers(mixed: Mixed) -> None:
     assert {row["brokerName"] for row in sent} == {APACHES, OURS}
     with mixed.client.member(mixed.names, topic, topic) as member:
         member.received(8)
-        mixed.wait_committed(topic, topic, queues=4)
+        # Apache's brokers set no group back that has not committed.
+        mixed.client.wait_committed(mixed.names, topic, topic, queues=4)
         said = mixed.client.mqadmin(
             "resetOffsetByTime", "-g", topic, "-t", topic, "-s", "1000", "-n", mixed.names
         )

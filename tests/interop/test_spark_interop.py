@@ -254,6 +254,7 @@ def test_traces_and_dead_letters_of_apaches_clients_are_understood(
 
     with apache.client.member(apache.names, "payers", "Payments", fails=9, attempts=0, trace=True):
         wait_until(lambda: stored() >= 5, "five dead letters")
+        apache.client.wait_committed(apache.names, "payers", "Payments", queues=2)
 
     def is_told() -> bool:
         told = b"".join(row["body"] for row in apache.client.read(apache.names, TRACE_TOPIC))

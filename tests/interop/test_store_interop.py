@@ -28,7 +28,7 @@ from pyromq.store.settings import StoreSettings
 # A JVM takes its time to start, and longer on a busy machine.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
-TOPIC = "Varied"
+TOPIC, QUEUES = "Varied", 4
 BORN_MS = 1_700_000_000_123
 SIZES = {
     "mappedFileSizeCommitLog": 64 << 10,
@@ -59,7 +59,7 @@ class Directory:
         )
         with broker:
             self.client.wait_for_broker(self.name_server, broker.name)
-            self.client.create_topic(self.name_server, broker.address, TOPIC)
+            self.client.create_topic(self.name_server, broker.address, TOPIC, QUEUES)
             yield broker
         self.client.wait_for_broker(self.name_server, broker.name, present=False)
 
@@ -150,6 +150,7 @@ def test_our_broker_takes_over_from_apaches_and_hands_back(directory: Directory,
         directory.client.send(directory.name_server, [{"topic": TOPIC, "body": body} for body in bodies])
         with directory.client.member(directory.name_server, "readers", TOPIC) as member:
             assert sorted(row["body"] for row in member.received(20)) == sorted(bodies)
+            directory.client.wait_committed(directory.name_server, "readers", TOPIC, QUEUES)
         sent.extend(bodies)
 
     with directory.apaches_broker() as apaches:

@@ -439,6 +439,18 @@ class ApacheClient(JavaProcess):
             f"{broker} {'registered' if present else 'gone'} at {name_server}",
         )
 
+    def wait_committed(self, name_server: str, group: str, topic: str, queues: int) -> None:
+        """Wait until a group has committed all of a topic. Its members do so every five seconds; one that
+        leaves may leave out what it has just consumed.
+        """
+
+        def is_committed() -> bool:
+            said = self.mqadmin("consumerProgress", "-g", group, "-n", name_server)
+            topics = [line.split()[0] for line in said.splitlines() if line.strip()]
+            return topics.count(topic) == queues and "Diff Total: 0" in said
+
+        wait_until(is_committed, f"offsets of {group} in {topic}")
+
     def key_values(self, name_server: str, namespace: str, key: str) -> tuple[str, dict[str, str]]:
         """One value of the key-value configuration and its whole namespace."""
         value, table = _rows(self.ask("kv", name_server, namespace, key))
