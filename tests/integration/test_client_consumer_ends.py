@@ -7,12 +7,15 @@ import threading
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conftest import ErrorLogs
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received, consumer_cluster
+from tests.support.loop import turn_until
 
 from pyromq.client.consumer import blocking
+from pyromq.client.consumer.fetching import Fetching, Pulled
 from pyromq.client.consumer.offsets import Offsets, StartPositions
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
@@ -205,6 +208,40 @@ async def test_a_handler_may_drain_its_consumer(cluster: ConsumerCluster) -> Non
     async with asyncio.timeout(TIMEOUT_S), consumer:
         await received.wait_for_all(sent)
     assert await committed(cluster) == 3
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+async def test_a_queue_that_moved_under_its_messages_holds_up_no_drain(
+    cluster: ConsumerCluster, monkeypatch: pytest.MonkeyPatch, is_ordered: bool
+) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["a", "b", "c"])
+    handling, may_go_on = asyncio.Event(), asyncio.Event()
+    consumer = PushConsumer("billing", cluster.namesrv, start_from="first", concurrency=1, ordered=is_ordered)
+    pull = Fetching.pull
+
+    async def pull_from_a_moving_queue(self: Fetching, pulled_from: MessageQueue, *rest: Any) -> Pulled:
+        if pulled_from == queue and handling.is_set():
+            return Pulled([], 7, 7, 7, is_moved=True)
+        return await pull(self, pulled_from, *rest)
+
+    monkeypatch.setattr(Fetching, "pull", pull_from_a_moving_queue)
+
+    @consumer.on("Orders")
+    async def take(message: ReceivedMessage) -> None:
+        handling.set()
+        await may_go_on.wait()
+
+    async with asyncio.timeout(TIMEOUT_S), consumer:
+        await handling.wait()
+        (reader,) = (each for each in consumer._running().membership.share if each.queue == queue)
+        await cluster.send_to(queue, ["d"])  # ends the pull that waits
+        await reader.held.closing.wait()
+        draining = asyncio.create_task(consumer.drain())
+        await turn_until(lambda: reader._task is None)  # stopped in the middle of moving
+        may_go_on.set()
+        await draining
+    assert await committed(cluster) == 7
 
 
 async def test_a_loop_over_a_stream_may_drain_its_consumer(cluster: ConsumerCluster) -> None:

@@ -212,7 +212,14 @@ class Share:
 
     async def moved(self, reader: QueueReader, offset: int) -> None:
         """The reader itself found that it must go on from there."""
-        await self._finish(reader.held)
+        held = reader.held
+        try:
+            await self._finish(held)
+        except asyncio.CancelledError:
+            # Reading stops. Nobody starts what is still held: nobody may wait for it either.
+            held.drop()
+            held.next_offset = offset
+            raise
         reader.begin_at(offset)
         await self._store({reader: offset}, confirmed=True)
 
