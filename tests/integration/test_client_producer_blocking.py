@@ -110,7 +110,7 @@ def test_a_blocking_call_on_the_loop_itself_is_refused(running: RunningCluster) 
         Producer("orders", namesrv=running.namesrv) as producer,
         pytest.raises(StateError, match="would wait for itself"),
     ):
-        LoopThread.shared().run(call())
+        LoopThread.shared().run(call)
 
 
 def test_bad_settings_are_told_when_the_producer_is_made() -> None:

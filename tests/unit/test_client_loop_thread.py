@@ -2,8 +2,8 @@
 
 import asyncio
 import gc
-import inspect
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pyromq.client import blocking
-from pyromq.client.blocking import LoopThread
+from pyromq.client.blocking import LoopThread, Producer
 
 
 class Interrupted(BaseException):
@@ -50,9 +50,9 @@ def test_results_and_errors_come_over(thread: LoopThread) -> None:
         await asyncio.sleep(0)
         return int(left + right)
 
-    assert thread.run(add(1, 2)) == 3
+    assert thread.run(add, 1, 2) == 3
     with pytest.raises(TypeError, match="unsupported operand"):
-        thread.run(add(1, None))
+        thread.run(add, 1, None)
 
 
 def test_work_that_cancels_itself_is_seen_to_be_cancelled(thread: LoopThread) -> None:
@@ -60,7 +60,7 @@ def test_work_that_cancels_itself_is_seen_to_be_cancelled(thread: LoopThread) ->
         raise asyncio.CancelledError
 
     with pytest.raises(CancelledError):
-        thread.run(give_up())
+        thread.run(give_up)
 
 
 def test_an_interrupted_call_raises_when_its_work_has_ended(
@@ -81,7 +81,7 @@ def test_an_interrupted_call_raises_when_its_work_has_ended(
             steps.append("clean")
 
     with pytest.raises(Interrupted):
-        thread.run(work())
+        thread.run(work)
     assert steps == ["cleaning up", "clean"]
     (task,) = tasks
     assert task is not None
@@ -99,7 +99,7 @@ def test_how_interrupted_work_failed_is_nobodys_complaint(
             raise ValueError("while cleaning up")
 
     with pytest.raises(Interrupted):
-        thread.run(work())
+        thread.run(work)
     gc.collect()  # a failure that nobody looked at would be logged now
 
 
@@ -121,9 +121,9 @@ def test_an_interrupted_call_does_not_wait_for_ever(
         release.set()
 
     with pytest.raises(Interrupted):
-        thread.run(work())
+        thread.run(work)
     assert not ended.is_set()
-    thread.run(let_go())
+    thread.run(let_go)
     assert ended.wait(60)
 
 
@@ -150,10 +150,36 @@ class InterruptedLoop:
 def test_an_interrupt_while_work_is_handed_over_ends_the_work(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    work = asyncio.Event().wait()
+    begun: list[str] = []
+    ended: list[str] = []
+
+    async def work() -> None:
+        begun.append("work")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("work")
+
     with monkeypatch.context() as patch:
         patch.setattr(thread, "_loop", InterruptedLoop(thread._loop, before=before))
         with pytest.raises(Interrupted):
             thread.run(work)
-    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
-    assert thread.run(asyncio.sleep(0, "goes on")) == "goes on"
+    assert thread.run(asyncio.sleep, 0, "goes on") == "goes on"
+    assert begun == ended
+
+
+def test_an_interrupt_at_the_entrance_leaves_nothing_that_nobody_awaits() -> None:
+    producer = Producer("orders", namesrv="127.0.0.1:1")
+
+    def interrupt(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code is LoopThread.run.__code__:
+            raise Interrupted
+
+    former = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            producer.start()
+    finally:
+        sys.settrace(former)
+    gc.collect()  # what nobody awaits would be complained about now

@@ -554,7 +554,7 @@ def test_a_thread_does_not_answer_for_one_that_ended_before_it() -> None:
         for offset in range(2):
             stream.offer(a_message(offset), lambda: False, settled.append)
 
-    loop.run(offer())
+    loop.run(offer)
     messages, taken = Messages(stream, loop), list[int]()
     for _ in range(2):
         thread = threading.Thread(target=lambda: taken.append(next(messages).queue_offset))

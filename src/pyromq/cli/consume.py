@@ -145,17 +145,17 @@ def _write_all(source: Source, out: IO[bytes], render: Render, count: int | None
     thread = LoopThread.shared()
     is_failed = True
     try:
-        thread.run(source.open())
+        thread.run(source.open)
         left = count
-        while left != 0 and (messages := thread.run(source.next(left))):
+        while left != 0 and (messages := thread.run(source.next, left)):
             data = b"".join(map(render, messages))
-            out.write(data)
             # Counted first: whoever sees the messages may interrupt us at once.
             rate.add(len(messages), len(data))
+            out.write(data)
             out.flush()
             left = None if left is None else left - len(messages)
         is_failed = False
     finally:
-        thread.run(source.close(is_failed=is_failed))
+        thread.run(source.close, is_failed=is_failed)
         if rate.messages or not is_failed:
             rate.end()

@@ -68,7 +68,7 @@ class Sending:
 
     def send(self, part: Part, *, is_awaited: bool = False) -> None:
         """Returns when there is room for more; `is_awaited`: when it is known what became of these."""
-        self._under_way.append(self._thread.start(self._send(part)))
+        self._under_way.append(self._thread.start(self._send, part))
         while len(self._under_way) > (0 if is_awaited else _PARTS_IN_FLIGHT):
             self._take_first()
 
@@ -209,10 +209,10 @@ def _send_all(
 ) -> Outcome:
     thread = LoopThread.shared()
     producer = Producer(GROUP, cluster.namesrv, **(cluster.options | options))
-    thread.run(producer.start())
+    thread.run(producer.start)
     sending: Sending | None = None
     try:
-        queue = None if queue_name is None else one_queue(queue_name, thread.run(producer.queues(topic)))
+        queue = None if queue_name is None else one_queue(queue_name, thread.run(producer.queues, topic))
         sending = Sending(thread, producer, queue, rate)
         try:
             for part in parts:
@@ -225,7 +225,7 @@ def _send_all(
         return sending.total
     finally:
         try:
-            thread.run(producer.close())
+            thread.run(producer.close)
             if sending is not None:
                 sending.finish()
         finally:

@@ -8,10 +8,10 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
@@ -21,6 +21,7 @@ from pyromq.client.transactions import Check, TransactionResult, TransactionStat
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult
 from pyromq.errors import StateError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -96,25 +97,26 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             raise StateError("a blocking call on the client's own loop would wait for itself: use pyromq.aio")
 
-    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        try:
-            self.check()
-        except StateError:
-            work.close()
-            raise
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    def start(
+        self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> "Future[T]":
+        self.check()
+        return asyncio.run_coroutine_threadsafe(work(*args, **kwargs), self._loop)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await it there, wait here. Whatever interrupts the waiting ends the work as well, first."""
-        try:
-            self.check()
-        except StateError:
-            work.close()
-            raise
+    def run(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call and await it there, wait here. Whatever interrupts the waiting ends the work as well, first.
+
+        Nothing is called here: a signal may interrupt us anywhere, and would leave a coroutine that nobody
+        awaits.
+        """
+        self.check()
         # A bare lock: whatever interrupts us, wherever, leaves nothing held that the loop would wait for.
         ended = threading.Lock()
         ended.acquire()
         task: asyncio.Task[T] | None = None
+
+        async def called() -> T:
+            return await work(*args, **kwargs)
 
         def over(done: asyncio.Task[T]) -> None:
             if not done.cancelled():
@@ -123,14 +125,13 @@ class LoopThread:
 
         def begin() -> None:
             nonlocal task
-            task = self._loop.create_task(work)
+            task = self._loop.create_task(called())
             task.add_done_callback(over)
 
         def end() -> None:
             if task is not None:
                 task.cancel()
             else:  # what is called earlier runs earlier: it never will
-                work.close()
                 ended.release()
 
         try:
@@ -152,8 +153,15 @@ class LoopThread:
 os.register_at_fork(after_in_child=LoopThread._forked)
 
 
+class Lifetime(Protocol):
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+
 class Blocking:
     """What the blocking classes have in common: a beginning, an end, and a loop thread."""
+
+    _aio: Lifetime
 
     def __init__(self) -> None:
         self._thread = LoopThread.shared()
@@ -161,20 +169,14 @@ class Blocking:
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} stays in its process: make another one in the child")
 
-    def _start(self) -> Coroutine[Any, Any, None]:
-        raise NotImplementedError
-
-    def _close(self) -> Coroutine[Any, Any, None]:
-        raise NotImplementedError
-
     def start(self) -> None:
         """Done by `with`."""
-        self._thread.run(self._start())
+        self._thread.run(self._aio.start)
 
     def close(self) -> None:
         """Done by `with`. In a child made by fork there is nothing to close."""
         if self._thread.is_of_this_process:
-            self._thread.run(self._close())
+            self._thread.run(self._aio.close)
 
     def __enter__(self) -> Self:
         self.start()
@@ -189,6 +191,8 @@ class Producer(Blocking):
 
     May be used by many threads at once.
     """
+
+    _aio: aio.Producer
 
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[ProducerOptions]
@@ -210,12 +214,6 @@ class Producer(Blocking):
 
     def statistics(self) -> aio.ProducerStatistics:
         return self._aio.statistics()
-
-    def _start(self) -> Coroutine[Any, Any, None]:
-        return self._aio.start()
-
-    def _close(self) -> Coroutine[Any, Any, None]:
-        return self._aio.close()
 
     @overload
     def send(
@@ -253,15 +251,15 @@ class Producer(Blocking):
         At most one of `queue`, `selector` and `sharding_key` says where it goes; it is tried again there, and
         not elsewhere. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
-        sending: Coroutine[Any, Any, Any] = self._aio.send(
+        send: Callable[..., Coroutine[Any, Any, SendResult | list[SendResult]]] = self._aio.send
+        return self._thread.run(
+            send,
             message,
             queue=queue,
             selector=selector,
             sharding_key=sharding_key,
             timeout_s=timeout_s,
         )
-        result: SendResult | list[SendResult] = self._thread.run(sending)
-        return result
 
     def submit(
         self,
@@ -277,13 +275,12 @@ class Producer(Blocking):
         self._submitted.acquire()
         try:
             future = self._thread.start(
-                self._aio.send(
-                    message,
-                    queue=queue,
-                    selector=selector,
-                    sharding_key=sharding_key,
-                    timeout_s=timeout_s,
-                )
+                self._aio.send,
+                message,
+                queue=queue,
+                selector=selector,
+                sharding_key=sharding_key,
+                timeout_s=timeout_s,
             )
         except BaseException:
             self._submitted.release()
@@ -301,16 +298,16 @@ class Producer(Blocking):
     ) -> None:
         """Send a message and do not ask what became of it."""
         self._thread.run(
-            self._aio.send_oneway(message, queue=queue, selector=selector, sharding_key=sharding_key)
+            self._aio.send_oneway, message, queue=queue, selector=selector, sharding_key=sharding_key
         )
 
     def flush(self) -> None:
         """Send what waits to be sent now, and return when nothing is in flight."""
-        self._thread.run(self._aio.flush())
+        self._thread.run(self._aio.flush)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be sent to."""
-        return self._thread.run(self._aio.queues(topic))
+        return self._thread.run(self._aio.queues, topic)
 
     def request(
         self,
@@ -323,7 +320,7 @@ class Producer(Blocking):
     ) -> ReceivedMessage:
         """Send a message and wait for the reply of whoever consumes it; raises NoReply if none comes."""
         return self._thread.run(
-            self._aio.request(message, timeout_s, queue=queue, selector=selector, sharding_key=sharding_key)
+            self._aio.request, message, timeout_s, queue=queue, selector=selector, sharding_key=sharding_key
         )
 
     def reply(
@@ -337,7 +334,7 @@ class Producer(Blocking):
     ) -> SendResult:
         """Answer a message that was sent by `request`."""
         return self._thread.run(
-            self._aio.reply(to, body, tags=tags, properties=properties, timeout_s=timeout_s)
+            self._aio.reply, to, body, tags=tags, properties=properties, timeout_s=timeout_s
         )
 
 
@@ -362,13 +359,13 @@ class TransactionProducer(Producer):
 
         If it raises, the broker is told that the end is unknown, and the error is raised again.
         """
-        half = self._thread.run(self._transactions.prepare(message))
+        half = self._thread.run(self._transactions.prepare, message)
         if not half.result.is_ok:
-            return self._thread.run(self._transactions.end(half, TransactionState.ROLLBACK))
+            return self._thread.run(self._transactions.end, half, TransactionState.ROLLBACK)
         try:
             state = aio_transactions.checked(work(message))
         except BaseException as problem:
             remark = f"{type(problem).__name__}: {problem}"
-            self._thread.run(self._transactions.end(half, TransactionState.UNKNOWN, remark=remark))
+            self._thread.run(self._transactions.end, half, TransactionState.UNKNOWN, remark=remark)
             raise
-        return self._thread.run(self._transactions.end(half, state))
+        return self._thread.run(self._transactions.end, half, state)

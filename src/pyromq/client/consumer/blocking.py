@@ -5,12 +5,12 @@ A handler may be an `async` function, too; it then runs on the client's own loop
 
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any, TypeVar, Unpack, overload
+from typing import TypeVar, Unpack, overload
 
 from pyromq.client.blocking import SIGNAL_LOOK_S, Blocking, LoopThread
 from pyromq.client.consumer import pull, push
@@ -43,7 +43,7 @@ class Messages(Iterator[ReceivedMessage]):
         return self
 
     def __next__(self) -> ReceivedMessage:
-        message = self._thread.run(self._stream.next_for(threading.current_thread()))
+        message = self._thread.run(self._stream.next_for, threading.current_thread())
         if message is None:
             raise StopIteration
         return message
@@ -54,7 +54,7 @@ class Messages(Iterator[ReceivedMessage]):
         async def retry() -> None:
             self._stream.retry(message, delay_level=delay_level)
 
-        self._thread.run(retry())
+        self._thread.run(retry)
 
 
 class PushConsumer(Blocking):
@@ -62,6 +62,8 @@ class PushConsumer(Blocking):
 
     Options are the fields of `PushSettings` and of `ClientSettings`.
     """
+
+    _aio: push.PushConsumer
 
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PushOptions]
@@ -88,16 +90,16 @@ class PushConsumer(Blocking):
     def statistics(self) -> push.PushStatistics:
         return self._aio.statistics()
 
-    def _start(self) -> Coroutine[Any, Any, None]:
-        return self._aio.start()
-
-    def _close(self) -> Coroutine[Any, Any, None]:
-        return self._aio.close(reader=threading.current_thread())
+    def close(self) -> None:
+        """Done by `with`. In a child made by fork there is nothing to close."""
+        self._close(is_failed=False)
 
     def __exit__(self, *problem: object) -> None:
+        self._close(is_failed=problem[0] is not None)
+
+    def _close(self, *, is_failed: bool) -> None:
         if self._thread.is_of_this_process:
-            is_failed = problem[0] is not None
-            self._thread.run(self._aio.close(is_failed=is_failed, reader=threading.current_thread()))
+            self._thread.run(self._aio.close, is_failed=is_failed, reader=threading.current_thread())
 
     @overload
     def subscribe(self, topic: str, expression: Expression = "*", handler: None = None) -> Messages: ...
@@ -119,7 +121,7 @@ class PushConsumer(Blocking):
             self._aio.subscribe(topic, expression, handler)
             return None
 
-        stream = self._thread.run(subscribe())
+        stream = self._thread.run(subscribe)
         return Messages(stream, self._thread) if stream is not None else None
 
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
@@ -128,7 +130,7 @@ class PushConsumer(Blocking):
 
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no more; what is being handled is finished."""
-        self._thread.run(self._aio.unsubscribe(topic))
+        self._thread.run(self._aio.unsubscribe, topic)
 
     def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
         """Have a function called, on the client's loop, with the queues assigned and those revoked."""
@@ -139,7 +141,7 @@ class PushConsumer(Blocking):
 
         That is for ever where there are more members than queues.
         """
-        self._thread.run(self._aio.wait_assigned())
+        self._thread.run(self._aio.wait_assigned)
 
     def drain(self) -> None:
         """Pull nothing more; return when everything pulled so far is handled and committed. Then close it.
@@ -147,7 +149,7 @@ class PushConsumer(Blocking):
         Called by a handler, or in the loop over a stream, it returns at once: the handlers go on until
         nothing is left, and the loop ends behind the last message.
         """
-        self._thread.run(self._aio.drain(reader=threading.current_thread()))
+        self._thread.run(self._aio.drain, reader=threading.current_thread())
 
     def run(self) -> None:
         """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.
@@ -166,7 +168,7 @@ class PushConsumer(Blocking):
             for number in signals:
                 signal.signal(number, interrupt)
             with nullcontext() if self._aio.is_running else self:
-                closed = self._thread.start(self._aio.run_until_closed())
+                closed = self._thread.start(self._aio.run_until_closed)
                 closed.add_done_callback(lambda _: over.put(None))
                 while True:
                     with suppress(Empty):
@@ -176,10 +178,10 @@ class PushConsumer(Blocking):
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handled."""
-        self._thread.run(_called(lambda: self._aio.pause(*queues)))
+        self._thread.run(_called, lambda: self._aio.pause(*queues))
 
     def resume(self, *queues: MessageQueue) -> None:
-        self._thread.run(_called(lambda: self._aio.resume(*queues)))
+        self._thread.run(_called, lambda: self._aio.resume(*queues))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset; the group's offset changes at once, too.
@@ -187,11 +189,11 @@ class PushConsumer(Blocking):
         Called by a handler of an ordered consumer, it returns at once: the queue goes on from there when the
         handler is done.
         """
-        self._thread.run(self._aio.seek(queue, offset, reader=threading.current_thread()))
+        self._thread.run(self._aio.seek, queue, offset, reader=threading.current_thread())
 
     def commit(self) -> None:
         """Store now how far everything is done."""
-        self._thread.run(self._aio.commit())
+        self._thread.run(self._aio.commit)
 
 
 class PullConsumer(Blocking):
@@ -199,6 +201,8 @@ class PullConsumer(Blocking):
 
     Options are the fields of `PullSettings` and of `ClientSettings`.
     """
+
+    _aio: pull.PullConsumer
 
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PullOptions]
@@ -221,30 +225,24 @@ class PullConsumer(Blocking):
     def statistics(self) -> pull.PullStatistics:
         return self._aio.statistics()
 
-    def _start(self) -> Coroutine[Any, Any, None]:
-        return self._aio.start()
-
-    def _close(self) -> Coroutine[Any, Any, None]:
-        return self._aio.close()
-
     def __exit__(self, *problem: object) -> None:
         if self._thread.is_of_this_process:
-            self._thread.run(self._aio.close(is_failed=problem[0] is not None))
+            self._thread.run(self._aio.close, is_failed=problem[0] is not None)
 
     def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """Share the queues of a topic with the other members of the group."""
-        self._thread.run(_called(lambda: self._aio.subscribe(topic, expression)))
+        self._thread.run(_called, lambda: self._aio.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        self._thread.run(self._aio.unsubscribe(topic))
+        self._thread.run(self._aio.unsubscribe, topic)
 
     def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
         """Read exactly these queues, whoever else reads them; replaces what was assigned before."""
-        self._thread.run(self._aio.assign(queues, expression))
+        self._thread.run(self._aio.assign, queues, expression)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic; raises NoRoute if there is no such topic."""
-        return self._thread.run(self._aio.queues(topic))
+        return self._thread.run(self._aio.queues, topic)
 
     def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
         """Have a function called, on the client's loop, with the queues assigned and those revoked."""
@@ -252,42 +250,42 @@ class PullConsumer(Blocking):
 
     def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Some messages of one queue, in their order; none if none come in time."""
-        return self._thread.run(self._aio.poll(timeout_s, max_messages))
+        return self._thread.run(self._aio.poll, timeout_s, max_messages)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store offsets, by default behind everything polled so far; raises if they are not safe then."""
-        self._thread.run(self._aio.commit(offsets))
+        self._thread.run(self._aio.commit, offsets)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The offset that is stored for the group, None if there is none."""
-        return self._thread.run(self._aio.committed(queue))
+        return self._thread.run(self._aio.committed, queue)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the message that comes next."""
-        return self._thread.run(_called(lambda: self._aio.position(queue)))
+        return self._thread.run(_called, lambda: self._aio.position(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset, which must be in the queue; nothing is stored before the next commit."""
-        self._thread.run(self._aio.seek(queue, offset))
+        self._thread.run(self._aio.seek, queue, offset)
 
     def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go on from the first message of these queues, or of all."""
-        self._thread.run(self._aio.seek_to_begin(*queues))
+        self._thread.run(self._aio.seek_to_begin, *queues)
 
     def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go on behind the last message of these queues, or of all."""
-        self._thread.run(self._aio.seek_to_end(*queues))
+        self._thread.run(self._aio.seek_to_end, *queues)
 
     def offsets_for_times(self, times: Mapping[MessageQueue, datetime | int]) -> dict[MessageQueue, int]:
         """The first offset stored at that time or later; numbers are milliseconds since the epoch."""
-        return self._thread.run(self._aio.offsets_for_times(times))
+        return self._thread.run(self._aio.offsets_for_times, times)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Pull nothing more from these queues, or from any; what was pulled is still handed out."""
-        self._thread.run(_called(lambda: self._aio.pause(*queues)))
+        self._thread.run(_called, lambda: self._aio.pause(*queues))
 
     def resume(self, *queues: MessageQueue) -> None:
-        self._thread.run(_called(lambda: self._aio.resume(*queues)))
+        self._thread.run(_called, lambda: self._aio.resume(*queues))
 
 
 async def _called(function: Callable[[], T]) -> T:
