@@ -301,7 +301,9 @@ class TestRestart:
 
 
 class TestRunning:
-    async def test_a_running_service_is_woken_by_arrivals(self, tmp_path: Path) -> None:
+    async def test_a_running_service_is_woken_by_arrivals_and_saves_what_it_delivered(
+        self, tmp_path: Path
+    ) -> None:
         with opened(tmp_path) as bench:
             running = asyncio.create_task(bench.delays.run())
             await asyncio.sleep(0)
@@ -316,6 +318,9 @@ class TestRunning:
             with pytest.raises(asyncio.CancelledError):
                 await running
             assert bench.delivered() == [b"1"]
+            assert not bench.offsets._file.path.exists()
+            bench.delays.save_now()
+            assert b"1:1" in bench.offsets._file.path.read_bytes()
 
     async def test_messages_behind_one_that_is_not_due_wake_nobody(self, tmp_path: Path) -> None:
         with opened(tmp_path) as bench:

@@ -493,33 +493,12 @@ async def test_the_last_message_of_the_reader_that_finishes_is_done_unless_it_fa
     assert settled == ([] if is_failed else [None])
 
 
-async def test_finishing_waits_for_the_other_readers() -> None:
-    stream = MessageStream("Orders")
-    settled: list[object] = []
-    took, may_go_on = asyncio.Event(), asyncio.Event()
-
-    async def read() -> None:
-        async for _ in stream:
-            took.set()
-            await may_go_on.wait()
-
-    reading = asyncio.create_task(read())
-    stream.offer(a_message(0), lambda: False, settled.append)
-    await took.wait()
-    stream.end()
-    finishing = asyncio.create_task(stream.finish(is_failed=False))
-    await asyncio.sleep(0)
-    assert not finishing.done()
-    may_go_on.set()
-    await asyncio.gather(finishing, reading)
-    assert settled == [None]
-
-
 @pytest.mark.parametrize(
-    ("problem", "outcomes"), [(None, [None]), (ValueError, []), (asyncio.CancelledError, [])]
+    ("leaves", "problem", "outcomes"),
+    [(False, None, [None]), (True, None, [None]), (True, ValueError, []), (True, asyncio.CancelledError, [])],
 )
-async def test_a_reader_that_leaves_its_loop_keeps_nobody_waiting(
-    problem: type[BaseException] | None, outcomes: list[object]
+async def test_finishing_waits_for_the_other_readers_until_they_go_on_or_leave(
+    leaves: bool, problem: type[BaseException] | None, outcomes: list[object]
 ) -> None:
     stream = MessageStream("Orders")
     settled: list[object] = []
@@ -531,7 +510,8 @@ async def test_a_reader_that_leaves_its_loop_keeps_nobody_waiting(
             await may_go_on.wait()
             if problem is not None:
                 raise problem
-            break
+            if leaves:
+                break
 
     reading = asyncio.create_task(read())
     stream.offer(a_message(0), lambda: False, settled.append)
@@ -539,6 +519,7 @@ async def test_a_reader_that_leaves_its_loop_keeps_nobody_waiting(
     stream.end()
     finishing = asyncio.create_task(stream.finish(is_failed=False))
     await asyncio.sleep(0)
+    assert not finishing.done()
     may_go_on.set()
     async with asyncio.timeout(60):
         await finishing

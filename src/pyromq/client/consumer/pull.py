@@ -66,7 +66,7 @@ class PullConsumer:
         self._background = Background(group)
         self._membership: Membership | None = None
         self._is_closed = False
-        self._start_ended = asyncio.Event()
+        self._starting = asyncio.Lock()
         self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
 
@@ -146,11 +146,8 @@ class PullConsumer:
         """Returns when this member has its share of the queues, as far as they can be reached."""
         if self._membership is not None or self._is_closed:
             raise StateError("a consumer can be started once: make another one")
-        self._start_ended.clear()
-        try:
+        async with self._starting:
             await self._start()
-        finally:
-            self._start_ended.set()
 
     async def _start(self) -> None:
         group = wrap(self.group, self.client_settings.namespace)
@@ -233,7 +230,8 @@ class PullConsumer:
             return
         membership.session.check_loop()
         self._is_closed = True
-        await self._start_ended.wait()
+        async with self._starting:
+            pass  # to its end, whatever that is
         if self._membership is not membership:
             return
         await self._background.end()

@@ -79,7 +79,7 @@ class PushConsumer:
         self._background = Background(group)
         self._parts: _Parts | None = None
         self._is_closing = False
-        self._start_ended = asyncio.Event()
+        self._starting = asyncio.Lock()
         self._closed = asyncio.Event()
         self._interrupted = asyncio.Event()
 
@@ -161,11 +161,8 @@ class PushConsumer:
         """Returns when this member has its share of the queues, as far as they can be reached."""
         if self._parts is not None or self._is_closing:
             raise StateError("a consumer can be started once")
-        self._start_ended.clear()
-        try:
+        async with self._starting:
             await self._start()
-        finally:
-            self._start_ended.set()
 
     async def _start(self) -> None:
         group = wrap(self.group, self.client_settings.namespace)
@@ -280,7 +277,8 @@ class PushConsumer:
             await self._drain(parts)
 
     async def _drain(self, parts: _Parts) -> None:
-        await self._start_ended.wait()
+        async with self._starting:
+            pass  # to its end, whatever that is
         await self._background.end()
         await parts.membership.share.stop_reading()
         for stream in self._handlers.streams:
@@ -313,8 +311,8 @@ class PushConsumer:
 
     async def _close(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
         try:
-            # Handlers may be at work, and close it, before all topics are divided.
-            await self._start_ended.wait()
+            async with self._starting:
+                pass  # handlers may be at work, and close it, before all topics are divided
             if self._parts is parts:
                 await self._finish(parts, is_failed=is_failed, reader=reader)
         finally:
