@@ -22,7 +22,8 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Whatever touches sockets itself runs on every loop we support; all else on the fastest one."""
-    return EVERY_LOOP if item.path.name.startswith("test_remoting_") else FASTEST_LOOP
+    about_sockets = item.path.parent.name == "remoting" or item.path.name.startswith("test_remoting_")
+    return EVERY_LOOP if about_sockets else FASTEST_LOOP
 
 
 class ErrorLogs(logging.Handler):

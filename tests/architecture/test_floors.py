@@ -64,3 +64,14 @@ def test_lock_files_and_configuration_name_no_download_address() -> None:
         text = (ROOT / name).read_text()
         assert "http://" not in text
         assert "https://" not in text
+
+
+def test_the_unit_tests_lie_in_the_folders_of_what_they_test() -> None:
+    unit = ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    strange = [folder for folder in folders if not (SOURCE / folder / "__init__.py").exists()]
+    assert not strange, f"src/pyromq has no folders {strange}"
+
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    flat = [path.name for path in unit.glob("test_*.py") if path.stem.split("_")[1] in packages]
+    assert not flat, f"these belong into the folder of their package: {flat}"

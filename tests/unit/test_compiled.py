@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.places import ROOT
 
 from pyromq import compiled
 
-NATIVE = Path(__file__).resolve().parents[2] / "native" / "src"
+NATIVE = ROOT / "native" / "src"
 
 
 def ask(code: str, **environment: str) -> str:

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.places import GOLDEN
 
 from pyromq.protocol.catalogue import CATALOGUE, decode_answer, decode_request
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import FrameReader
 
-RECORDED = Path(__file__).parents[1] / "golden" / "frames"
+RECORDED = GOLDEN / "frames"
 ENTRIES: list[dict[str, Any]] = json.loads((RECORDED / "index.json").read_text())
 FILES = {path.name: path.read_bytes() for path in RECORDED.glob("*.bin")}
 

@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.support.places import ROOT
 
 from pyromq.broker import settings as broker_settings
 from pyromq.broker.inert_keys import INERT_KEYS
@@ -14,7 +15,7 @@ from pyromq.config.settings import NeedsRestart, UnknownKey
 from pyromq.errors import ConfigError
 from pyromq.store.settings import StoreSettings
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = ROOT / "conf"
 
 # java: BrokerConfig, MessageStoreConfig and NettyServerConfig with the defaults a started broker has.
 APACHE_DEFAULTS = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.faulty_files import FaultyFiles
+from tests.support.places import ROOT
 from tests.support.small_stores import append, bodies_of, dispatch_all, interpreted, small_settings
 
 from pyromq.clock import ManualClock
@@ -315,7 +316,7 @@ def test_a_second_process_cannot_open_the_same_store(tmp_path: Path) -> None:
             "try:\n    MessageStore.open(StoreSettings(root=Path(sys.argv[1])))\n"
             "except StoreError as error:\n    sys.exit(7 if 'in use' in str(error) else 8)\n"
         )
-        source = Path(__file__).parents[2] / "src"
+        source = ROOT / "src"
         done = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path)], env={"PYTHONPATH": str(source)}, check=False
         )

@@ -1,9 +1,9 @@
 """From a declaration to a frame and back, and what is said when that does not work."""
 
 import re
-from pathlib import Path
 
 import pytest
+from tests.support.places import ROOT
 
 from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
 from pyromq.protocol.bodies.kv import KVTable
@@ -325,7 +325,7 @@ def test_watching_routes_is_an_extension() -> None:
 
 
 def test_the_frames_in_the_document_about_extensions_are_real() -> None:
-    document = (Path(__file__).parents[2] / "docs" / "extensions.md").read_text("utf-8")
+    document = (ROOT / "docs" / "extensions.md").read_text("utf-8")
     asked = encode_request(GetRoute(topic="Orders", watch=True), 7)
     told = NotifyRoutesChanged(body=["Orders"])
     in_json = encode_request(told, 12, oneway=True)

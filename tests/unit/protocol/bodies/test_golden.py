@@ -4,15 +4,15 @@ import importlib
 import json
 import pkgutil
 import re
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.support.places import GOLDEN
 
 from pyromq.protocol import bodies, json_body
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "bodies"
+WRITTEN_BY_JAVA = GOLDEN / "bodies"
 
 # Apache computes these from other members when it writes, and passes over them when it reads.
 DERIVED = re.compile(rb',"(?:dead|reviveTime|groupTopicMap|\w+Str)":(?:"[^"]*"|\{\}|\w+)')
@@ -31,18 +31,18 @@ def every_body() -> dict[str, type[msgspec.Struct]]:
 
 
 BODIES = every_body()
-GOLDEN_NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
+GOLDEN_NAMES = sorted(path.stem for path in WRITTEN_BY_JAVA.glob("*.json"))
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_a_body_is_written_as_java_writes_it(name: str) -> None:
-    golden = (GOLDEN / f"{name}.json").read_bytes()
+    golden = (WRITTEN_BY_JAVA / f"{name}.json").read_bytes()
     assert json_body.encode(json_body.decode(golden, BODIES[name])) == DERIVED.sub(b"", golden)
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_the_strict_form_is_json_and_says_the_same(name: str) -> None:
-    value = json_body.decode((GOLDEN / f"{name}.json").read_bytes(), BODIES[name])
+    value = json_body.decode((WRITTEN_BY_JAVA / f"{name}.json").read_bytes(), BODIES[name])
     strict = json_body.encode_strict(value)
     json.loads(strict)
     assert strict.isascii()
@@ -59,7 +59,7 @@ def test_only_parts_of_other_bodies_have_no_document_of_their_own() -> None:
 
 
 def java_defaults() -> list[Any]:
-    lines = (GOLDEN / "defaults.txt").read_text().splitlines()
+    lines = (WRITTEN_BY_JAVA / "defaults.txt").read_text().splitlines()
     return [pytest.param(*line.split(" ", 1), id=line.split(" ", 1)[0]) for line in lines]
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.support.places import GOLDEN
 
 from pyromq.broker.settings import BrokerSettings, load_broker
 from pyromq.config.loading import Layer, NoEffect, file_layer
@@ -10,12 +11,7 @@ from pyromq.config.settings import Setting
 from pyromq.errors import ConfigError
 from pyromq.store.settings import StoreSettings
 
-KEYS = dict(
-    line.split(" ", 1)
-    for line in (Path(__file__).parents[1] / "golden" / "settings" / "broker_keys.txt")
-    .read_text()
-    .splitlines()
-)
+KEYS = dict(line.split(" ", 1) for line in (GOLDEN / "settings" / "broker_keys.txt").read_text().splitlines())
 """What has a setter in the configuration classes of Apache's brokers, with the releases that know it."""
 
 

@@ -1,10 +1,10 @@
 """Registrations of brokers: JSON and packed, from every release, and nothing believed that is not checked."""
 
 import zlib
-from pathlib import Path
 from struct import pack
 
 import pytest
+from tests.support.places import GOLDEN
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol import json_body
@@ -19,7 +19,7 @@ from pyromq.protocol.codes import CURRENT_VERSION, V3_0_11, V5_0_0, version_ordi
 MEBIBYTE = 1024 * 1024
 V4_9_8 = version_ordinal(4, 9, 8)
 
-JAVA_PACKED = (Path(__file__).parents[1] / "golden/bodies/oddities/registration.zlib").read_bytes()
+JAVA_PACKED = (GOLDEN / "bodies/oddities/registration.zlib").read_bytes()
 """What Apache's 5.3.3 packs for `SAMPLE`."""
 
 SAMPLE = RegisterBrokerBody(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.places import GOLDEN
 from tests.support.small_stores import append, dispatch_all, read_queue
 
 from pyromq.clock import ManualClock
@@ -16,8 +17,8 @@ from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
 from pyromq.store.settings import StoreSettings
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "store"
-NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
+WRITTEN_BY_APACHE = GOLDEN / "store"
+NAMES = sorted(path.name.removesuffix(".tar.xz") for path in WRITTEN_BY_APACHE.glob("*.tar.xz"))
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
@@ -25,13 +26,15 @@ pytestmark = pytest.mark.parametrize("name", NAMES)
 @pytest.fixture
 def apache_root(name: str, tmp_path: Path) -> Path:
     root = tmp_path / "apache"
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+    with tarfile.open(WRITTEN_BY_APACHE / f"{name}.tar.xz") as archive:
         archive.extractall(root, filter="data")
     return root
 
 
 def described(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(lzma.decompress((GOLDEN / f"{name}.json.xz").read_bytes()))
+    content: dict[str, Any] = json.loads(
+        lzma.decompress((WRITTEN_BY_APACHE / f"{name}.json.xz").read_bytes())
+    )
     return content
 
 

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.places import ROOT
 from tests.support.small_stores import (
     TOPIC,
     append,
@@ -281,7 +282,7 @@ def test_the_numbered_list_of_the_code_is_that_of_the_documentation() -> None:
         steps = re.findall(r"^ ?\d+\. .*(?:\n {2,}.*)*", without_links, re.MULTILINE)
         return [" ".join(step.replace("`", "").split()) for step in steps]
 
-    page = (Path(__file__).parents[2] / "docs" / "formats" / "recovery.md").read_text()
+    page = (ROOT / "docs" / "formats" / "recovery.md").read_text()
     assert len(steps_in(page)) == 10
     assert steps_in(recovery.__doc__ or "") == steps_in(page)
 

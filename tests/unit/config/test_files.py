@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.support.places import ROOT
 
 from pyromq.config.loading import file_layer, load
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import Settings
 from pyromq.nameserver.settings import NameServerSettings
 
-ROOT = Path(__file__).parents[2]
 PARTS: list[type[Settings]] = [NameServerSettings]
 
 

@@ -2,11 +2,11 @@
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.support.places import GOLDEN
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol import fastjson_reader, fastjson_references, json_body
@@ -21,7 +21,7 @@ from pyromq.protocol.bodies.static_topics import TopicQueueMappingDetail
 from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
 from pyromq.protocol.bodies.topics import TopicConfig
 
-ODDITIES = Path(__file__).parents[1] / "golden" / "bodies" / "oddities"
+ODDITIES = GOLDEN / "bodies" / "oddities"
 
 
 def oddity(name: str) -> bytes:
