@@ -292,6 +292,7 @@ async def test_a_setting_is_applied_at_once_and_written_down(bench: Bench, tmp_p
         ("brokerPermission=99\n", ResponseCode.SYSTEM_ERROR),
         ("brokerConfigPath=elsewhere\n", ResponseCode.NO_PERMISSION),
         ("brokerRole=SLAVE\n", ResponseCode.SYSTEM_ERROR),
+        ("".join(f"unknown{number}=1\n" for number in range(17)), ResponseCode.SYSTEM_ERROR),
     ],
 )
 async def test_a_bad_setting_changes_nothing(bench: Bench, body: str, code: int) -> None:

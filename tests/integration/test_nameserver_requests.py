@@ -285,6 +285,13 @@ async def test_routes_tell_the_configuration_of_ordered_topics_if_switched_on(pe
     assert (await _route(peer, "u")).order_topic_conf is None
 
 
+async def test_a_change_of_many_unknown_settings_is_refused_and_changes_nothing(peer: Peer) -> None:
+    unknown = "".join(f"unknown{number}=1\n" for number in range(1000))
+    with pytest.raises(Refused, match="1000 unknown settings"):
+        await peer.call(UpdateNameServerConfig(body=f"orderMessageEnable=true\n{unknown}"))
+    assert "orderMessageEnable=false" in (await peer.call(GetNameServerConfig())).body
+
+
 async def test_acting_masters_are_told_if_switched_on(peer: Peer) -> None:
     await peer.call(register_broker("a", 1, ["t"], enable_acting_master=True))
     assert (await _route(peer, "t")).broker_datas[0].broker_addrs == {1: "a1:10911"}

@@ -246,6 +246,10 @@ class BrokerConfiguration(NamedTuple):
             | properties.parse(self.store.to_properties_text())
         )
 
+    def recognises(self, key: str) -> bool:
+        """Whether a key is a setting, or stands in our file although it is none."""
+        return self.broker.recognises(key) or self.store.recognises(key)
+
     def updated(self, changes: Mapping[str, str]) -> Self:
         """With some values replaced; a bad one raises ConfigError and changes nothing."""
         ours, stores = _parted(changes)

@@ -12,6 +12,9 @@ from pyromq.errors import ConfigError
 
 S = TypeVar("S", bound=Settings)
 
+MAX_UNKNOWN_NOTICES = 16
+"""So many unknown keys of a source are told one by one; the others are only counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -64,10 +67,13 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     notices: list[Notice] = []
     without_effect: dict[str, None] = {}
     for layer in layers:
+        unknown = 0
         for key, text in layer.values.items():
             known = part.find(key)
             if known is None:
-                notices.append(unknown_key(part, key, layer.source))
+                unknown += 1
+                if unknown <= MAX_UNKNOWN_NOTICES:
+                    notices.append(unknown_key(part, key, layer.source))
                 if layer.is_file:
                     unrecognised[key] = text
                 continue
@@ -84,6 +90,10 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
                 file_keys.add(key)
             if not known.has_effect and not layer.quiet:
                 without_effect[key] = None
+        if unknown > MAX_UNKNOWN_NOTICES:
+            notices.append(
+                Notice(f"{unknown - MAX_UNKNOWN_NOTICES} more unknown settings from {layer.source}")
+            )
     if without_effect:
         keys = tuple(without_effect)
         notices.append(NoEffect(f"accepted, but without effect here: {', '.join(keys)}", keys))

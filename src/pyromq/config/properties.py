@@ -11,6 +11,8 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 _KEY_END = re.compile(r"(?:\\.|[^\\=: \t\f])*")
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
+_PLAIN_VALUE = re.compile(r"(?! )[ -\[\]-~]*")
+_PLAIN_KEY = re.compile(r"(?![#!])[!-9;<>-\[\]-~]*")
 _ESCAPED_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _CONTROL_ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
 
@@ -98,11 +100,15 @@ def _unescape(text: str, line_number: int) -> str:
 
 
 def _escape_value(text: str) -> str:
+    if _PLAIN_VALUE.fullmatch(text):
+        return text
     escaped = "".join(map(_escape_char, text))
     return f"\\{escaped}" if escaped.startswith(" ") else escaped
 
 
 def _escape_key(text: str) -> str:
+    if _PLAIN_KEY.fullmatch(text):
+        return text
     escaped = "".join(f"\\{char}" if char in " =:" else _escape_char(char) for char in text)
     return f"\\{escaped}" if escaped.startswith(("#", "!")) else escaped
 

@@ -1,16 +1,17 @@
 """One frozen dataclass per part, one line per setting; every other view is derived from that line."""
 
-import difflib
 import re
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pyromq.config import properties
 from pyromq.config.kinds import TEXT, Check, Kind, expand_path, kind_like, kind_of
+from pyromq.config.nearest import NearestName
 from pyromq.errors import ConfigError
 
 T = TypeVar("T")
@@ -142,6 +143,10 @@ class Settings:
     def find(cls, key: str) -> Setting | None:
         return _settings_of(cls).get(key)
 
+    def recognises(self, key: str) -> bool:
+        """Whether a key is a setting, or stands in our file although it is none."""
+        return self.find(key) is not None or key in self.unrecognised
+
     def value_of(self, each: Setting) -> object:
         return getattr(self, each.name) if each.name else self.inert.get(each.key, each.default)
 
@@ -213,19 +218,20 @@ def environment_variable(part: type[Settings], key: str) -> str:
 
 
 def unknown_key(parts: type[Settings] | Iterable[type[Settings]], key: str, source: str = "") -> UnknownKey:
-    spellings: list[str] = []
-    for part in [parts] if isinstance(parts, type) else parts:
-        keys = [known.key for known in part.all_settings()]
-        spellings += [*keys, *(environment_variable(part, known) for known in keys)]
-    by_lower = {spelling.lower(): spelling for spelling in spellings}
-    close = difflib.get_close_matches(key.lower(), by_lower, n=1)
-    nearest = by_lower[close[0]] if close else None
+    nearest = _names_of((parts,) if isinstance(parts, type) else tuple(parts)).find(key)
     sentence = f"unknown setting {key}"
     if source:
         sentence += f" from {source}"
     if nearest:
         sentence += f"; did you mean {nearest}?"
     return UnknownKey(sentence, key, nearest)
+
+
+@cache
+def _names_of(parts: tuple[type[Settings], ...]) -> NearestName:
+    """Every way to spell a setting of these parts."""
+    keys = [(part, known.key) for part in parts for known in part.all_settings()]
+    return NearestName([*(key for _, key in keys), *(environment_variable(part, key) for part, key in keys)])
 
 
 _SETTINGS: dict[type[Settings], dict[str, Setting]] = {}

@@ -2,7 +2,7 @@
 
 import logging
 
-from pyromq.config import properties
+from pyromq.config.changes import parse_changes
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
 from pyromq.errors import ConfigError, Refused, StoreError
@@ -34,7 +34,7 @@ class ConfigRequests:
     @handles(UpdateNameServerConfig)
     async def update(self, request: UpdateNameServerConfig, caller: Caller) -> None:
         try:
-            changes = properties.parse(request.body)
+            changes = parse_changes(request.body, self._settings.now.recognises)
             if changes.keys() & (_NEVER_CHANGEABLE | self._settings.now.unchangeable_keys):
                 raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
             if not changes:

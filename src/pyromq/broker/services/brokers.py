@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import Clock
-from pyromq.config import properties
+from pyromq.config.changes import parse_changes
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConfigError, Refused, StoreError
 from pyromq.protocol import json_body
@@ -79,7 +79,7 @@ class Brokers:
     @handles(UpdateBrokerConfig)
     async def update_config(self, request: UpdateBrokerConfig, caller: Caller) -> None:
         try:
-            changes = properties.parse(request.body)
+            changes = parse_changes(request.body, self._configuration.recognises)
             if changes.keys() & self._live.now.unchangeable_keys:
                 raise Refused(ResponseCode.NO_PERMISSION, "a setting on the black list cannot be changed")
             updated = self._configuration.updated(changes)
