@@ -10,6 +10,7 @@ from tests.support.echo_service import UNSERVED, EchoService
 from tests.support.loop import EVERY_LOOP
 
 from pyromq.protocol.catalogue import BROKER, CATALOGUE, Answer, Request, declaration_of, request
+from pyromq.protocol.needs import GET, cluster
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
 
@@ -19,7 +20,7 @@ class CountsAnswer(Answer):
     arriving: int
 
 
-@request(31_100, to=BROKER)
+@request(31_100, to=BROKER, needs=(cluster(GET),))
 class Counts(Request[CountsAnswer]):
     """How many connections there are."""
 

@@ -15,6 +15,7 @@ from pyromq.protocol.catalogue import (
     request,
 )
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.needs import GET, cluster
 from pyromq.remoting.routing import Caller, Routes, handles
 
 
@@ -23,7 +24,7 @@ class EchoAnswer(Answer):
     body: bytes
 
 
-@request(31_001, to=BROKER | CLIENT)
+@request(31_001, to=BROKER | CLIENT, needs=(cluster(GET),))
 class Echo(Request[EchoAnswer]):
     """Say it again."""
 
@@ -31,7 +32,7 @@ class Echo(Request[EchoAnswer]):
     body: bytes = b""
 
 
-@request(31_002, to=BROKER | CLIENT)
+@request(31_002, to=BROKER | CLIENT, needs=(cluster(GET),))
 class Wait(Request[EchoAnswer]):
     """Answer when the service is told to."""
 
@@ -39,35 +40,35 @@ class Wait(Request[EchoAnswer]):
     body: bytes = b""
 
 
-@request(31_003, to=BROKER)
+@request(31_003, to=BROKER, needs=(cluster(GET),))
 class WaitPerhaps(Request[EchoAnswer]):
     """Answer at once or later, from a plain method."""
 
     wait: bool
 
 
-@request(31_004, to=BROKER)
+@request(31_004, to=BROKER, needs=(cluster(GET),))
 class Fail(Request[Answer]):
     """Fail in the way that is asked for."""
 
     how: str
 
 
-@request(31_005, to=BROKER | CLIENT, oneway=True)
+@request(31_005, to=BROKER | CLIENT, needs=(cluster(GET),), oneway=True)
 class Note(Request[Answer]):
     """Remember it; nobody waits."""
 
     text: str
 
 
-@request(31_006, to=BROKER)
+@request(31_006, to=BROKER, needs=(cluster(GET),))
 class Large(Request[EchoAnswer]):
     """Answer with a body of that many bytes."""
 
     size_bytes: Int32
 
 
-@request(31_007, to=BROKER)
+@request(31_007, to=BROKER, needs=(cluster(GET),))
 class Nobody(Request[Answer]):
     """Declared, and not served by anyone."""
 

@@ -20,6 +20,7 @@ from pyromq.protocol import json_body
 from pyromq.protocol.bodies.body import Int32, Int64, KeywordOnly
 from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
+from pyromq.protocol.needs import Need, Needs
 
 __all__ = [
     "BROKER",
@@ -227,6 +228,7 @@ class Declaration:
         request_type: type[Request[Any]],
         to: Peer,
         *,
+        needs: Needs,
         oneway: bool,
         accepts: frozenset[int],
         extension: bool,
@@ -235,6 +237,7 @@ class Declaration:
         self.request_type = request_type
         self.answer_type: type[Answer] = _answer_type(request_type)
         self.to = to
+        self.needs = needs
         self.oneway = oneway
         self.accepts = accepts
         self.extension = extension
@@ -245,6 +248,10 @@ class Declaration:
 
     def __repr__(self) -> str:
         return f"<{self.name} code={self.code} to={self.to}>"
+
+    def needs_of(self, request: "Request[Any]") -> list[Need]:
+        """What this one request needs."""
+        return [need for rule in self.needs for need in rule.needs_of(request)]
 
 
 def _answer_type(request_type: type[Request[Any]]) -> type[Answer]:
@@ -266,14 +273,15 @@ def request(
     code: int,
     *,
     to: Peer,
+    needs: Needs,
     oneway: bool = False,
     accepts: tuple[int, ...] = (ResponseCode.SUCCESS,),
     extension: bool = False,
 ) -> Callable[[type[R]], type[R]]:
     """Declare a request.
 
-    `oneway`: senders normally want no answer. `accepts`: the codes that are answers and not refusals.
-    `extension`: ours alone, unknown to Apache's peers.
+    `needs`: the rights that a sender must have. `oneway`: senders normally want no answer. `accepts`: the
+    codes that are answers and not refusals. `extension`: ours alone, unknown to Apache's peers.
     """
 
     def declare(request_type: type[R]) -> type[R]:
@@ -282,7 +290,13 @@ def request(
                 f"{request_type.__name__} and {CATALOGUE[code].name} both claim code {code}"
             )
         declaration = Declaration(
-            code, request_type, to, oneway=oneway, accepts=frozenset(accepts), extension=extension
+            code,
+            request_type,
+            to,
+            needs=needs,
+            oneway=oneway,
+            accepts=frozenset(accepts),
+            extension=extension,
         )
         CATALOGUE[code] = _DECLARED[request_type] = declaration
         return request_type

@@ -26,6 +26,7 @@ from pyromq.protocol.codes import CURRENT_VERSION, Language, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.protocol.json_header import encode_json_header
+from pyromq.protocol.needs import NOTHING
 from pyromq.protocol.requests.brokers import QueryDataVersion, QueryDataVersionAnswer, RegisterBroker
 from pyromq.protocol.requests.controller import ElectMaster
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
@@ -344,7 +345,7 @@ def test_a_code_can_be_claimed_once() -> None:
         """Wants the code of GetRoute."""
 
     with pytest.raises(LocalProtocolError, match="Another and GetRoute both claim code 105"):
-        request(105, to=NAMESERVER)(Another)
+        request(105, to=NAMESERVER, needs=NOTHING)(Another)
     assert CATALOGUE[105].request_type is GetRoute
 
 
@@ -355,7 +356,7 @@ def test_an_extension_field_must_be_a_plain_value() -> None:
         names: list[str]
 
     with pytest.raises(LocalProtocolError, match=r"Odd\.names"):
-        request(31999, to=NAMESERVER)(Odd)
+        request(31999, to=NAMESERVER, needs=NOTHING)(Odd)
     assert 31999 not in CATALOGUE
 
 

@@ -14,6 +14,7 @@ from pyromq.protocol.catalogue import (
     request,
     wire,
 )
+from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
 class RegisterBrokerAnswer(Answer):
@@ -23,7 +24,7 @@ class RegisterBrokerAnswer(Answer):
     body: KVTable | None = None
 
 
-@request(103, to=NAMESERVER)
+@request(103, to=NAMESERVER, needs=(cluster(UPDATE),))
 class RegisterBroker(Request[RegisterBrokerAnswer]):
     """Announce a broker with all its topics; repeated before the name server's patience ends."""
 
@@ -41,7 +42,7 @@ class RegisterBroker(Request[RegisterBrokerAnswer]):
     body: bytes = b""
 
 
-@request(104, to=NAMESERVER)
+@request(104, to=NAMESERVER, needs=(cluster(UPDATE),))
 class UnregisterBroker(Request[Answer]):
     """Take a broker and its topics out of all routes."""
 
@@ -55,7 +56,7 @@ class WipeWritePermissionAnswer(Answer):
     wipe_topic_count: Int32
 
 
-@request(205, to=NAMESERVER)
+@request(205, to=NAMESERVER, needs=(cluster(UPDATE),))
 class WipeWritePermission(Request[WipeWritePermissionAnswer]):
     """Make all queues of a broker read-only in all routes."""
 
@@ -66,7 +67,7 @@ class AddWritePermissionAnswer(Answer):
     add_topic_count: Int32
 
 
-@request(327, to=NAMESERVER)
+@request(327, to=NAMESERVER, needs=(cluster(UPDATE),))
 class AddWritePermission(Request[AddWritePermissionAnswer]):
     """Make all queues of a broker writable again in all routes."""
 
@@ -78,7 +79,7 @@ class QueryDataVersionAnswer(Answer):
     body: DataVersion | None = None
 
 
-@request(322, to=NAMESERVER)
+@request(322, to=NAMESERVER, needs=(cluster(GET),))
 class QueryDataVersion(Request[QueryDataVersionAnswer]):
     """Ask whether the name server's copy of a broker's topics is out of date; also keeps the broker alive."""
 
@@ -93,7 +94,7 @@ class GetBrokerMemberGroupAnswer(Answer):
     body: GetBrokerMemberGroupResponseBody
 
 
-@request(901, to=NAMESERVER)
+@request(901, to=NAMESERVER, needs=(cluster(GET),))
 class GetBrokerMemberGroup(Request[GetBrokerMemberGroupAnswer]):
     """List the master and the replicas that share a broker name."""
 
@@ -101,7 +102,7 @@ class GetBrokerMemberGroup(Request[GetBrokerMemberGroupAnswer]):
     broker_name: str
 
 
-@request(904, to=NAMESERVER | CONTROLLER, oneway=True)
+@request(904, to=NAMESERVER | CONTROLLER, needs=(cluster(UPDATE),), oneway=True)
 class SendBrokerHeartbeat(Request[Answer]):
     """Say that a broker is alive, between two registrations."""
 
@@ -116,7 +117,7 @@ class SendBrokerHeartbeat(Request[Answer]):
     election_priority: Int32 | None = None
 
 
-@request(905, to=BROKER, oneway=True)
+@request(905, to=BROKER, needs=(cluster(UPDATE),), oneway=True)
 class NotifyMinBrokerIdChange(Request[Answer]):
     """Tell the members of a broker group which of them now has the lowest id."""
 

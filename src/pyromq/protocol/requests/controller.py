@@ -3,6 +3,7 @@
 from pyromq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
 from pyromq.protocol.catalogue import BROKER, CONTROLLER, Answer, Int32, Int64, Request, request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
 class AlterSyncStateSetAnswer(Answer):
@@ -10,7 +11,7 @@ class AlterSyncStateSetAnswer(Answer):
     body: SyncStateSet | None = None
 
 
-@request(1001, to=CONTROLLER)
+@request(1001, to=CONTROLLER, needs=(cluster(UPDATE),))
 class AlterSyncStateSet(Request[AlterSyncStateSetAnswer]):
     """Tell the controller which replicas keep up with their master."""
 
@@ -30,7 +31,12 @@ class ElectMasterAnswer(Answer):
 
 
 # A master that is still alive stays master, and the answer says who it is.
-@request(1002, to=CONTROLLER, accepts=(ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST))
+@request(
+    1002,
+    to=CONTROLLER,
+    needs=(cluster(UPDATE),),
+    accepts=(ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST),
+)
 class ElectMaster(Request[ElectMasterAnswer]):
     """Have the controller choose a master, or make one broker the master."""
 
@@ -51,7 +57,7 @@ class RegisterBrokerAtControllerAnswer(Answer):
     body: SyncStateSet | None = None
 
 
-@request(1003, to=CONTROLLER)
+@request(1003, to=CONTROLLER, needs=(cluster(UPDATE),))
 class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
     """Announce the address of a broker and learn who its master is."""
 
@@ -69,7 +75,7 @@ class GetReplicaInfoAnswer(Answer):
     body: SyncStateSet
 
 
-@request(1004, to=CONTROLLER)
+@request(1004, to=CONTROLLER, needs=(cluster(GET),))
 class GetReplicaInfo(Request[GetReplicaInfoAnswer]):
     """Read who is the master of a group and which replicas keep up."""
 
@@ -84,7 +90,7 @@ class GetControllerMetadataAnswer(Answer):
     peers: str | None = None
 
 
-@request(1005, to=CONTROLLER)
+@request(1005, to=CONTROLLER, needs=(cluster(GET),))
 class GetControllerMetadata(Request[GetControllerMetadataAnswer]):
     """Ask which controller leads the others."""
 
@@ -93,14 +99,14 @@ class GetSyncStateDataAnswer(Answer):
     body: BrokerReplicasInfo
 
 
-@request(1006, to=CONTROLLER)
+@request(1006, to=CONTROLLER, needs=(cluster(GET),))
 class GetSyncStateData(Request[GetSyncStateDataAnswer]):
     """Read for several broker groups which replicas keep up."""
 
     body: list[str]
 
 
-@request(1008, to=BROKER)
+@request(1008, to=BROKER, needs=(cluster(UPDATE),))
 class NotifyBrokerRoleChanged(Request[Answer]):
     """Tell a broker who is the master now."""
 
@@ -111,7 +117,7 @@ class NotifyBrokerRoleChanged(Request[Answer]):
     body: SyncStateSet
 
 
-@request(1011, to=CONTROLLER)
+@request(1011, to=CONTROLLER, needs=(cluster(UPDATE),))
 class CleanBrokerData(Request[Answer]):
     """Have the controller forget brokers of a group."""
 
@@ -128,7 +134,7 @@ class GetNextBrokerIdAnswer(Answer):
     next_broker_id: Int64 | None = None
 
 
-@request(1012, to=CONTROLLER)
+@request(1012, to=CONTROLLER, needs=(cluster(GET),))
 class GetNextBrokerId(Request[GetNextBrokerIdAnswer]):
     """Ask which id the next broker of a group may have."""
 
@@ -141,7 +147,7 @@ class ApplyBrokerIdAnswer(Answer):
     broker_name: str | None = None
 
 
-@request(1013, to=CONTROLLER)
+@request(1013, to=CONTROLLER, needs=(cluster(UPDATE),))
 class ApplyBrokerId(Request[ApplyBrokerIdAnswer]):
     """Claim an id for a broker, with a text that tells its claims from those of others."""
 

@@ -9,17 +9,18 @@ from pyromq.protocol.bodies.groups import (
 )
 from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Request, RoutedRequest, TopicRequest, request
+from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, UPDATE, every_group, group, topic
 from pyromq.protocol.requests.routes import TopicListAnswer
 
 
-@request(200, to=BROKER)
+@request(200, to=BROKER, needs=(group(CREATE, at="body.group_name"),))
 class CreateOrUpdateGroup(Request[Answer]):
     """Create a consumer group or change its settings."""
 
     body: SubscriptionGroupConfig
 
 
-@request(225, to=BROKER)
+@request(225, to=BROKER, needs=(group(CREATE, at="body.group_config_list.group_name"),))
 class CreateOrUpdateGroups(Request[Answer]):
     """Create several consumer groups or change their settings."""
 
@@ -32,7 +33,7 @@ class GetAllGroupConfigsAnswer(Answer):
     body: SubscriptionGroupWrapper
 
 
-@request(201, to=BROKER)
+@request(201, to=BROKER, needs=(every_group(LIST),))
 class GetAllGroupConfigs(Request[GetAllGroupConfigsAnswer]):
     """Read the settings of all groups of a broker, or one page of them."""
 
@@ -46,14 +47,14 @@ class GetGroupConfigAnswer(Answer):
     body: SubscriptionGroupConfig
 
 
-@request(352, to=BROKER)
+@request(352, to=BROKER, needs=(group(GET, at="group"),))
 class GetGroupConfig(RoutedRequest[GetGroupConfigAnswer]):
     """Read the settings of one group."""
 
     group: str
 
 
-@request(207, to=BROKER)
+@request(207, to=BROKER, needs=(group(DELETE, at="group_name"),))
 class DeleteGroup(RoutedRequest[Answer]):
     """Delete a group and, if wished, its offsets."""
 
@@ -65,7 +66,7 @@ class UpdateGroupForbiddenAnswer(Answer):
     body: GroupForbidden
 
 
-@request(353, to=BROKER)
+@request(353, to=BROKER, needs=(group(UPDATE, at="group"), topic(UPDATE)))
 class UpdateGroupForbidden(TopicRequest[UpdateGroupForbiddenAnswer]):
     """Forbid or allow a group to read a topic; answers what holds now."""
 
@@ -78,14 +79,14 @@ class GetGroupsOfTopicAnswer(Answer):
     body: GroupList
 
 
-@request(300, to=BROKER)
+@request(300, to=BROKER, needs=(topic(GET),))
 class GetGroupsOfTopic(TopicRequest[GetGroupsOfTopicAnswer]):
     """List the groups that read a topic."""
 
     topic: str
 
 
-@request(343, to=BROKER)
+@request(343, to=BROKER, needs=(group(GET, at="group"),))
 class GetTopicsOfGroup(RoutedRequest[TopicListAnswer]):
     """List the topics that a group reads."""
 
@@ -96,7 +97,7 @@ class GetSubscriptionOfGroupAnswer(Answer):
     body: QuerySubscriptionResponseBody
 
 
-@request(345, to=BROKER)
+@request(345, to=BROKER, needs=(group(GET, at="group"), topic(GET)))
 class GetSubscriptionOfGroup(TopicRequest[GetSubscriptionOfGroupAnswer]):
     """Read how a group filters a topic."""
 

@@ -22,13 +22,14 @@ from pyromq.protocol.catalogue import (
     TopicRequest,
     request,
 )
+from pyromq.protocol.needs import GET, SUB, cluster, group, topic
 
 
 class GetBrokerRuntimeInfoAnswer(Answer):
     body: KVTable
 
 
-@request(28, to=BROKER)
+@request(28, to=BROKER, needs=(cluster(GET),))
 class GetBrokerRuntimeInfo(Request[GetBrokerRuntimeInfoAnswer]):
     """Read the figures of a running broker."""
 
@@ -37,7 +38,7 @@ class GetTopicStatsAnswer(Answer):
     body: TopicStatsTable
 
 
-@request(202, to=BROKER)
+@request(202, to=BROKER, needs=(topic(GET),))
 class GetTopicStats(TopicRequest[GetTopicStatsAnswer]):
     """Read how far each queue of a topic reaches."""
 
@@ -48,7 +49,15 @@ class GetConsumeStatsAnswer(Answer):
     body: ConsumeStats
 
 
-@request(208, to=BROKER)
+@request(
+    208,
+    to=BROKER,
+    needs=(
+        group(GET),
+        topic(GET, may_be_missing=True),
+        topic(GET, at="topic_list", separator=";", may_be_missing=True),
+    ),
+)
 class GetConsumeStats(TopicRequest[GetConsumeStatsAnswer]):
     """Read how far a group is behind in each queue."""
 
@@ -62,7 +71,7 @@ class GetBrokerConsumeStatsAnswer(Answer):
     body: ConsumeStatsList
 
 
-@request(317, to=BROKER)
+@request(317, to=BROKER, needs=(cluster(GET),))
 class GetBrokerConsumeStats(Request[GetBrokerConsumeStatsAnswer]):
     """Read how far all groups of a broker are behind."""
 
@@ -73,7 +82,7 @@ class GetConsumeTimeSpansAnswer(Answer):
     body: QueryConsumeTimeSpanBody
 
 
-@request(303, to=BROKER)
+@request(303, to=BROKER, needs=(topic(GET), group(GET, at="group")))
 class GetConsumeTimeSpans(TopicRequest[GetConsumeTimeSpansAnswer]):
     """Read for each queue of a topic which times it covers and which a group has reached."""
 
@@ -85,7 +94,7 @@ class GetBrokerStatisticsAnswer(Answer):
     body: BrokerStatsData
 
 
-@request(315, to=BROKER)
+@request(315, to=BROKER, needs=(cluster(GET),))
 class GetBrokerStatistics(Request[GetBrokerStatisticsAnswer]):
     """Read one counter over the last minute, hour and day."""
 
@@ -97,7 +106,7 @@ class QueryConsumeQueueAnswer(Answer):
     body: QueryConsumeQueueResponseBody
 
 
-@request(321, to=BROKER)
+@request(321, to=BROKER, needs=(topic(GET), group(GET, may_be_missing=True)))
 class QueryConsumeQueue(TopicRequest[QueryConsumeQueueAnswer]):
     """Read entries of a queue's index and how a group's filter judges them."""
 
@@ -112,7 +121,7 @@ class ConsumerStatusAnswer(Answer):
     body: GetConsumerStatusBody
 
 
-@request(223, to=BROKER)
+@request(223, to=BROKER, needs=(topic(GET), group(GET, at="group")))
 class GetConsumerStatus(TopicRequest[ConsumerStatusAnswer]):
     """Ask the members of a group, through the broker, how far they are."""
 
@@ -125,7 +134,7 @@ class GetConsumerRunningInfoAnswer(Answer):
     body: ConsumerRunningInfo
 
 
-@request(307, to=BROKER | CLIENT)
+@request(307, to=BROKER | CLIENT, needs=(group(GET),))
 class GetConsumerRunningInfo(RoutedRequest[GetConsumerRunningInfoAnswer]):
     """Describe what a consumer is doing; a broker passes the question on."""
 
@@ -138,7 +147,7 @@ class ConsumeMessageDirectlyAnswer(Answer):
     body: ConsumeMessageDirectlyResult
 
 
-@request(309, to=BROKER | CLIENT)
+@request(309, to=BROKER | CLIENT, needs=(group(SUB), topic(SUB, may_be_missing=True)))
 class ConsumeMessageDirectly(TopicRequest[ConsumeMessageDirectlyAnswer]):
     """Have a consumer consume one message now; a broker adds the message and passes the request on."""
 

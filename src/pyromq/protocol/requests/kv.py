@@ -2,9 +2,10 @@
 
 from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.catalogue import NAMESERVER, Answer, Request, request
+from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
-@request(100, to=NAMESERVER)
+@request(100, to=NAMESERVER, needs=(cluster(UPDATE),))
 class PutKvEntry(Request[Answer]):
     """Store a text under a key."""
 
@@ -17,7 +18,7 @@ class GetKvEntryAnswer(Answer):
     value: str | None = None
 
 
-@request(101, to=NAMESERVER)
+@request(101, to=NAMESERVER, needs=(cluster(GET),))
 class GetKvEntry(Request[GetKvEntryAnswer]):
     """Read the text under a key; refused with QUERY_NOT_FOUND if there is none."""
 
@@ -25,7 +26,7 @@ class GetKvEntry(Request[GetKvEntryAnswer]):
     key: str
 
 
-@request(102, to=NAMESERVER)
+@request(102, to=NAMESERVER, needs=(cluster(UPDATE),))
 class DeleteKvEntry(Request[Answer]):
     """Remove a key and its text."""
 
@@ -37,7 +38,7 @@ class GetKvNamespaceAnswer(Answer):
     body: KVTable
 
 
-@request(219, to=NAMESERVER)
+@request(219, to=NAMESERVER, needs=(cluster(GET),))
 class GetKvNamespace(Request[GetKvNamespaceAnswer]):
     """Read all keys of a namespace; refused with QUERY_NOT_FOUND if it does not exist."""
 

@@ -4,6 +4,7 @@ from pyromq.protocol.bodies.clients import ConsumerConnection, ProducerConnectio
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
 from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from pyromq.protocol.catalogue import BROKER, Answer, Request, RoutedRequest, request, wire
+from pyromq.protocol.needs import GET, SUB, cluster, group, topic
 
 
 class SendHeartbeatAnswer(Answer):
@@ -11,14 +12,21 @@ class SendHeartbeatAnswer(Answer):
     is_subscription_changed: bool | None = wire(name="IS_SUB_CHANGE", default=None)
 
 
-@request(34, to=BROKER)
+@request(
+    34,
+    to=BROKER,
+    needs=(
+        group(SUB, at="body.consumer_data_set.group_name"),
+        topic(SUB, at="body.consumer_data_set.subscription_data_set.topic"),
+    ),
+)
 class SendHeartbeat(RoutedRequest[SendHeartbeatAnswer]):
     """Say that a client is alive, what it produces and what it consumes."""
 
     body: HeartbeatData
 
 
-@request(35, to=BROKER)
+@request(35, to=BROKER, needs=(group(SUB, may_be_missing=True),))
 class UnregisterClient(RoutedRequest[Answer]):
     """Say goodbye for a client, as a member of a producer or consumer group."""
 
@@ -27,7 +35,7 @@ class UnregisterClient(RoutedRequest[Answer]):
     consumer_group: str | None = None
 
 
-@request(46, to=BROKER)
+@request(46, to=BROKER, needs=(group(SUB, at="body.group"), topic(SUB, at="body.subscription_data.topic")))
 class CheckClientConfig(Request[Answer]):
     """Check whether the broker can filter as a consumer wishes."""
 
@@ -38,7 +46,7 @@ class GetConsumerIdsAnswer(Answer):
     body: GetConsumerListByGroupResponseBody
 
 
-@request(38, to=BROKER)
+@request(38, to=BROKER, needs=(group(SUB, GET),))
 class GetConsumerIds(RoutedRequest[GetConsumerIdsAnswer]):
     """List the members of a consumer group, which then divide the queues among themselves."""
 
@@ -49,7 +57,7 @@ class GetConsumerConnectionsAnswer(Answer):
     body: ConsumerConnection
 
 
-@request(203, to=BROKER)
+@request(203, to=BROKER, needs=(group(GET),))
 class GetConsumerConnections(RoutedRequest[GetConsumerConnectionsAnswer]):
     """Describe the members of a consumer group and what they subscribe to."""
 
@@ -60,7 +68,7 @@ class GetProducerConnectionsAnswer(Answer):
     body: ProducerConnection
 
 
-@request(204, to=BROKER)
+@request(204, to=BROKER, needs=(cluster(GET),))
 class GetProducerConnections(RoutedRequest[GetProducerConnectionsAnswer]):
     """Describe the members of a producer group."""
 
@@ -71,6 +79,6 @@ class GetAllProducersAnswer(Answer):
     body: ProducerTableInfo
 
 
-@request(328, to=BROKER)
+@request(328, to=BROKER, needs=(cluster(GET),))
 class GetAllProducers(Request[GetAllProducersAnswer]):
     """Describe every producer of every group."""

@@ -16,13 +16,14 @@ from pyromq.protocol.catalogue import (
     TopicRequest,
     request,
 )
+from pyromq.protocol.needs import GET, LIST, SUB, UPDATE, cluster, every_group, group, topic
 
 
 class OffsetAnswer(Answer):
     offset: Int64
 
 
-@request(14, to=BROKER)
+@request(14, to=BROKER, needs=(topic(SUB, GET), group(SUB, GET)))
 class QueryConsumerOffset(TopicRequest[OffsetAnswer]):
     """Read how far a group has read a queue; refused with QUERY_NOT_FOUND if it never did."""
 
@@ -32,7 +33,7 @@ class QueryConsumerOffset(TopicRequest[OffsetAnswer]):
     set_zero_if_not_found: bool | None = None
 
 
-@request(15, to=BROKER, oneway=True)
+@request(15, to=BROKER, needs=(topic(SUB, UPDATE), group(SUB, UPDATE)), oneway=True)
 class UpdateConsumerOffset(TopicRequest[Answer]):
     """Note how far a group has read a queue."""
 
@@ -42,7 +43,7 @@ class UpdateConsumerOffset(TopicRequest[Answer]):
     commit_offset: Int64
 
 
-@request(29, to=BROKER)
+@request(29, to=BROKER, needs=(topic(SUB, GET),))
 class SearchOffset(TopicRequest[OffsetAnswer]):
     """Find the offset at a point in time."""
 
@@ -53,7 +54,7 @@ class SearchOffset(TopicRequest[OffsetAnswer]):
     boundary_type: str | None = None
 
 
-@request(30, to=BROKER)
+@request(30, to=BROKER, needs=(topic(SUB, GET),))
 class GetMaxOffset(TopicRequest[OffsetAnswer]):
     """Read the offset that the next message of a queue will get."""
 
@@ -62,7 +63,7 @@ class GetMaxOffset(TopicRequest[OffsetAnswer]):
     committed: bool = True
 
 
-@request(31, to=BROKER)
+@request(31, to=BROKER, needs=(topic(SUB, GET),))
 class GetMinOffset(TopicRequest[OffsetAnswer]):
     """Read the offset of the oldest message of a queue."""
 
@@ -74,7 +75,7 @@ class GetEarliestStoreTimeAnswer(Answer):
     timestamp: Int64
 
 
-@request(32, to=BROKER)
+@request(32, to=BROKER, needs=(topic(SUB, GET),))
 class GetEarliestStoreTime(TopicRequest[GetEarliestStoreTimeAnswer]):
     """Read when the oldest message of a queue was stored; -1 if the queue is empty."""
 
@@ -86,7 +87,7 @@ class GetAllConsumerOffsetsAnswer(Answer):
     body: ConsumerOffsetSerializeWrapper
 
 
-@request(43, to=BROKER)
+@request(43, to=BROKER, needs=(every_group(LIST),))
 class GetAllConsumerOffsets(Request[GetAllConsumerOffsetsAnswer]):
     """Read the offsets of all groups, as a replica copies them."""
 
@@ -95,7 +96,7 @@ class GetAllDelayOffsetsAnswer(Answer):
     body: DelayOffsetSerializeWrapper
 
 
-@request(45, to=BROKER)
+@request(45, to=BROKER, needs=(cluster(GET),))
 class GetAllDelayOffsets(Request[GetAllDelayOffsetsAnswer]):
     """Read how far each delay level is delivered, as a replica copies it."""
 
@@ -104,7 +105,7 @@ class ResetOffsetAnswer(Answer):
     body: ResetOffsetBody | None = None
 
 
-@request(222, to=BROKER)
+@request(222, to=BROKER, needs=(topic(UPDATE), group(UPDATE, at="group")))
 class ResetOffset(TopicRequest[ResetOffsetAnswer]):
     """Send a group back, or forward, to a point in time."""
 
@@ -120,7 +121,15 @@ class QueryCorrectionOffsetsAnswer(Answer):
     body: QueryCorrectionOffsetBody
 
 
-@request(308, to=BROKER)
+@request(
+    308,
+    to=BROKER,
+    needs=(
+        topic(GET),
+        group(GET, at="compare_group", may_be_missing=True),
+        group(GET, at="filter_groups", separator=",", may_be_missing=True),
+    ),
+)
 class QueryCorrectionOffsets(TopicRequest[QueryCorrectionOffsetsAnswer]):
     """Read the smallest offset of any group for each queue of a topic."""
 
@@ -129,7 +138,15 @@ class QueryCorrectionOffsets(TopicRequest[QueryCorrectionOffsetsAnswer]):
     topic: str
 
 
-@request(314, to=BROKER)
+@request(
+    314,
+    to=BROKER,
+    needs=(
+        topic(UPDATE, may_be_missing=True),
+        group(GET, UPDATE, at="src_group"),
+        group(UPDATE, at="dest_group"),
+    ),
+)
 class CloneGroupOffset(RoutedRequest[Answer]):
     """Give one group the offsets of another."""
 

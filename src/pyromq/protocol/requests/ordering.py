@@ -2,20 +2,26 @@
 
 from pyromq.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from pyromq.protocol.catalogue import BROKER, Answer, RoutedRequest, request
+from pyromq.protocol.needs import SUB, group, topic
 
 
 class LockQueuesAnswer(Answer):
     body: LockBatchResponseBody
 
 
-@request(41, to=BROKER)
+@request(41, to=BROKER, needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.mq_set.topic")))
 class LockQueues(RoutedRequest[LockQueuesAnswer]):
     """Reserve queues for one member of a group; answers with those it got."""
 
     body: LockBatchRequestBody
 
 
-@request(42, to=BROKER, oneway=True)
+@request(
+    42,
+    to=BROKER,
+    needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.mq_set.topic")),
+    oneway=True,
+)
 class UnlockQueues(RoutedRequest[Answer]):
     """Give reserved queues back."""
 

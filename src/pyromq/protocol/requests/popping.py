@@ -12,6 +12,7 @@ from pyromq.protocol.bodies.assignments import (
 from pyromq.protocol.bodies.popping import BatchAckMessageRequestBody
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, TopicRequest, request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.needs import GET, SUB, UPDATE, cluster, group, topic
 
 
 class PopMessageAnswer(Answer):
@@ -29,6 +30,7 @@ class PopMessageAnswer(Answer):
 @request(
     200050,
     to=BROKER,
+    needs=(topic(SUB), group(SUB)),
     accepts=(
         ResponseCode.SUCCESS,
         ResponseCode.PULL_NOT_FOUND,
@@ -53,7 +55,7 @@ class PopMessage(TopicRequest[PopMessageAnswer]):
     attempt_id: str | None = None
 
 
-@request(200051, to=BROKER)
+@request(200051, to=BROKER, needs=(topic(SUB), group(SUB)))
 class AckMessage(TopicRequest[Answer]):
     """Say that a popped message is done with."""
 
@@ -64,7 +66,9 @@ class AckMessage(TopicRequest[Answer]):
     offset: Int64
 
 
-@request(200151, to=BROKER)
+@request(
+    200151, to=BROKER, needs=(topic(SUB, at="body.acks.topic"), group(SUB, at="body.acks.consumer_group"))
+)
 class AckMessages(Request[Answer]):
     """Say that several popped messages are done with."""
 
@@ -77,7 +81,7 @@ class ChangeInvisibleTimeAnswer(Answer):
     revive_qid: Int32
 
 
-@request(200053, to=BROKER)
+@request(200053, to=BROKER, needs=(topic(SUB), group(SUB)))
 class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
     """Hide a popped message for longer, or show it sooner."""
 
@@ -89,7 +93,12 @@ class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
     invisible_time: Int64
 
 
-@request(200052, to=BROKER, accepts=(ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND))
+@request(
+    200052,
+    to=BROKER,
+    needs=(topic(SUB), group(SUB)),
+    accepts=(ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND),
+)
 class PeekMessage(TopicRequest[PopMessageAnswer]):
     """Look at the next messages of a group without taking them."""
 
@@ -104,7 +113,7 @@ class WaitForMessageAnswer(Answer):
     polling_full: bool = False
 
 
-@request(200054, to=BROKER)
+@request(200054, to=BROKER, needs=(topic(SUB), group(SUB)))
 class WaitForMessage(TopicRequest[WaitForMessageAnswer]):
     """Wait until there is something to pop."""
 
@@ -121,7 +130,7 @@ class GetPollingInfoAnswer(Answer):
     polling_num: Int32
 
 
-@request(200055, to=BROKER)
+@request(200055, to=BROKER, needs=(topic(GET), group(GET)))
 class GetPollingInfo(TopicRequest[GetPollingInfoAnswer]):
     """Count the pops that wait at a queue."""
 
@@ -130,7 +139,7 @@ class GetPollingInfo(TopicRequest[GetPollingInfoAnswer]):
     queue_id: Int32
 
 
-@request(200056, to=BROKER)
+@request(200056, to=BROKER, needs=(cluster(UPDATE),))
 class RollBackPopStore(Request[Answer]):
     """Move what is known about popped messages out of the key-value store, before a downgrade."""
 
@@ -139,14 +148,14 @@ class QueryAssignmentAnswer(Answer):
     body: QueryAssignmentResponseBody
 
 
-@request(400, to=BROKER)
+@request(400, to=BROKER, needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.topic")))
 class QueryAssignment(Request[QueryAssignmentAnswer]):
     """Ask the broker which queues a consumer shall read, and whether by pulling or popping."""
 
     body: QueryAssignmentRequestBody
 
 
-@request(401, to=BROKER)
+@request(401, to=BROKER, needs=(group(UPDATE, at="body.consumer_group"), topic(UPDATE, at="body.topic")))
 class SetMessageRequestMode(Request[Answer]):
     """Decide whether a group reads a topic by pulling or popping."""
 
@@ -157,6 +166,6 @@ class GetMessageRequestModesAnswer(Answer):
     body: MessageRequestModeSerializeWrapper
 
 
-@request(402, to=BROKER)
+@request(402, to=BROKER, needs=(cluster(GET),))
 class GetMessageRequestModes(Request[GetMessageRequestModesAnswer]):
     """Read which groups pull and which pop, as a replica copies it."""

@@ -5,6 +5,7 @@ Bodies are stored messages, one after the other, as they are in the log.
 
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, TopicRequest, request, wire
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.needs import GET, SUB, group, topic
 
 # Nothing new, nothing that passed the filter, an offset outside the queue: each says where to go on.
 PULLED = (
@@ -27,7 +28,7 @@ class PullMessageAnswer(Answer):
     body: bytes = b""
 
 
-@request(11, to=BROKER, accepts=PULLED)
+@request(11, to=BROKER, needs=(topic(SUB), group(SUB)), accepts=PULLED)
 class PullMessage(TopicRequest[PullMessageAnswer]):
     """Read one queue from an offset; waits if there is nothing yet."""
 
@@ -47,7 +48,7 @@ class PullMessage(TopicRequest[PullMessageAnswer]):
     proxy_forward_client_id: str | None = wire(name="proxyFrowardClientId", default=None)  # java: sic
 
 
-@request(361, to=BROKER, accepts=PULLED)
+@request(361, to=BROKER, needs=(topic(SUB), group(SUB)), accepts=PULLED)
 class LitePullMessage(PullMessage):
     """Read one queue on behalf of a consumer that assigns its queues itself."""
 
@@ -58,7 +59,7 @@ class QueryMessageAnswer(Answer):
     body: bytes = b""
 
 
-@request(12, to=BROKER)
+@request(12, to=BROKER, needs=(topic(SUB, GET),))
 class QueryMessage(TopicRequest[QueryMessageAnswer]):
     """Find messages by a key; refused with QUERY_NOT_FOUND if there are none."""
 
@@ -74,7 +75,7 @@ class ViewMessageAnswer(Answer):
     body: bytes = b""
 
 
-@request(33, to=BROKER)
+@request(33, to=BROKER, needs=(topic(SUB, GET),))
 class ViewMessage(Request[ViewMessageAnswer]):
     """Read the message at a place of the log."""
 

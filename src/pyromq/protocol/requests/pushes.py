@@ -10,10 +10,11 @@ from pyromq.protocol.catalogue import (
     TopicRequest,
     request,
 )
+from pyromq.protocol.needs import NOTHING
 from pyromq.protocol.requests.inspection import ConsumerStatusAnswer
 
 
-@request(39, to=CLIENT, oneway=True)
+@request(39, to=CLIENT, needs=NOTHING, oneway=True)
 class CheckTransactionState(RoutedRequest[Answer]):
     """Ask a producer about a prepared message; it answers with EndTransaction."""
 
@@ -27,14 +28,14 @@ class CheckTransactionState(RoutedRequest[Answer]):
     body: bytes = b""
 
 
-@request(40, to=CLIENT, oneway=True)
+@request(40, to=CLIENT, needs=NOTHING, oneway=True)
 class NotifyConsumerIdsChanged(RoutedRequest[Answer]):
     """Tell the members of a group that they must divide the queues anew."""
 
     consumer_group: str
 
 
-@request(220, to=CLIENT, oneway=True)
+@request(220, to=CLIENT, needs=NOTHING, oneway=True)
 class ResetConsumerOffset(TopicRequest[Answer]):
     """Tell a consumer to go on from other offsets."""
 
@@ -48,7 +49,7 @@ class ResetConsumerOffset(TopicRequest[Answer]):
     body: bytes = b""
 
 
-@request(221, to=CLIENT)
+@request(221, to=CLIENT, needs=NOTHING)
 class GetConsumerStatusFromClient(TopicRequest[ConsumerStatusAnswer]):
     """Ask a consumer how far it is."""
 
@@ -57,7 +58,7 @@ class GetConsumerStatusFromClient(TopicRequest[ConsumerStatusAnswer]):
     client_addr: str | None = None
 
 
-@request(326, to=CLIENT)
+@request(326, to=CLIENT, needs=NOTHING)
 class PushReply(TopicRequest[Answer]):
     """Hand a reply to the producer that waits for it."""
 
@@ -78,7 +79,7 @@ class PushReply(TopicRequest[Answer]):
     body: bytes = b""
 
 
-@request(30105, to=CLIENT, oneway=True, extension=True)
+@request(30105, to=CLIENT, needs=NOTHING, oneway=True, extension=True)
 class NotifyRoutesChanged(Request[Answer]):
     """Tell a client that asked with `watch` which topics have another route now."""
 

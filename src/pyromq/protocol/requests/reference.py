@@ -37,8 +37,9 @@ Derived from the declarations in `pyromq.protocol.requests`; edit those, not thi
 Every field travels as text under the name given here. A `?` marks one that may be missing; a value after
 `=` stands for a missing one. *Routed* requests also accept `ns` text, `nsd` bool, `bname` text and `oway`
 bool; *topic* requests accept these and `lo` bool. A body is raw bytes, UTF-8 text, or the JSON of the named
-type. *One-way* requests are normally sent without waiting for an answer. An answer has code 0 unless its
-column names other codes; any other code is a refusal.
+type. *One-way* requests are normally sent without waiting for an answer. *Needs* are the rights that access
+control asks for: one of the actions, on the topic, the group or the cluster that is named. An answer has
+code 0 unless its column names other codes; any other code is a refusal.
 """
 
 
@@ -54,8 +55,8 @@ def markdown() -> str:
             "",
             _first_sentence(sys.modules[module].__doc__ or ""),
             "",
-            "| code | request | to | carries | answered with |",
-            "|---|---|---|---|---|",
+            "| code | request | to | needs | carries | answered with |",
+            "|---|---|---|---|---|---|",
             *map(_row, groups[module]),
             "",
         ]
@@ -89,6 +90,7 @@ def _row(declaration: Declaration) -> str:
     marked = ", ".join(filter(None, marks))
     name = f"**{declaration.name}**" + (f" *({marked})*" if marked else "")
     to = ", ".join(who for peer, who in _PEER_NAMES.items() if peer in declaration.to)
+    needs = "<br>".join(map(str, declaration.needs))
     carried = _contents(
         field for field in struct_fields(request_type) if field.encode_name not in _COMMON_FIELDS
     )
@@ -98,7 +100,9 @@ def _row(declaration: Declaration) -> str:
     others = sorted(declaration.accepts - {ResponseCode.SUCCESS})
     if others:
         answered = "; ".join(filter(None, [answered, "codes 0, " + ", ".join(map(str, others))]))
-    return f"| {declaration.code} | {name}<br>{declaration.summary} | {to} | {carried} | {answered} |"
+    return (
+        f"| {declaration.code} | {name}<br>{declaration.summary} | {to} | {needs} | {carried} | {answered} |"
+    )
 
 
 def _contents(fields: Iterable[FieldInfo]) -> str:

@@ -2,16 +2,17 @@
 
 from pyromq.protocol.bodies.brokers import EpochEntryCache, HARuntimeInfo
 from pyromq.protocol.catalogue import BROKER, Answer, Int64, Request, request
+from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
-@request(902, to=BROKER)
+@request(902, to=BROKER, needs=(cluster(UPDATE),))
 class AddBroker(Request[Answer]):
     """Start one more broker inside a process that holds several."""
 
     config_path: str | None = None
 
 
-@request(903, to=BROKER)
+@request(903, to=BROKER, needs=(cluster(UPDATE),))
 class RemoveBroker(Request[Answer]):
     """Stop one of the brokers of a process that holds several."""
 
@@ -26,7 +27,7 @@ class ExchangeHaInfoAnswer(Answer):
     master_address: str | None = None
 
 
-@request(906, to=BROKER)
+@request(906, to=BROKER, needs=(cluster(UPDATE),))
 class ExchangeHaInfo(Request[ExchangeHaInfoAnswer]):
     """Tell a broker where its master is, or ask a master where it replicates and how far it has flushed."""
 
@@ -39,12 +40,12 @@ class GetHaStatusAnswer(Answer):
     body: HARuntimeInfo
 
 
-@request(907, to=BROKER)
+@request(907, to=BROKER, needs=(cluster(GET),))
 class GetHaStatus(Request[GetHaStatusAnswer]):
     """Read how far replication has come."""
 
 
-@request(908, to=BROKER)
+@request(908, to=BROKER, needs=(cluster(UPDATE),))
 class ResetMasterFlushOffset(Request[Answer]):
     """Tell a replica anew how far its master has flushed."""
 
@@ -55,6 +56,6 @@ class GetEpochsAnswer(Answer):
     body: EpochEntryCache
 
 
-@request(1007, to=BROKER)
+@request(1007, to=BROKER, needs=(cluster(GET),))
 class GetEpochs(Request[GetEpochsAnswer]):
     """Read which masters have written which parts of the log."""

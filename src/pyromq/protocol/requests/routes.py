@@ -7,6 +7,7 @@ from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.catalogue import NAMESERVER, Answer, Request, TopicRequest, request, wire
+from pyromq.protocol.needs import GET, LIST, PUB, SUB, UPDATE, cluster, every_topic, topic
 
 
 class TopicListAnswer(Answer):
@@ -19,7 +20,7 @@ class GetRouteAnswer(Answer):
     body: TopicRouteData
 
 
-@request(105, to=NAMESERVER)
+@request(105, to=NAMESERVER, needs=(topic(PUB, SUB, GET),))
 class GetRoute(TopicRequest[GetRouteAnswer]):
     """Find the brokers and queues of a topic."""
 
@@ -35,17 +36,17 @@ class GetClusterInfoAnswer(Answer):
     body: ClusterInfo
 
 
-@request(106, to=NAMESERVER)
+@request(106, to=NAMESERVER, needs=(cluster(GET),))
 class GetClusterInfo(Request[GetClusterInfoAnswer]):
     """List every broker and the clusters they form."""
 
 
-@request(206, to=NAMESERVER)
+@request(206, to=NAMESERVER, needs=(every_topic(LIST),))
 class GetAllTopics(Request[TopicListAnswer]):
     """List every topic that any broker has registered."""
 
 
-@request(216, to=NAMESERVER)
+@request(216, to=NAMESERVER, needs=(cluster(UPDATE),))
 class DeleteTopicFromNameServer(TopicRequest[Answer]):
     """Forget the route of a topic, in one cluster or everywhere."""
 
@@ -53,7 +54,7 @@ class DeleteTopicFromNameServer(TopicRequest[Answer]):
     cluster_name: str | None = None
 
 
-@request(217, to=NAMESERVER)
+@request(217, to=NAMESERVER, needs=(cluster(UPDATE),))
 class RegisterTopic(TopicRequest[Answer]):
     """Announce the queues of one topic without a whole broker registration."""
 
@@ -61,28 +62,28 @@ class RegisterTopic(TopicRequest[Answer]):
     body: TopicRouteData
 
 
-@request(224, to=NAMESERVER)
+@request(224, to=NAMESERVER, needs=(every_topic(LIST),))
 class GetTopicsOfCluster(Request[TopicListAnswer]):
     """List the topics that the brokers of one cluster have registered."""
 
     cluster: str
 
 
-@request(304, to=NAMESERVER)
+@request(304, to=NAMESERVER, needs=(every_topic(LIST),))
 class GetSystemTopicsFromNameServer(Request[TopicListAnswer]):
     """List the topics that exist by themselves: one for each cluster and each broker."""
 
 
-@request(311, to=NAMESERVER)
+@request(311, to=NAMESERVER, needs=(every_topic(LIST),))
 class GetUnitTopics(Request[TopicListAnswer]):
     """List the topics that belong to a deployment unit."""
 
 
-@request(312, to=NAMESERVER)
+@request(312, to=NAMESERVER, needs=(every_topic(LIST),))
 class GetUnitSubscribedTopics(Request[TopicListAnswer]):
     """List the topics that a unit subscribes to."""
 
 
-@request(313, to=NAMESERVER)
+@request(313, to=NAMESERVER, needs=(every_topic(LIST),))
 class GetUnitSubscribedSharedTopics(Request[TopicListAnswer]):
     """List the topics that a unit subscribes to although they belong to no unit."""

@@ -6,6 +6,7 @@ same attributes here, so that a handler need not care.
 
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, RoutedRequest, TopicRequest, request, wire
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.needs import PUB, SUB, group, topic
 
 # The message is stored, but perhaps not as safely as its sender wished.
 STORED = (
@@ -28,7 +29,7 @@ class SendMessageAnswer(Answer):
     trace_on: bool | None = wire(name="TRACE_ON", default=None)
 
 
-@request(10, to=BROKER, accepts=STORED)
+@request(10, to=BROKER, needs=(topic(PUB),), accepts=STORED)
 class SendMessage(TopicRequest[SendMessageAnswer]):
     """Store one message."""
 
@@ -48,7 +49,7 @@ class SendMessage(TopicRequest[SendMessageAnswer]):
     body: bytes = b""
 
 
-@request(310, to=BROKER, accepts=STORED)
+@request(310, to=BROKER, needs=(topic(PUB),), accepts=STORED)
 class SendMessageV2(TopicRequest[SendMessageAnswer]):
     """Store one message; the same as SendMessage with one-letter field names."""
 
@@ -69,22 +70,22 @@ class SendMessageV2(TopicRequest[SendMessageAnswer]):
     body: bytes = b""
 
 
-@request(320, to=BROKER, accepts=STORED)
+@request(320, to=BROKER, needs=(topic(PUB),), accepts=STORED)
 class SendMessageBatch(SendMessageV2):
     """Store several messages for one topic, packed into one body."""
 
 
-@request(324, to=BROKER, accepts=STORED)
+@request(324, to=BROKER, needs=(topic(PUB),), accepts=STORED)
 class SendReply(SendMessage):
     """Bring a reply to the producer that waits for it."""
 
 
-@request(325, to=BROKER, accepts=STORED)
+@request(325, to=BROKER, needs=(topic(PUB),), accepts=STORED)
 class SendReplyV2(SendMessageV2):
     """Bring a reply to the producer that waits for it; the same as SendReply with one-letter field names."""
 
 
-@request(36, to=BROKER)
+@request(36, to=BROKER, needs=(group(SUB, at="group"), topic(SUB, at="origin_topic", may_be_missing=True)))
 class SendMessageBack(RoutedRequest[Answer]):
     """Have a message delivered to its group again, later, or put aside when it failed too often."""
 
@@ -102,7 +103,7 @@ class RecallMessageAnswer(Answer):
     msg_region: str | None = wire(name="MSG_REGION", default=None)
 
 
-@request(370, to=BROKER)
+@request(370, to=BROKER, needs=(topic(PUB),))
 class RecallMessage(TopicRequest[RecallMessageAnswer]):
     """Take back a timed message that is not delivered yet."""
 

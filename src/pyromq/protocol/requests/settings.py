@@ -1,25 +1,26 @@
 """Reading and changing the settings of a running server, as the text of a properties file."""
 
 from pyromq.protocol.catalogue import BROKER, CONTROLLER, NAMESERVER, Answer, Request, request
+from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
 class SettingsAnswer(Answer):
     body: str = ""
 
 
-@request(318, to=NAMESERVER)
+@request(318, to=NAMESERVER, needs=(cluster(UPDATE),))
 class UpdateNameServerConfig(Request[Answer]):
     """Change settings of a name server while it runs."""
 
     body: str = ""
 
 
-@request(319, to=NAMESERVER)
+@request(319, to=NAMESERVER, needs=(cluster(GET),))
 class GetNameServerConfig(Request[SettingsAnswer]):
     """Read all settings of a name server."""
 
 
-@request(25, to=BROKER)
+@request(25, to=BROKER, needs=(cluster(UPDATE),))
 class UpdateBrokerConfig(Request[Answer]):
     """Change settings of a broker while it runs."""
 
@@ -32,18 +33,18 @@ class GetBrokerConfigAnswer(Answer):
     body: str = ""
 
 
-@request(26, to=BROKER)
+@request(26, to=BROKER, needs=(cluster(GET),))
 class GetBrokerConfig(Request[GetBrokerConfigAnswer]):
     """Read all settings of a broker."""
 
 
-@request(1009, to=CONTROLLER)
+@request(1009, to=CONTROLLER, needs=(cluster(UPDATE),))
 class UpdateControllerConfig(Request[Answer]):
     """Change settings of a controller while it runs."""
 
     body: str = ""
 
 
-@request(1010, to=CONTROLLER)
+@request(1010, to=CONTROLLER, needs=(cluster(GET),))
 class GetControllerConfig(Request[SettingsAnswer]):
     """Read all settings of a controller."""

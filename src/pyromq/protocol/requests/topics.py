@@ -4,10 +4,11 @@ from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping, Top
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import CreateTopicListRequestBody
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Request, RoutedRequest, TopicRequest, request
+from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, every_topic, topic
 from pyromq.protocol.requests.routes import TopicListAnswer
 
 
-@request(17, to=BROKER)
+@request(17, to=BROKER, needs=(topic(CREATE),))
 class CreateOrUpdateTopic(TopicRequest[Answer]):
     """Create a topic or change its settings."""
 
@@ -24,21 +25,21 @@ class CreateOrUpdateTopic(TopicRequest[Answer]):
     force: bool = False
 
 
-@request(18, to=BROKER)
+@request(18, to=BROKER, needs=(topic(CREATE, at="body.topic_config_list.topic_name"),))
 class CreateOrUpdateTopics(RoutedRequest[Answer]):
     """Create several topics or change their settings."""
 
     body: CreateTopicListRequestBody
 
 
-@request(513, to=BROKER)
+@request(513, to=BROKER, needs=(topic(CREATE),))
 class CreateStaticTopic(CreateOrUpdateTopic):
     """Create a topic whose logical queues are mapped to the queues of brokers."""
 
     body: TopicQueueMappingDetail
 
 
-@request(215, to=BROKER)
+@request(215, to=BROKER, needs=(topic(DELETE),))
 class DeleteTopicFromBroker(TopicRequest[Answer]):
     """Delete a topic and, in time, its queues."""
 
@@ -51,7 +52,7 @@ class GetAllTopicConfigsAnswer(Answer):
     body: TopicConfigAndMappingSerializeWrapper
 
 
-@request(21, to=BROKER)
+@request(21, to=BROKER, needs=(every_topic(LIST),))
 class GetAllTopicConfigs(Request[GetAllTopicConfigsAnswer]):
     """Read all topics of a broker, or one page of them."""
 
@@ -65,13 +66,13 @@ class GetTopicConfigAnswer(Answer):
     body: TopicConfigAndQueueMapping
 
 
-@request(351, to=BROKER)
+@request(351, to=BROKER, needs=(topic(GET),))
 class GetTopicConfig(TopicRequest[GetTopicConfigAnswer]):
     """Read the settings of one topic."""
 
     topic: str
 
 
-@request(305, to=BROKER)
+@request(305, to=BROKER, needs=(every_topic(LIST),))
 class GetSystemTopicsFromBroker(Request[TopicListAnswer]):
     """List the topics that a broker keeps for itself."""

@@ -1,9 +1,10 @@
 """The second half of a transactional message."""
 
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, RoutedRequest, request
+from pyromq.protocol.needs import PUB, UPDATE, topic
 
 
-@request(37, to=BROKER, oneway=True)
+@request(37, to=BROKER, needs=(topic(PUB),), oneway=True)
 class EndTransaction(RoutedRequest[Answer]):
     """Commit a prepared message, roll it back, or say that its fate is not known yet."""
 
@@ -19,7 +20,7 @@ class EndTransaction(RoutedRequest[Answer]):
     remark: str | None = None
 
 
-@request(323, to=BROKER)
+@request(323, to=BROKER, needs=(topic(UPDATE),))
 class ResumeTransactionCheck(Request[Answer]):
     """Ask producers again about a prepared message that was given up."""
 

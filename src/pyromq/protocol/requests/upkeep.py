@@ -2,19 +2,20 @@
 
 from pyromq.protocol.bodies.config_tables import TimerMetricsTable
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, request, wire
+from pyromq.protocol.needs import GET, UPDATE, cluster, topic
 
 
-@request(306, to=BROKER)
+@request(306, to=BROKER, needs=(cluster(UPDATE),))
 class CleanExpiredConsumeQueues(Request[Answer]):
     """Drop the parts of queues whose messages are gone."""
 
 
-@request(316, to=BROKER)
+@request(316, to=BROKER, needs=(cluster(UPDATE),))
 class CleanUnusedTopics(Request[Answer]):
     """Drop the queues of topics that no longer exist."""
 
 
-@request(329, to=BROKER)
+@request(329, to=BROKER, needs=(cluster(UPDATE),))
 class DeleteExpiredCommitLog(Request[Answer]):
     """Delete log files that are past their time without waiting for the usual hour."""
 
@@ -23,7 +24,7 @@ class GetTimerCheckpointAnswer(Answer):
     body: bytes = b""
 
 
-@request(60, to=BROKER)
+@request(60, to=BROKER, needs=(cluster(GET),))
 class GetTimerCheckpoint(Request[GetTimerCheckpointAnswer]):
     """Read how far timed messages are handled, as a replica copies it."""
 
@@ -32,7 +33,7 @@ class GetTimerMetricsAnswer(Answer):
     body: TimerMetricsTable
 
 
-@request(61, to=BROKER)
+@request(61, to=BROKER, needs=(cluster(GET),))
 class GetTimerMetrics(Request[GetTimerMetricsAnswer]):
     """Count the timed messages of each topic, as a replica copies it."""
 
@@ -41,7 +42,7 @@ class JsonTextAnswer(Answer):
     body: str = ""
 
 
-@request(354, to=BROKER)
+@request(354, to=BROKER, needs=(topic(GET, may_be_missing=True),))
 class CheckRocksDbQueueProgress(Request[JsonTextAnswer]):
     """Compare the queues kept in RocksDB with those kept in files."""
 
@@ -49,33 +50,33 @@ class CheckRocksDbQueueProgress(Request[JsonTextAnswer]):
     check_store_time: Int64 = 0
 
 
-@request(355, to=BROKER)
+@request(355, to=BROKER, needs=(cluster(GET),))
 class ExportRocksDbConfig(Request[Answer]):
     """Write the tables kept in RocksDB to JSON files."""
 
     config_type: str
 
 
-@request(2001, to=BROKER)
+@request(2001, to=BROKER, needs=(cluster(UPDATE),))
 class UpdateColdDataLimits(Request[Answer]):
     """Limit how fast groups may read old data, as lines of `group=threshold`."""
 
     body: str = ""
 
 
-@request(2002, to=BROKER)
+@request(2002, to=BROKER, needs=(cluster(UPDATE),))
 class RemoveColdDataLimit(Request[Answer]):
     """Lift the limit of the group named in the body."""
 
     body: str = ""
 
 
-@request(2003, to=BROKER)
+@request(2003, to=BROKER, needs=(cluster(GET),))
 class GetColdDataLimits(Request[JsonTextAnswer]):
     """Read the limits for old data and how much of them is used."""
 
 
-@request(2004, to=BROKER)
+@request(2004, to=BROKER, needs=(cluster(UPDATE),))
 class SetCommitLogReadMode(Request[Answer]):
     """Switch reading ahead in the log on or off."""
 

@@ -1,0 +1,115 @@
+"""What a request needs: an action on a resource, said on its declaration and decided elsewhere.
+
+The words are those of RocketMQ's access control 2.0, so that its policies mean the same here. Who may do
+what is not known on this floor.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pyromq.protocol.names import RETRY_PREFIX
+
+
+class Action(StrEnum):
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+PUB, SUB, CREATE, UPDATE, DELETE, GET, LIST = Action
+
+
+class ResourceType(StrEnum):
+    CLUSTER = "Cluster"
+    TOPIC = "Topic"
+    GROUP = "Group"
+
+
+class Need(NamedTuple):
+    """Any one of these actions on this resource. An empty name is the whole type: all topics, the cluster."""
+
+    actions: tuple[Action, ...]
+    resource_type: ResourceType
+    name: str = ""
+
+
+class Rule(NamedTuple):
+    """How the needs of one request follow from what it says.
+
+    `path` leads to the names, through lists if need be (`body.acks.topic`); an empty one names no single
+    resource. A name that is missing becomes the empty name, which only a right to all of them covers, unless
+    it `may_be_missing`: then nothing is needed for it.
+    """
+
+    actions: tuple[Action, ...]
+    resource_type: ResourceType
+    path: tuple[str, ...] = ()
+    separator: str = ""
+    may_be_missing: bool = False
+
+    def __str__(self) -> str:
+        where = f" `{'.'.join(self.path)}`" if self.path else ""
+        return f"{' or '.join(self.actions)} on {self.resource_type}{where}"
+
+    def needs_of(self, request: Any) -> Iterator[Need]:
+        if not self.path:
+            yield Need(self.actions, self.resource_type)
+            return
+        for found in dict.fromkeys(_walk(request, self.path)):
+            if not found:
+                if not self.may_be_missing:
+                    yield Need(self.actions, self.resource_type)
+                continue
+            for name in found.split(self.separator) if self.separator else (found,):
+                yield self._need(name)
+
+    def _need(self, name: str) -> Need:
+        if self.resource_type is ResourceType.TOPIC and name.startswith(RETRY_PREFIX):
+            # The retry topic of a group belongs to the group, whoever reads or writes it.
+            return Need(self.actions, ResourceType.GROUP, name.removeprefix(RETRY_PREFIX))
+        return Need(self.actions, self.resource_type, name)
+
+
+Needs = tuple[Rule, ...]
+
+NOTHING: Needs = ()
+"""For what servers ask of clients: a client chose the server it talks to."""
+
+
+def cluster(*actions: Action) -> Rule:
+    return Rule(actions, ResourceType.CLUSTER)
+
+
+def every_topic(*actions: Action) -> Rule:
+    return Rule(actions, ResourceType.TOPIC)
+
+
+def every_group(*actions: Action) -> Rule:
+    return Rule(actions, ResourceType.GROUP)
+
+
+def topic(*actions: Action, at: str = "topic", separator: str = "", may_be_missing: bool = False) -> Rule:
+    return Rule(actions, ResourceType.TOPIC, tuple(at.split(".")), separator, may_be_missing)
+
+
+def group(
+    *actions: Action, at: str = "consumer_group", separator: str = "", may_be_missing: bool = False
+) -> Rule:
+    return Rule(actions, ResourceType.GROUP, tuple(at.split(".")), separator, may_be_missing)
+
+
+def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
+    """What a path leads to; nothing where a list on the way is empty."""
+    if isinstance(value, list | set | tuple):
+        each: Iterable[Any] = value
+        for item in each:
+            yield from _walk(item, path)
+    elif not path or value is None:
+        yield value
+    else:
+        yield from _walk(getattr(value, path[0]), path[1:])
