@@ -102,7 +102,7 @@ def register(
 
     # 3. An address has one id: a replica that became master gives up its old one.
     for id_ in [id_ for id_, address in group.addresses.items() if address == who.address and id_ != who.id]:
-        del group.addresses[id_]
+        tables.take_address(group, id_)
 
     # 4. The id may be in use at another address; if that broker is alive and ahead of us, it stays.
     if _is_outdated(tables, group, who, inventory):
@@ -113,7 +113,7 @@ def register(
 
     # 5. The id is ours now. java: 5.x refuses a new id that comes with exactly one topic, 4.x does not.
     is_first |= not group.addresses.get(who.id)
-    group.addresses[who.id] = who.address
+    tables.give_address(group, who.id, who.address)
     if group.looks() != before:
         tables.note_look(who.name, changes)
 
@@ -152,7 +152,7 @@ def register(
 
     # 10. Filter servers: an empty list removes them.
     if inventory.filter_servers is not None:
-        _set_filter_servers(tables, live, inventory.filter_servers, changes)
+        tables.set_filter_servers(who.key, inventory.filter_servers, changes)
 
     live.receipt = _receipt(tables, group, who, digest)
 
@@ -221,14 +221,3 @@ def _merge_mappings(tables: Tables, who: Announcement, inventory: Inventory, cha
             if topic in tables.queues:
                 changed[topic] = None
     changes.add(changed)
-
-
-def _set_filter_servers(tables: Tables, live: LiveBroker, servers: list[str], changes: Changes) -> None:
-    before = tables.filter_servers.get(live.key)
-    if servers:
-        tables.filter_servers[live.key] = servers
-    else:
-        tables.filter_servers.pop(live.key, None)
-    if before != (servers or None):
-        for name in live.names:
-            tables.note_look(name, changes)

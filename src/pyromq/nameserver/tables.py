@@ -100,6 +100,8 @@ class Tables:
         self.clusters: dict[str, dict[str, None]] = {}
         self.live: dict[BrokerKey, LiveBroker] = {}
         self.filter_servers: dict[BrokerKey, list[str]] = {}
+        self._groups_at: dict[str, dict[str, None]] = {}
+        """Address → names of the groups that have it; `give_address` and `take_address` keep it."""
         self.mappings: dict[str, TopicMappings] = {}
         """java: stays when brokers leave"""
         self.by_connection: dict[Hashable, dict[BrokerKey, None]] = {}
@@ -114,6 +116,35 @@ class Tables:
         if group is not None:
             group.encoded.clear()
         changes.add(*self.queues.forget_answers_of(name))
+
+    def give_address(self, group: BrokerGroup, id_: int, address: str) -> None:
+        if group.addresses.get(id_) == address:
+            return
+        self.take_address(group, id_)
+        group.addresses[id_] = address
+        self._groups_at.setdefault(address, {})[group.name] = None
+
+    def take_address(self, group: BrokerGroup, id_: int) -> None:
+        address = group.addresses.pop(id_, None)
+        if address is None or address in group.addresses.values():
+            return
+        names = self._groups_at[address]
+        del names[group.name]
+        if not names:
+            del self._groups_at[address]
+
+    def set_filter_servers(self, key: BrokerKey, servers: list[str], changes: Changes) -> None:
+        """A route shows the filter servers at every address of its groups, if the clusters are the same.
+
+        So they change the routes of all groups at that address, whatever names the process itself goes by.
+        """
+        before = self.filter_servers.pop(key, [])
+        if servers:
+            self.filter_servers[key] = servers
+        if servers != before:
+            for name in self._groups_at.get(key.address, ()):
+                if self.groups[name].cluster == key.cluster:
+                    self.note_look(name, changes)
 
     def bind(self, live: LiveBroker, connection: Hashable) -> None:
         """The broker speaks through this connection now; its end will be the broker's end."""

@@ -40,7 +40,7 @@ def unregister(tables: Tables, farewells: Iterable[Farewell]) -> Changes:
         name = farewell.name
         # 1. The process is not alive and filters nothing.
         if tables.release(farewell.key, name):
-            tables.filter_servers.pop(farewell.key, None)
+            tables.set_filter_servers(farewell.key, [], changes)
         group = tables.groups.get(name)
         if group is None:
             continue
@@ -48,7 +48,7 @@ def unregister(tables: Tables, farewells: Iterable[Farewell]) -> Changes:
         was_smallest = bool(group.addresses) and farewell.id == group.min_id
         leaving = [id_ for id_, address in group.addresses.items() if address == farewell.address]
         for id_ in leaving:
-            del group.addresses[id_]
+            tables.take_address(group, id_)
         # 3. Without any address left the name is gone, from its cluster too.
         if not group.addresses:
             del tables.groups[name]
