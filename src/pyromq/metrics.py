@@ -1,18 +1,20 @@
 """Counting things: plain numbers owned by one event loop, turned into Prometheus text only when someone asks.
 
 Nothing here locks: a metric is written by the loop that owns it, and read there too. Adding to a counter or
-observing a duration costs a dictionary lookup and an addition or two.
+observing a duration costs a dictionary lookup and an addition or two. The text is made in pieces, because
+that of very many topics takes seconds: whoever owns the loop does other things between them.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 Labels = tuple[str, ...]
+V = TypeVar("V")
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -20,8 +22,14 @@ LATENCY_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 """Upper bounds of latency buckets: from a route served out of memory to a call that nearly timed out."""
 
 
+_PIECE = 500
+"""Sets of labels in one piece of text: a few milliseconds of work."""
+
+
 class _Source(Protocol):
-    def family(self) -> "Metric": ...
+    def families(self) -> "Iterator[Metric]":
+        """The metric in parts, each with some of its sets of labels; at least one."""
+        ...
 
 
 class _Readings:
@@ -40,11 +48,12 @@ class _Readings:
     def values(self) -> Mapping[Labels, float]:
         return self._read()
 
-    def family(self) -> "Metric":
-        family = self._empty_family()
-        for labels, value in self._read().items():
-            family.add_metric(labels, value)
-        return family
+    def families(self) -> "Iterator[Metric]":
+        for some in _pieces_of(self._read()):
+            family = self._empty_family()
+            for labels, value in some:
+                family.add_metric(labels, value)
+            yield family
 
     def _empty_family(self) -> "CounterMetricFamily | GaugeMetricFamily":
         raise NotImplementedError
@@ -141,19 +150,20 @@ class Histogram:
         distribution = self._distributions.get(labels)
         return sum(distribution.counts) if distribution else 0
 
-    def family(self) -> "Metric":
+    def families(self) -> "Iterator[Metric]":
         from prometheus_client.core import HistogramMetricFamily
 
-        family = HistogramMetricFamily(self.name, self._sentence, labels=self.label_names)
         upper_bounds = [*map(repr, map(float, self._bounds)), "+Inf"]
-        for labels, distribution in self._distributions.items():
-            below: float = 0
-            buckets: list[tuple[str, float]] = []
-            for bound, count in zip(upper_bounds, distribution.counts, strict=True):
-                below += count
-                buckets.append((bound, below))
-            family.add_metric(labels, buckets, distribution.total)
-        return family
+        for some in _pieces_of(self._distributions):
+            family = HistogramMetricFamily(self.name, self._sentence, labels=self.label_names)
+            for labels, distribution in some:
+                below: float = 0
+                buckets: list[tuple[str, float]] = []
+                for bound, count in zip(upper_bounds, distribution.counts, strict=True):
+                    below += count
+                    buckets.append((bound, below))
+                family.add_metric(labels, buckets, distribution.total)
+            yield family
 
 
 class Metrics:
@@ -200,29 +210,28 @@ class Metrics:
         self._register(name, label_names, histogram)
         return histogram
 
-    def collect(self) -> "Iterator[Metric]":
-        """What Prometheus' library asks of a collector."""
+    def pieces(self) -> Iterator[bytes]:
+        """The text of everything counted, together with what the system says of this process."""
+        from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
         for source in self._sources.values():
-            family = source.family()
-            if self._labels:
-                family.samples = [
-                    sample._replace(labels=self._labels | sample.labels) for sample in family.samples
-                ]
-            yield family
+            is_first = True
+            for family in source.families():
+                if self._labels:
+                    family.samples = [
+                        sample._replace(labels=self._labels | sample.labels) for sample in family.samples
+                    ]
+                text = generate_latest(_OneFamily(family))
+                # Only the first part of a metric says what it is.
+                yield text if is_first else text.split(b"\n", 2)[2]
+                is_first = False
+        registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        yield generate_latest(registry)
 
     def exposition(self) -> tuple[str, bytes]:
-        """Content type and text of everything counted, together with what the system says of this process."""
-        from prometheus_client import (
-            CONTENT_TYPE_LATEST,
-            CollectorRegistry,
-            ProcessCollector,
-            generate_latest,
-        )
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        ProcessCollector(registry=registry)
-        return CONTENT_TYPE_LATEST, generate_latest(registry)
+        """Content type and text of everything, made in one go."""
+        return content_type(), b"".join(self.pieces())
 
     def _register(self, name: str, label_names: Labels, source: _Source) -> None:
         if name in self._sources:
@@ -230,6 +239,30 @@ class Metrics:
         for each in (name, *label_names):
             _check_name(each)
         self._sources[name] = source
+
+
+def content_type() -> str:
+    """Of the text that `Metrics` gives."""
+    from prometheus_client import CONTENT_TYPE_LATEST
+
+    return CONTENT_TYPE_LATEST
+
+
+class _OneFamily:
+    """What Prometheus' library takes for a collection of metrics."""
+
+    def __init__(self, family: "Metric") -> None:
+        self._family = family
+
+    def collect(self) -> "Iterator[Metric]":
+        yield self._family
+
+
+def _pieces_of(values: Mapping[Labels, V]) -> Iterator[list[tuple[Labels, V]]]:
+    """What is there now, in pieces; an empty one if there is nothing."""
+    items = list(values.items())
+    for start in range(0, len(items) or 1, _PIECE):
+        yield items[start : start + _PIECE]
 
 
 def _check_name(name: str) -> None:

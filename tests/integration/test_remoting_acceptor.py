@@ -104,6 +104,10 @@ def test_some_descriptors_are_kept_for_files(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     assert acceptor_module._descriptors_for_connections() == for_connections
+    # Probes find some when clients have taken all of theirs.
+    assert limit == resource.RLIM_INFINITY or (
+        for_connections < acceptor_module._descriptors_for_connections(32) < limit
+    )
 
 
 async def test_closing_in_the_middle_of_a_shortage_ends_the_pause(error_logs: ErrorLogs) -> None:

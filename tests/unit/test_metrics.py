@@ -126,3 +126,18 @@ def test_a_value_may_stand_for_several() -> None:
     sizes.observe(4, weight=2.5)
     found = samples(metrics)
     assert (found["pyromq_size_count", ()], found["pyromq_size_sum", ()]) == (2.5, 10)
+
+
+def test_the_text_of_very_many_is_made_in_pieces() -> None:
+    metrics = Metrics({"node": "a"})
+    counter = metrics.counter("pushes_total", "Pushes.", ("topic",))
+    histogram = metrics.histogram("sizes", "Sizes.", ("topic",), [1, 2])
+    for number in range(1200):
+        counter.add((f"t{number}",))
+        histogram.observe(1, (f"t{number}",))
+    pieces = list(metrics.pieces())
+    assert len(pieces) >= 7
+    text = b"".join(pieces).decode()
+    assert text.count("# TYPE pushes_total counter\n") == text.count("# TYPE sizes histogram\n") == 1
+    assert text.count('pushes_total{node="a",topic="t') == 1200
+    assert text.count('sizes_count{node="a",topic="t') == 1200

@@ -94,7 +94,7 @@ class Broker:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._files = files
         self._live = LiveSettings(configuration.broker)
-        self._pages = StatusPages()
+        self._pages = StatusPages(self._clock)
         self._parts: _Parts | None = None
         self._background: asyncio.Task[None] | None = None
         self._registering: asyncio.Task[None] | None = None

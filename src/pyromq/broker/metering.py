@@ -22,7 +22,7 @@ from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConfigError
-from pyromq.metrics import Distribution, Histogram, Labels, Metrics
+from pyromq.metrics import Distribution, Histogram, Labels, Metrics, content_type
 from pyromq.protocol import names
 from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.catalogue import Declaration, declaration_of
@@ -144,11 +144,15 @@ class Metering:
     def __repr__(self) -> str:
         return f"<Metering {self._metrics!r} requests={len(self._requests)}>"
 
-    def exposition(self) -> tuple[str, bytes]:
-        """Content type and text of everything, as it is now."""
+    def pieces(self) -> Iterator[bytes]:
+        """The text of everything. Lag and sizes are read before the first piece, the rest in its turn."""
         self._lags = list(lags(self._store, self._topics, self._offsets, self._consumers))
         self._sizes.look()
-        return self._metrics.exposition()
+        yield from self._metrics.pieces()
+
+    def exposition(self) -> tuple[str, bytes]:
+        """Content type and text of everything, made in one go."""
+        return content_type(), b"".join(self.pieces())
 
     # Requests: the only thing counted as it happens
 

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 from pyromq.broker.metering import Metering
 from pyromq.broker.settings import BrokerSettings
+from pyromq.clock import Clock
 from pyromq.errors import StateError
+from pyromq.metrics import content_type
 from pyromq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -19,7 +21,8 @@ _TEXT = "text/plain; charset=utf-8"
 class StatusPages:
     """Nothing at all unless the settings ask for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._http: HttpStatus | None = None
         self._metering: Metering | None = None
         self._store: MessageStore | None = None
@@ -41,7 +44,9 @@ class StatusPages:
             return
         from pyromq.remoting.http_status import HttpStatus
 
-        self._http = HttpStatus({"/metrics": self._metrics, "/ready": self._ready, "/health": _health})
+        self._http = HttpStatus(
+            {"/metrics": self._metrics, "/ready": self._ready, "/health": _health}, clock=self._clock
+        )
         await self._http.start(settings.metrics_address or settings.broker_ip1, settings.metrics_port)
 
     def show(self, metering: Metering | None, store: MessageStore) -> None:
@@ -53,10 +58,12 @@ class StatusPages:
         if self._http is not None:
             await self._http.stop()
 
-    def _metrics(self) -> tuple[int, str, bytes]:
+    async def _metrics(self) -> tuple[int, str, bytes]:
+        from pyromq.remoting.http_status import in_turns
+
         if self._metering is None:
             return 503, _TEXT, b"starting\n"
-        return (200, *self._metering.exposition())
+        return 200, content_type(), await in_turns(self._metering.pieces())
 
     def _ready(self) -> tuple[int, str, bytes]:
         if self._store is None:

@@ -11,7 +11,7 @@ from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
 from pyromq.errors import RemoteProtocolError, StateError
-from pyromq.metrics import Metrics
+from pyromq.metrics import Metrics, content_type
 from pyromq.nameserver.broker_requests import BrokerRequests
 from pyromq.nameserver.cluster_test import ClusterTestLookup
 from pyromq.nameserver.config_requests import ConfigRequests
@@ -31,7 +31,7 @@ from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.http_status import HttpStatus
+from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 
@@ -103,7 +103,8 @@ class NameServer:
         )
         self._server.on_connection_lost(self._connection_lost)
         self._http = HttpStatus(
-            {"/metrics": self._metrics_page, "/ready": self._ready_page, "/health": self._health_page}
+            {"/metrics": self._metrics_page, "/ready": self._ready_page, "/health": self._health_page},
+            clock=self._clock,
         )
         self._background: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -239,8 +240,8 @@ class NameServer:
             broker_expiry_ms=settings.broker_expiry_ms,
         )
 
-    def _metrics_page(self) -> tuple[int, str, bytes]:
-        return (200, *self._metrics.exposition())
+    async def _metrics_page(self) -> tuple[int, str, bytes]:
+        return 200, content_type(), await in_turns(self._metrics.pieces())
 
     def _ready_page(self) -> tuple[int, str, bytes]:
         if self._readiness.is_ready:

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 _MOST_AT_ONCE = 256
 """After so many, those who are in already have their turn."""
 
-_KEPT_FOR_FILES = 64
+KEPT_FOR_FILES = 64
 """Descriptors that connections do not get, however many come: without files a server is no use to anyone."""
 
 _PAUSE_S = 1.0
@@ -29,15 +29,22 @@ class Acceptor:
     """`listening` is taken over, and closed with it."""
 
     def __init__(
-        self, listening: socket.socket, backlog: int, make_protocol: Callable[[], asyncio.Protocol]
+        self,
+        listening: socket.socket,
+        backlog: int,
+        make_protocol: Callable[[], asyncio.Protocol],
+        *,
+        most_at_once: int = _MOST_AT_ONCE,
+        kept_descriptors: int = KEPT_FOR_FILES,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._make_protocol = make_protocol
+        self._most_at_once = most_at_once
         self._entering: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._descriptors = _descriptors_for_connections()
+        self._descriptors = _descriptors_for_connections(kept_descriptors)
         listening.setblocking(False)
         listening.listen(backlog)
         self._loop.add_reader(listening, self._accept)
@@ -47,7 +54,7 @@ class Acceptor:
         return f"<Acceptor {state} entering={len(self._entering)}>"
 
     def _accept(self) -> None:
-        for _ in range(_MOST_AT_ONCE):
+        for _ in range(self._most_at_once):
             try:
                 accepted, _address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -97,6 +104,6 @@ class Acceptor:
             await asyncio.wait(self._entering)
 
 
-def _descriptors_for_connections() -> float:
+def _descriptors_for_connections(kept: int = KEPT_FOR_FILES) -> float:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return inf if limit == resource.RLIM_INFINITY else limit - min(_KEPT_FOR_FILES, limit // 4)
+    return inf if limit == resource.RLIM_INFINITY else limit - min(kept, limit * kept // (4 * KEPT_FOR_FILES))
