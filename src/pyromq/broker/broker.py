@@ -36,6 +36,7 @@ from pyromq.broker.services.topics import Topics
 from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
 from pyromq.broker.status_pages import StatusPages
+from pyromq.broker.table_remarks import table_remarks
 from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
 from pyromq.broker.tables.delay_offsets import DelayOffsetTable
 from pyromq.broker.tables.filters import FilterTable
@@ -69,6 +70,14 @@ _log = logging.getLogger(__name__)
 
 _BUSIEST = (10, 310, 11)
 """Sends and pulls: their headers are read in one go."""
+
+_TABLES = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerOffset.json",
+    "consumerFilter.json",
+    "delayOffset.json",
+)
 
 _PORT_TRIES = 20
 """How often a pair of free ports is looked for when the system may choose."""
@@ -282,25 +291,28 @@ class _Parts:
             cluster_topic=settings.cluster_topic,
             broker_topic=settings.broker_topic,
         )
-        self.topics = topics = TopicTable(store.table("topics.json"), clock, system)
+        files = {name: store.table(name) for name in _TABLES}
+        self.topics = topics = TopicTable(files["topics.json"], clock, system)
         self.groups = groups = GroupTable(
-            store.table("subscriptionGroup.json"), clock, lambda: live.now.auto_create_groups
+            files["subscriptionGroup.json"], clock, lambda: live.now.auto_create_groups
         )
         self.offsets = offsets = OffsetTable(
-            store.table("consumerOffset.json"),
+            files["consumerOffset.json"],
             clock,
             commits_per_version=settings.commits_per_version,
             server_side_reset=settings.server_side_reset,
         )
         self.filters = filters = FilterTable(
-            store.table("consumerFilter.json"),
+            files["consumerFilter.json"],
             clock,
             lambda: live.now.dead_filter_ms,
             lambda: live.now.filter_retries,
         )
         delay_offsets = DelayOffsetTable(
-            store.table("delayOffset.json"), clock, deliveries_per_version=settings.deliveries_per_version
+            files["delayOffset.json"], clock, deliveries_per_version=settings.deliveries_per_version
         )
+        for remark in table_remarks(store, topics, groups, files.values()):
+            _log.warning("tables of the store: %s", remark)
         consumers, producers = ConsumerTable(), ProducerTable()
         locks = QueueLocks(settings.queue_lock_expiry_ms)
 
@@ -477,6 +489,8 @@ class _Parts:
     def close(self) -> None:
         """Make everything safe that is still only in memory."""
         for what, save in (
+            ("topics", self.topics.persist),
+            ("groups", self.groups.persist),
             ("progress of delayed messages", self._delays.save_now),
             ("offsets", self.offsets.persist),
             ("filters", self.filters.persist),

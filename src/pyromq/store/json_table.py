@@ -1,6 +1,8 @@
 """A table kept as one JSON file: replaced as a whole, and the one before it kept as `.bak`.
 
-At every moment either the file or its backup is complete.
+At every moment either the file or its backup is complete, and no table is ever written as nothing: a file
+that is there without a content was damaged, and is refused like any other damage. Only where there is neither
+file nor backup does a table begin empty.
 """
 
 from pathlib import Path
@@ -13,6 +15,9 @@ from pyromq.store.filesystem import Files
 
 T = TypeVar("T")
 
+_NOTHING = b" \t\r\n\0"
+"""What is left of a file whose content never reached the disk."""
+
 
 class JsonTable:
     def __init__(self, files: Files, path: Path) -> None:
@@ -21,30 +26,49 @@ class JsonTable:
         self._broken = path.with_name(path.name + BROKEN_SUFFIX)
         self._unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
         self.path = path
+        self.remark = ""
+        """What was wrong with the file when it was loaded, though a table was found."""
 
     def __repr__(self) -> str:
         return f"<JsonTable {self.path.name}>"
 
-    def load(self, type_: type[T]) -> T | None:
-        """The table, from the backup if the file is missing, empty or unreadable; None without either.
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is neither a file nor a backup."""
+        return self._files.size(self.path) is None and self._files.size(self._backup) is None
 
-        An unreadable file is put aside as `.broken`, lest it become the next backup.
+    def load(self, type_: type[T]) -> T | None:
+        """The table, from the backup if the file is missing or damaged; None if there is neither.
+
+        A damaged file is put aside as `.broken`, lest it become the next backup, and `remark` tells of it.
         """
         problems = []
         for path in (self.path, self._backup):
             try:
-                if not self._files.size(path):
+                if self._files.size(path) is None:
                     continue
-                table = json_body.decode(self._files.read(path), type_)
+                table = json_body.decode(self._content(path), type_)
             except (PyroError, OSError) as error:
                 problems.append(f"{path}: {error}")
                 continue
             if problems:
                 self._files.rename(self.path, self._broken)
+                self.remark = f"{problems[0]}: kept as {self._broken.name}, and {path.name} was used instead"
             return table
         if problems:
-            raise StoreError("; ".join(problems))
+            raise StoreError(
+                f"{'; '.join(problems)}. Restore the file from a copy of yours, or delete {self.path.name}"
+                f" and {self._backup.name} to begin with an empty table"
+            )
         return None
+
+    def _content(self, path: Path) -> bytes:
+        content = self._files.read(path)
+        if not content.strip(_NOTHING):
+            raise StoreError(
+                f"it has {len(content)} bytes and all are blank" if content else "it is empty (0 bytes)"
+            )
+        return content
 
     def save(self, value: Any) -> None:
         """Replace the table; on return it is safe."""

@@ -196,10 +196,12 @@ class Membership:
             self._tell_soon(group.name)
 
     async def run(self) -> None:
-        """Look for silent clients, and keep the filters on disk, until cancelled."""
+        """Look for silent clients, and keep filters, groups and topics on disk, until cancelled."""
         while True:
             await asyncio.sleep(SCAN_INTERVAL_S)
             self.expire()
+            self._groups.retry()
+            self._topics.retry()
             try:
                 self._filters.persist()
             except (StoreError, OSError) as problem:

@@ -1,10 +1,12 @@
 """The consumer groups of this broker, and which topics they may not read.
 
-Every change advances the data version and is on disk when the call returns.
+Every change advances the data version and is on disk when the call returns. Only groups that make themselves
+may exist before that: who reads shall read on while the disk is full.
 """
 
 from collections.abc import Callable, Iterable
 
+from pyromq.broker.tables.table_file import TableFile
 from pyromq.clock import Clock
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
@@ -13,7 +15,7 @@ from pyromq.store.json_table import JsonTable
 
 class GroupTable:
     def __init__(self, file: JsonTable, clock: Clock, auto_create: Callable[[], bool]) -> None:
-        self._file = file
+        self._file = TableFile(file, self.wrapper)
         self._clock = clock
         self._auto_create = auto_create
         loaded = file.load(SubscriptionGroupWrapper) or SubscriptionGroupWrapper()
@@ -51,7 +53,8 @@ class GroupTable:
             if group not in self._groups and self._may_make_itself(group)
         ]
         if missing:
-            self.update(*missing)
+            self._put(missing)
+            self._file.save_or_wait()
 
     def _may_make_itself(self, group: str) -> bool:
         return (self._auto_create() or names.is_system_group(group)) and not names.group_problem(group)
@@ -61,9 +64,13 @@ class GroupTable:
 
     def update(self, *configs: SubscriptionGroupConfig) -> None:
         """Create or replace."""
+        self._put(configs)
+        self._file.save()
+
+    def _put(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
         for config in configs:
             self._groups[config.group_name] = config
-        self._changed()
+        self._tell_change()
 
     def delete(self, group: str) -> bool:
         was_known = self._groups.pop(group, None) is not None
@@ -94,7 +101,18 @@ class GroupTable:
         )
 
     def _changed(self) -> None:
+        self._tell_change()
+        self._file.save()
+
+    def _tell_change(self) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
         for listener in self._listeners:
             listener()
-        self._file.save(self.wrapper())
+
+    def retry(self) -> None:
+        """Try again to write what could not be written."""
+        self._file.retry()
+
+    def persist(self) -> None:
+        """Write what could not be written, for the last time."""
+        self._file.persist()

@@ -1,12 +1,14 @@
 """The topics of this broker.
 
-Every change advances the data version, is on disk when the call returns, and is told to `on_change`.
+Every change advances the data version, is on disk when the call returns, and is told to `on_change`. Only
+topics that a reader needs may exist before they are on disk: reading goes on while the disk is full.
 """
 
 from collections.abc import Callable, Iterable
 
 import msgspec
 
+from pyromq.broker.tables.table_file import TableFile
 from pyromq.clock import Clock
 from pyromq.protocol import names
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
@@ -56,7 +58,7 @@ def system_topics(
 class TopicTable:
     def __init__(self, file: JsonTable, clock: Clock, system: Iterable[TopicConfig] = ()) -> None:
         """`system`: topics that exist whatever the file says; one of the file's wins, with its queues."""
-        self._file = file
+        self._file = TableFile(file, self.wrapper)
         self._clock = clock
         self._listeners: list[Callable[[list[TopicConfig]], None]] = []
         loaded = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -140,16 +142,22 @@ class TopicTable:
         return created
 
     def make_missing(self, configs: Iterable[TopicConfig]) -> None:
-        """Make those topics that do not exist; the file is written once for all."""
+        """Make those topics that do not exist, for readers; the file is written once for all."""
         missing = [config for config in configs if config.topic_name not in self._topics]
         if missing:
-            self.update(*missing)
+            self._put(missing)
+            self.data_version = self.data_version.next(self._clock.now_ms())
+            self._file.save_or_wait()
+            self._tell(missing)
 
     def update(self, *configs: TopicConfig) -> None:
         """Create or replace."""
+        self._put(configs)
+        self._changed(list(configs))
+
+    def _put(self, configs: Iterable[TopicConfig]) -> None:
         for config in configs:
             self._topics[config.topic_name] = config
-        self._changed(list(configs))
 
     def delete(self, topic: str) -> bool:
         if self._topics.pop(topic, None) is None:
@@ -175,12 +183,20 @@ class TopicTable:
     def bump_version(self) -> None:
         """Make name servers take the whole table again, although no topic changed."""
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self._save()
+        self._file.save()
 
     def _changed(self, configs: list[TopicConfig]) -> None:
         self.bump_version()
+        self._tell(configs)
+
+    def _tell(self, configs: list[TopicConfig]) -> None:
         for listener in self._listeners:
             listener(configs)
 
-    def _save(self) -> None:
-        self._file.save(self.wrapper())
+    def retry(self) -> None:
+        """Try again to write what could not be written."""
+        self._file.retry()
+
+    def persist(self) -> None:
+        """Write what could not be written, for the last time."""
+        self._file.persist()

@@ -1,8 +1,10 @@
 """A session for programs that people watch: Spark says nothing unless something fails."""
 
+import atexit
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,9 +53,12 @@ def quiet_session(
     return spark
 
 
+@cache
 def _logging_file() -> Path:
-    path = Path(tempfile.gettempdir()) / f"pyromq-log4j2-{os.getuid()}.properties"
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(_LOGGING)
-    draft.replace(path)
+    """Written once for each process, under a name that nobody can foresee, and gone with the process."""
+    descriptor, name = tempfile.mkstemp(prefix="pyromq-log4j2-", suffix=".properties")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(_LOGGING)
+    path = Path(name)
+    atexit.register(path.unlink, missing_ok=True)
     return path

@@ -1,0 +1,51 @@
+"""A start tells of tables that are gone though the store has messages, and of damage that a backup mended."""
+
+from pathlib import Path
+
+from tests.support.broker_parts import broker_parts
+
+from pyromq.broker.flow.appending import Draft
+from pyromq.broker.table_remarks import table_remarks
+from pyromq.protocol.record import Host
+
+BORN = Host.of("10.1.1.1", 4000).pack()
+
+
+async def test_a_first_start_has_nothing_to_tell(tmp_path: Path) -> None:
+    with broker_parts(tmp_path) as parts:
+        files = [parts.store.table(name) for name in ("topics.json", "consumerOffset.json")]
+        assert table_remarks(parts.store, parts.topics, parts.groups, files) == []
+
+
+async def test_messages_of_topics_that_no_table_knows_are_told(tmp_path: Path) -> None:
+    with broker_parts(tmp_path) as parts:
+        for number in range(7):
+            assert parts.appending.append(Draft(f"T{number}", 0, b"x", b"", 1, BORN)).is_ok
+        parts.store.dispatch()
+        parts.add_topic("T0")
+        remarks = table_remarks(parts.store, parts.topics, parts.groups, [])
+        assert len(remarks) == 1
+        assert "topics.json does not know T1, T2, T3, T4, T5 and 1 more" in remarks[0]
+
+
+async def test_groups_without_offsets_are_told(tmp_path: Path) -> None:
+    with broker_parts(tmp_path) as parts:
+        file = parts.store.table("consumerOffset.json")
+        assert parts.groups.find("billing") is not None
+        (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [file])
+        assert "consumerOffset.json is missing" in remark
+        assert "billing" in remark
+        parts.offsets.commit("billing", "T", 0, 5)
+        parts.offsets.persist()
+        assert table_remarks(parts.store, parts.topics, parts.groups, [file]) == []
+
+
+async def test_damage_that_a_backup_made_good_is_told(tmp_path: Path) -> None:
+    with broker_parts(tmp_path) as parts:
+        file = parts.store.table("topics.json")
+        parts.add_topic("A")
+        parts.add_topic("B")
+        file.path.write_bytes(b"")
+        file.load(dict[str, object])
+        (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [file])
+        assert "topics.json.bak was used instead" in remark
