@@ -1,6 +1,7 @@
 """Pulling: who may, what is found, what waits and what wakes it."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.record import Host, decode_records
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.store.dispatch import Arrival
+from pyromq.store.json_table import JsonTable
 
 BORN = Host.of("10.1.1.1", 4000).pack()
 GROUP, TOPIC = "billing", "Orders"
@@ -472,3 +474,17 @@ async def test_a_heartbeat_that_says_the_same_again_closes_no_outlet(pulls: Pull
     at_once(pulls.pull())
     pulls.subscribe()
     assert outlet(pulls) is not None
+
+
+async def test_the_first_pull_of_a_new_group_reads_on_while_the_disk_is_full(
+    pulls: Pulls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    pulls.put("m0")
+    monkeypatch.setattr(JsonTable, "save", fail)
+    answer = at_once(
+        pulls.pull(0, consumer_group="newcomers", sys_flag=4, subscription="*", expression_type="TAG")
+    )
+    assert bodies(answer) == ["m0"]
