@@ -96,7 +96,7 @@ async def test_sockets_have_the_options_that_latency_needs() -> None:
     async with await WireClient.connect(server.address) as client:
         await client.call(encode_request(Echo(), 1))
         (connection,) = server.connections
-        accepted = connection._transport.get_extra_info("socket")
+        accepted = connection._outbox.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         # The kernel doubles what it is asked for.
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 131_072

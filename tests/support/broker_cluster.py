@@ -48,6 +48,7 @@ from pyromq.protocol.requests.pushes import (
 from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
@@ -102,11 +103,13 @@ async def running_broker(
     *,
     clock: Clock | None = None,
     files: Files | None = None,
+    admission: Admission | None = None,
     store: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Broker]:
     """The same root again is a restart."""
-    broker = Broker(configuration(root, store=store, **settings), clock=clock, files=files)
+    chosen = configuration(root, store=store, **settings)
+    broker = Broker(chosen, clock=clock, files=files, admission=admission)
     async with broker:
         yield broker
 

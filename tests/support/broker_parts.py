@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tests.support.small_stores import STORE_HOST, read_queue, small_settings
 
@@ -25,17 +25,18 @@ from pyromq.protocol.catalogue import Answer, RawAnswer, Request
 from pyromq.protocol.codes import CURRENT_VERSION
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.record import StoredMessage
-from pyromq.remoting.connection import Connection
 from pyromq.remoting.routing import Caller
 from pyromq.store.message_store import MessageStore
+
+A = TypeVar("A", bound=Answer)
 
 CLUSTER = "TestCluster"
 BROKER_NAME = "broker-a"
 PEER = "10.1.2.3:40001"
 
 
-class FakeConnection:
-    """As much of a connection as services look at; `answers` is what the peer does with our calls."""
+class FakeChannel:
+    """A channel to nowhere; `answers` is what the peer does with our calls."""
 
     def __init__(self, address: str = PEER) -> None:
         self.peer_address = address
@@ -43,30 +44,26 @@ class FakeConnection:
         self.calls: list[Request[Any]] = []
         self.oneways: list[Request[Any]] = []
         self.answers: Callable[[Request[Any]], Answer] = lambda _: Answer()
-        self._close_callbacks: list[Callable[[Connection], None]] = []
+        self._close_callbacks: list[Callable[[Any], None]] = []
 
-    async def call(self, request: Request[Any], timeout_s: float) -> Answer:
+    async def call(self, request: Request[A], timeout_s: float) -> A:
         self.calls.append(request)
-        return self.answers(request)
+        return cast(A, self.answers(request))
 
     def send_oneway(self, request: Request[Any]) -> None:
         self.oneways.append(request)
 
-    def on_close(self, callback: Callable[[Connection], None]) -> None:
+    def on_close(self, callback: Callable[[Any], None]) -> None:
         self._close_callbacks.append(callback)
 
     def close(self) -> None:
         self.is_open = False
         for callback in self._close_callbacks:
-            callback(cast(Connection, self))
+            callback(self)
 
 
-def as_connection(fake: FakeConnection) -> Connection:
-    return cast(Connection, fake)
-
-
-def caller_on(fake: FakeConnection | None = None, *, code: int = 0, version: int = CURRENT_VERSION) -> Caller:
-    return Caller(as_connection(fake or FakeConnection()), Frame(code, version=version))
+def caller_on(fake: FakeChannel | None = None, *, code: int = 0, version: int = CURRENT_VERSION) -> Caller:
+    return Caller(fake or FakeChannel(), Frame(code, version=version))
 
 
 @dataclass

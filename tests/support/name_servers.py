@@ -18,6 +18,7 @@ from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.requests.brokers import RegisterBroker
 from pyromq.protocol.requests.pushes import NotifyRoutesChanged
 from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
+from pyromq.remoting.admission import Admission
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
 
@@ -26,7 +27,9 @@ A = TypeVar("A", bound=Answer)
 TIMEOUT_S = 60.0
 
 
-def name_server(directory: Path, *, clock: Clock | None = None, **settings: Any) -> NameServer:
+def name_server(
+    directory: Path, *, clock: Clock | None = None, admission: Admission | None = None, **settings: Any
+) -> NameServer:
     """On a free port of the loopback interface, with its files in the directory."""
     values: dict[str, Any] = {
         "bind_address": "127.0.0.1",
@@ -35,7 +38,7 @@ def name_server(directory: Path, *, clock: Clock | None = None, **settings: Any)
         "config_store_path": directory / "namesrv.properties",
         "shutdown_wait_seconds": 5,
     }
-    return NameServer(NameServerSettings(**{**values, **settings}), clock=clock)
+    return NameServer(NameServerSettings(**{**values, **settings}), clock=clock, admission=admission)
 
 
 def registration_body(

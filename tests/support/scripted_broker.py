@@ -122,7 +122,8 @@ class ScriptedBroker:
 
     @handles(SendHeartbeat)
     def _heartbeat(self, request: SendHeartbeat, caller: Caller) -> SendHeartbeatAnswer:
-        self.clients[request.body.client_id] = caller.connection
+        assert isinstance(caller.channel, Connection)
+        self.clients[request.body.client_id] = caller.channel
         self.heartbeats.put_nowait(request)
         return SendHeartbeatAnswer()
 

@@ -56,6 +56,7 @@ from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.record import Host
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.admission import Admission
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
@@ -96,12 +97,18 @@ class Broker:
     """`async with Broker(configuration) as broker: broker.address`."""
 
     def __init__(
-        self, configuration: BrokerConfiguration, *, clock: Clock | None = None, files: Files | None = None
+        self,
+        configuration: BrokerConfiguration,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        admission: Admission | None = None,
     ) -> None:
-        """`files` is what the store sees of the file system."""
+        """`files`: what the store sees of the file system. Without an `admission` anyone may do anything."""
         self._configuration = configuration
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._files = files
+        self._admission = admission
         self._live = LiveSettings(configuration.broker)
         self._pages = StatusPages(self._clock)
         self._parts: _Parts | None = None
@@ -182,7 +189,7 @@ class Broker:
         ports: list[socket.socket] = []
         try:
             ports += _take_ports(self.settings)
-            parts = _Parts(self._live, store, self._clock, ports[0].getsockname()[1])
+            parts = _Parts(self._live, store, self._clock, ports[0].getsockname()[1], self._admission)
             for server, taken in zip(parts.servers, ports, strict=True):
                 await server.listen(taken, self.settings.socket_backlog)
         except BaseException:
@@ -275,7 +282,12 @@ class _Parts:
     """Everything a running broker consists of, made in the order in which it depends on each other."""
 
     def __init__(
-        self, live: LiveSettings[BrokerSettings], store: MessageStore, clock: Clock, port: int
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        clock: Clock,
+        port: int,
+        admission: Admission | None = None,
     ) -> None:
         settings = live.now
         self.store = store
@@ -455,6 +467,7 @@ class _Parts:
                 tls=settings.tls_server(clock),
                 clock=clock,
                 observer=self.metering,
+                admission=admission,
                 form=settings.header_form,
                 direct=direct,
                 express=self._watched(road),

@@ -81,7 +81,7 @@ class BrokerRequests:
             # Python's own hash is the fastest good one at hand. It guards against chance, not against malice:
             # with a forged body a broker would deceive the name server about nobody but itself.
             digest=(len(body), hash(body), request.compressed, version),
-            connection=caller.connection,
+            connection=caller.channel,
             now_ms=self._now_ms(),
         )
         if registered.is_newcomer:

@@ -9,7 +9,7 @@ from pyromq.nameserver.changes import Changes, MinBrokerIdNotice
 from pyromq.nameserver.watch import Watches
 from pyromq.protocol.requests.brokers import NotifyMinBrokerIdChange
 from pyromq.protocol.requests.pushes import NotifyRoutesChanged
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 from pyromq.remoting.dialer import Dialer
 
 _log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _NOTICE_TIMEOUT_S = 3.0
 class Consequences:
     def __init__(self, dialer: Dialer, metrics: Metrics) -> None:
         self._dialer = dialer
-        self.watches: Watches[Connection] = Watches(self._flush_soon)
+        self.watches: Watches[Channel] = Watches(self._flush_soon)
         self._tasks: set[asyncio.Task[None]] = set()
         self._pushes = metrics.counter("pyromq_namesrv_pushes", "Messages to clients about changed routes.")
         self._pushed_topics = metrics.counter(
@@ -46,9 +46,9 @@ class Consequences:
         asyncio.get_running_loop().call_soon(self._push)
 
     def _push(self) -> None:
-        for connection, topics in self.watches.take_pending().items():
-            if connection.is_open:
-                connection.send_oneway(NotifyRoutesChanged(body=topics))
+        for channel, topics in self.watches.take_pending().items():
+            if channel.is_open:
+                channel.send_oneway(NotifyRoutesChanged(body=topics))
                 self._pushes.add()
                 self._pushed_topics.add((), len(topics))
 

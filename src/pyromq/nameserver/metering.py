@@ -7,7 +7,7 @@ from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.watch import Watches
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.codes import ResponseCode
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 
 _UNKNOWN = "unknown"
 
@@ -20,7 +20,7 @@ class Metering:
         metrics: Metrics,
         table: RouteTable,
         kv: KvTable,
-        watches: Watches[Connection],
+        watches: Watches[Channel],
         readiness: Readiness,
     ) -> None:
         self._metrics = metrics

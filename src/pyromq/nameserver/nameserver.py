@@ -29,6 +29,7 @@ from pyromq.nameserver.topic_requests import TopicRequests
 from pyromq.protocol.catalogue import NAMESERVER, declaration_of
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.requests.routes import GetRoute
+from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus, in_turns
@@ -56,7 +57,14 @@ class NameServerStatistics:
 class NameServer:
     """`async with NameServer(settings) as server: server.address`."""
 
-    def __init__(self, settings: NameServerSettings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: NameServerSettings,
+        *,
+        clock: Clock | None = None,
+        admission: Admission | None = None,
+    ) -> None:
+        """Without an `admission` anyone may do anything."""
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._live_settings = settings_now = LiveSettings(settings)
         form = settings.header_form
@@ -97,6 +105,7 @@ class NameServer:
             tls=settings.tls_server(self._clock),
             clock=self._clock,
             observer=self._metering,
+            admission=admission,
             form=form,
             # Nearly everything a name server hears is a question for a route.
             direct=DirectHeaders([declaration_of(GetRoute)]),

@@ -12,7 +12,7 @@ from pyromq.nameserver.watch import Watches
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import V4_9_4, ResponseCode
 from pyromq.protocol.requests.routes import GetRoute
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
 
 # java: clients show the hint to their users
@@ -23,7 +23,7 @@ _NOT_READY = RawAnswer(code=ResponseCode.SYSTEM_ERROR, remark="name server not r
 
 class RouteLookup:
     def __init__(
-        self, table: RouteTable, kv: KvTable, readiness: Readiness, watches: Watches[Connection]
+        self, table: RouteTable, kv: KvTable, readiness: Readiness, watches: Watches[Channel]
     ) -> None:
         self._answers = table.answers
         self._kv = kv
@@ -75,7 +75,7 @@ class RouteLookup:
         )
 
     def watch(self, topic: str, caller: Caller) -> dict[str, str]:
-        is_watched = self._watches.add(topic, caller.connection)
+        is_watched = self._watches.add(topic, caller.channel)
         return {"watch": "true" if is_watched else "false"}
 
 

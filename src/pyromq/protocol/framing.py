@@ -25,8 +25,8 @@ MAX_HEADER_BYTES = 0xFFFFFF
 class FrameReader:
     """Bytes in, frames out.
 
-    `feed` returns the frames that were whole before any damage. After damage the reader is dead:
-    `damage` says why, and feeding it again raises.
+    `direct`, while it is set, reads some headers in a shorter way. `feed` returns the frames that were whole
+    before any damage. After damage the reader is dead: `damage` says why, and feeding it again raises.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class FrameReader:
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         direct: DirectHeaders | DirectAnswers | None = None,
     ) -> None:
-        self._direct = direct
+        self.direct = direct
         self.damage: RemoteProtocolError | None = None
         self._max_frame_bytes = max_frame_bytes
         self._rest = bytearray()
@@ -112,7 +112,7 @@ class FrameReader:
         return position
 
     def _decode_json(self, header: bytes | bytearray) -> Frame:
-        frame = self._direct.decode(header) if self._direct is not None else None
+        frame = self.direct.decode(header) if self.direct is not None else None
         return decode_json_header(header) if frame is None else frame
 
     def _check_length(self, length: int) -> None:

@@ -12,7 +12,8 @@ from typing import cast
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.remoting.addresses import format_socket_address
-from pyromq.remoting.connection import NOT_CONNECTED, Connection
+from pyromq.remoting.connection import Connection
+from pyromq.remoting.outbox import NOT_CONNECTED
 from pyromq.remoting.proxy_protocol import read_preamble, starts_like_preamble
 from pyromq.remoting.tls import TlsServer
 from pyromq.remoting.tls_stream import TlsStream

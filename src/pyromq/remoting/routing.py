@@ -8,7 +8,7 @@ from asyncio import Future
 from collections.abc import Callable, Coroutine, Mapping
 from inspect import getmembers_static, iscoroutinefunction
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,23 +23,21 @@ from pyromq.protocol.catalogue import (
     declaration_of,
 )
 from pyromq.protocol.frame import Frame
-
-if TYPE_CHECKING:
-    from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 
 Reply: TypeAlias = Answer | RawAnswer | None
 """What a handler gives; None is the bare SUCCESS."""
 
 
 class Caller(msgspec.Struct, gc=False, eq=False):
-    """Who sent a request: the connection it came on, and the frame it came in."""
+    """Who sent a request: the channel it came on, and the frame it came in."""
 
-    connection: "Connection"
+    channel: Channel
     frame: Frame
 
     @property
     def address(self) -> str:
-        return self.connection.peer_address
+        return self.channel.peer_address
 
     @property
     def version(self) -> int:

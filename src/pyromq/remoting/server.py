@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 
 from pyromq.clock import Clock
 from pyromq.errors import StateError
-from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.acceptor import Acceptor
+from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.entrance import Entrance
 from pyromq.remoting.limits import ServerLimits
-from pyromq.remoting.routing import Caller, Routes
+from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
 from pyromq.remoting.traffic import Express, Observer, Traffic, TrafficStatistics
@@ -32,8 +32,8 @@ class ServerStatistics(TrafficStatistics):
 class Server:
     """Serves one table of routes on one port.
 
-    `admit` sees every request before its handler and may raise Refused. `direct` reads the headers of the
-    busiest requests, `express` handles the plainest of them.
+    `admission` decides about every request. `direct` reads the headers of the busiest requests, `express`
+    handles the plainest of them; both serve only connections that the admission vouches for.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Server:
         tls: TlsServer | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
-        admit: Callable[[Declaration, Caller], None] | None = None,
+        admission: Admission | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
         express: Express | None = None,
@@ -54,7 +54,7 @@ class Server:
             limits=limits,
             clock=clock,
             observer=observer,
-            admit=admit,
+            admission=admission,
             form=form,
             direct=direct,
             express=express,

@@ -13,8 +13,9 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.remoting.admission import Admission
 from pyromq.remoting.limits import ServerLimits
-from pyromq.remoting.routing import Caller, Route, Routes
+from pyromq.remoting.routing import Route, Routes
 
 if TYPE_CHECKING:
     from pyromq.remoting.connection import Connection
@@ -72,7 +73,7 @@ class Traffic:
         limits: ServerLimits | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
-        admit: Callable[[Declaration, Caller], None] | None = None,
+        admission: Admission | None = None,
         prepare: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
@@ -86,7 +87,7 @@ class Traffic:
         self.limits = limits if limits is not None else ServerLimits()
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.observer = observer
-        self.admit = admit
+        self.admission = admission
         self.prepare = prepare
         self.form = form
         self.stops_reading = stops_reading

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,8 +11,7 @@ from tests.support.broker_parts import (
     BROKER_NAME,
     CLUSTER,
     BrokerParts,
-    FakeConnection,
-    as_connection,
+    FakeChannel,
     broker_parts,
 )
 from tests.support.small_stores import append
@@ -99,7 +99,7 @@ class World:
 
 
 def _client() -> Client:
-    return Client(as_connection(FakeConnection()), "c@1", Language.GO, V4_9_4, 0)
+    return Client(FakeChannel(), "c@1", Language.GO, V4_9_4, 0)
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> Non
 
 
 def test_sends_on_the_short_road_are_timed_together(world: World) -> None:
-    peer = as_connection(FakeConnection())
+    peer = cast(Connection, FakeChannel())
 
     class Express:
         pulls_taken = 0

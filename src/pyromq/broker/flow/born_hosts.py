@@ -1,29 +1,29 @@
-"""Where messages come from: the other end of the connection, whatever the message says."""
+"""Where messages come from: the other end of the channel, whatever the message says."""
 
 from pyromq.errors import ConnectFailed, LocalProtocolError
 from pyromq.protocol.record import NOWHERE, Host
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 
 
 class BornHosts:
-    """The packed address of each connection's peer, packed once."""
+    """The packed address of each channel's peer, packed once."""
 
     def __init__(self) -> None:
-        self._packed: dict[Connection, bytes] = {}
+        self._packed: dict[Channel, bytes] = {}
 
     def __repr__(self) -> str:
         return f"<BornHosts connections={len(self._packed)}>"
 
-    def of(self, connection: Connection) -> bytes:
-        packed = self._packed.get(connection)
+    def of(self, channel: Channel) -> bytes:
+        packed = self._packed.get(channel)
         if packed is None:
-            packed = self._packed[connection] = packed_address(connection.peer_address)
-            connection.on_close(self._forget)
+            packed = self._packed[channel] = packed_address(channel.peer_address)
+            channel.on_close(self._forget)
         return packed
 
-    def _forget(self, connection: Connection) -> None:
-        self._packed.pop(connection, None)
+    def _forget(self, channel: Channel) -> None:
+        self._packed.pop(channel, None)
 
 
 def packed_address(address: str) -> bytes:

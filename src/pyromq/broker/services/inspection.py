@@ -47,7 +47,7 @@ from pyromq.protocol.requests.inspection import (
     QueryConsumeQueue,
     QueryConsumeQueueAnswer,
 )
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
@@ -234,9 +234,9 @@ class Inspection:
     async def running_info(
         self, request: GetConsumerRunningInfo, caller: Caller
     ) -> GetConsumerRunningInfoAnswer:
-        connection = self._member(request.consumer_group, request.client_id)
+        channel = self._member(request.consumer_group, request.client_id)
         try:
-            return await connection.call(request, _CLIENT_TIMEOUT_S)
+            return await channel.call(request, _CLIENT_TIMEOUT_S)
         except (TransportError, RemoteProtocolError) as problem:
             raise _unreachable(request.client_id, problem) from None
 
@@ -251,7 +251,7 @@ class Inspection:
         record = self._store.record_at(offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at offset {offset} of the log")
-        connection = self._member(request.consumer_group, request.client_id or "")
+        channel = self._member(request.consumer_group, request.client_id or "")
         topic = self._topics.get(request.topic or "")
         group = self._groups.get(request.consumer_group)
         passed_on = msgspec.structs.replace(
@@ -262,11 +262,11 @@ class Inspection:
             body=bytes(record),
         )
         try:
-            return await connection.call(passed_on, _CLIENT_TIMEOUT_S)
+            return await channel.call(passed_on, _CLIENT_TIMEOUT_S)
         except (TransportError, RemoteProtocolError) as problem:
             raise _unreachable(request.client_id or "", problem) from None
 
-    def _member(self, group: str, client_id: str) -> Connection:
+    def _member(self, group: str, client_id: str) -> Channel:
         members = self._consumers.group(group)
         client = None if members is None else members.find(client_id)
         if client is None:
@@ -276,7 +276,7 @@ class Inspection:
                 ResponseCode.SYSTEM_ERROR,
                 f"the consumer {client_id} has version {version_name(client.version)}, too old to answer",
             )
-        return client.connection
+        return client.channel
 
     def _topic(self, name: str) -> TopicConfig:
         topic = self._topics.get(name)

@@ -33,7 +33,7 @@ from pyromq.protocol.requests.membership import (
     UnregisterClient,
 )
 from pyromq.protocol.requests.pushes import NotifyConsumerIdsChanged
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
@@ -73,9 +73,7 @@ class Membership:
     @handles(SendHeartbeat)
     def heartbeat(self, request: SendHeartbeat, caller: Caller) -> SendHeartbeatAnswer:
         beat = request.body
-        client = Client(
-            caller.connection, beat.client_id, caller.language, caller.version, self._clock.now_ms()
-        )
+        client = Client(caller.channel, beat.client_id, caller.language, caller.version, self._clock.now_ms())
         # java: whoever sends no fingerprint is always told to send all it has again
         is_changed = beat.heartbeat_fingerprint == 0
         consumers = list(filter(self._is_welcome, beat.consumer_data_set))
@@ -137,7 +135,7 @@ class Membership:
         settings = self._live.now
         # java: nobody but a transaction's check needs to know producers
         is_wanted = settings.register_producers or not settings.reject_transaction_messages
-        if is_wanted or self._producers.knows(group, client.connection):
+        if is_wanted or self._producers.knows(group, client.channel):
             self._producers.register(group, client)
 
     @handles(CheckClientConfig)
@@ -165,13 +163,13 @@ class Membership:
     @handles(UnregisterClient)
     def unregister(self, request: UnregisterClient, caller: Caller) -> None:
         if request.producer_group is not None:
-            self._producers.unregister(request.producer_group, caller.connection)
+            self._producers.unregister(request.producer_group, caller.channel)
         if request.consumer_group is not None:
-            left = self._consumers.unregister(request.consumer_group, caller.connection)
+            left = self._consumers.unregister(request.consumer_group, caller.channel)
             if left is not None:
                 self._has_left(left, f"client={request.client_id} unregistered")
 
-    def connection_lost(self, connection: Connection) -> None:
+    def connection_lost(self, connection: Channel) -> None:
         """A client's connection has ended; its groups are told at once."""
         self._producers.lost(connection)
         for group in self._consumers.lost(connection):
@@ -181,7 +179,7 @@ class Membership:
         """Drop and hang up on clients that have been silent for too long."""
         before_ms = self._clock.now_ms() - self._live.now.client_expiry_ms
         silent = [*self._consumers.silent_since(before_ms), *self._producers.silent_since(before_ms)]
-        for connection in dict.fromkeys(client.connection for client in silent):
+        for connection in dict.fromkeys(client.channel for client in silent):
             _log.warning("client expired address=%s", connection.peer_address)
             connection.close()
             self.connection_lost(connection)

@@ -282,8 +282,8 @@ class Offsets:
         for client in group.members.values():
             _require_able(client)
         for client in group.members.values():
-            if client.connection.is_open:
-                client.connection.send_oneway(self._reset_of(client, request, targets))
+            if client.channel.is_open:
+                client.channel.send_oneway(self._reset_of(client, request, targets))
         return answer
 
     def _reset_of(self, client: Client, request: ResetOffset, targets: dict[int, int]) -> ResetConsumerOffset:
@@ -342,7 +342,7 @@ class Offsets:
     async def _status_of(self, client: Client, request: GetConsumerStatus) -> GetConsumerStatusBody | None:
         question = GetConsumerStatusFromClient(topic=request.topic, group=request.group)
         try:
-            return (await client.connection.call(question, CLIENT_TIMEOUT_S)).body
+            return (await client.channel.call(question, CLIENT_TIMEOUT_S)).body
         except PyroError as problem:
             # java: those who do not answer are left out
             _log.warning("no status group=%s client=%s: %s", request.group, client.client_id, problem)

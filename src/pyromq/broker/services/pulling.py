@@ -230,7 +230,7 @@ class Pulling:
     def _check_is_member(self, request: PullMessage, caller: Caller) -> None:
         members = self._consumers.group(request.consumer_group)
         if members is None or (
-            members.consume_type is ConsumeType.CONSUME_ACTIVELY and caller.connection not in members.members
+            members.consume_type is ConsumeType.CONSUME_ACTIVELY and caller.channel not in members.members
         ):
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -349,7 +349,7 @@ class Pulling:
             return self._answer(request, group, result, code)
 
         def attempt(is_last: bool) -> bool:
-            if not caller.connection.is_open:
+            if not caller.channel.is_open:
                 answered.cancel()
                 return True
             try:
@@ -365,7 +365,7 @@ class Pulling:
             return answer is not None
 
         timeout_s = max(timeout_ms, 0) / 1000
-        self._arrivals.hold(request.topic, request.queue_id, attempt, timeout_s, caller.connection)
+        self._arrivals.hold(request.topic, request.queue_id, attempt, timeout_s, caller.channel)
         return answered
 
 

@@ -96,7 +96,7 @@ class Replies:
             body=request.body,
         )
         try:
-            await producer.connection.call(push, _PUSH_TIMEOUT_S)
+            await producer.channel.call(push, _PUSH_TIMEOUT_S)
         except (Refused, TransportError, RemoteProtocolError) as problem:
             return f"the reply could not be handed to {client_id}: {problem}"
         return None
@@ -108,7 +108,7 @@ class Replies:
             request.body,
             properties.encode(),
             request.born_timestamp,
-            self._born_hosts.of(caller.connection),
+            self._born_hosts.of(caller.channel),
             request.flag,
             request.sys_flag & ~SysFlag.TRANSACTION_MASK,
             request.reconsume_times or 0,

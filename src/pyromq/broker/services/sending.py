@@ -143,7 +143,7 @@ class Sending:
             request.body,
             properties.encode(),
             request.born_timestamp,
-            self._born_hosts.of(caller.connection),
+            self._born_hosts.of(caller.channel),
             request.flag,
             # A transaction's bits on a message outside any transaction would hide it from consumers.
             request.sys_flag & ~SysFlag.TRANSACTION_MASK | lane.sys_flag,

@@ -13,14 +13,14 @@ from pyromq.protocol.bodies.heartbeat import (
     MessageModel,
     SubscriptionData,
 )
-from pyromq.remoting.connection import Connection
+from pyromq.remoting.channel import Channel
 
 
 @dataclass(slots=True)
 class Client:
-    """One client on one connection."""
+    """One client on one channel."""
 
-    connection: Connection
+    channel: Channel
     client_id: str
     language: int
     version: int
@@ -28,7 +28,7 @@ class Client:
 
     @property
     def address(self) -> str:
-        return self.connection.peer_address
+        return self.channel.peer_address
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class ConsumerGroup:
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
-    members: dict[Connection, Client] = field(default_factory=dict)
+    members: dict[Channel, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
 
@@ -55,8 +55,8 @@ class ConsumerGroup:
         return next((client for client in self.members.values() if client.client_id == client_id), None)
 
     def _join(self, client: Client) -> bool:
-        known = self.members.get(client.connection)
-        self.members[client.connection] = client
+        known = self.members.get(client.channel)
+        self.members[client.channel] = client
         return known is None
 
     def _subscribe(self, wanted: list[SubscriptionData]) -> tuple[bool, bool]:
@@ -78,7 +78,7 @@ class ConsumerGroup:
 class ConsumerTable:
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Connection, set[str]] = {}
+        self._groups_of: dict[Channel, set[str]] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class ConsumerTable:
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
-        self._groups_of.setdefault(client.connection, set()).add(group.name)
+        self._groups_of.setdefault(client.channel, set()).add(group.name)
         joined = group._join(client)
         subscribed = renewed = False
         if not keep_subscriptions:
@@ -127,24 +127,24 @@ class ConsumerTable:
             self._tell()
         return joined or subscribed
 
-    def unregister(self, group_name: str, connection: Connection) -> ConsumerGroup | None:
+    def unregister(self, group_name: str, channel: Channel) -> ConsumerGroup | None:
         """A client leaves a group; the group if it did, as it is now."""
         group = self._groups.get(group_name)
-        if group is None or group.members.pop(connection, None) is None:
+        if group is None or group.members.pop(channel, None) is None:
             return None
-        if (names := self._groups_of.get(connection)) is not None:
+        if (names := self._groups_of.get(channel)) is not None:
             names.discard(group_name)
             if not names:
-                del self._groups_of[connection]
+                del self._groups_of[channel]
         if not group.members:
             del self._groups[group_name]
         self._tell()
         return group
 
-    def lost(self, connection: Connection) -> list[ConsumerGroup]:
+    def lost(self, channel: Channel) -> list[ConsumerGroup]:
         """A connection ended; the groups that lost a member by it."""
-        names = list(self._groups_of.get(connection, ()))
-        return [group for name in names if (group := self.unregister(name, connection)) is not None]
+        names = list(self._groups_of.get(channel, ()))
+        return [group for name in names if (group := self.unregister(name, channel)) is not None]
 
     def silent_since(self, before_ms: int) -> list[Client]:
         """Clients whose last heartbeat is older than that."""
@@ -158,57 +158,57 @@ class ConsumerTable:
 
 class ProducerTable:
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Connection, Client]] = {}
-        self._groups_of: dict[Connection, set[str]] = {}
+        self._groups: dict[str, dict[Channel, Client]] = {}
+        self._groups_of: dict[Channel, set[str]] = {}
         self._by_id: dict[str, Client] = {}
         self._turn = 0
 
     def __repr__(self) -> str:
         return f"<ProducerTable groups={len(self._groups)} connections={len(self._groups_of)}>"
 
-    def groups(self) -> dict[str, dict[Connection, Client]]:
+    def groups(self) -> dict[str, dict[Channel, Client]]:
         return self._groups
 
     def members(self, group: str) -> list[Client]:
         return list(self._groups.get(group, {}).values())
 
-    def knows(self, group: str, connection: Connection) -> bool:
-        return connection in self._groups.get(group, ())
+    def knows(self, group: str, channel: Channel) -> bool:
+        return channel in self._groups.get(group, ())
 
     def find(self, client_id: str) -> Client | None:
         return self._by_id.get(client_id)
 
     def pick(self, group: str) -> Client | None:
         """A member that can be asked something, each in turn."""
-        members = [client for client in self.members(group) if client.connection.is_open]
+        members = [client for client in self.members(group) if client.channel.is_open]
         if not members:
             return None
         self._turn += 1
         return members[self._turn % len(members)]
 
     def register(self, group: str, client: Client) -> None:
-        self._groups.setdefault(group, {})[client.connection] = client
-        self._groups_of.setdefault(client.connection, set()).add(group)
+        self._groups.setdefault(group, {})[client.channel] = client
+        self._groups_of.setdefault(client.channel, set()).add(group)
         self._by_id[client.client_id] = client
 
-    def unregister(self, group: str, connection: Connection) -> bool:
+    def unregister(self, group: str, channel: Channel) -> bool:
         members = self._groups.get(group, {})
-        client = members.pop(connection, None)
+        client = members.pop(channel, None)
         if client is None:
             return False
         if not members:
             del self._groups[group]
-        groups = self._groups_of[connection]
+        groups = self._groups_of[channel]
         groups.discard(group)
         if not groups:
-            del self._groups_of[connection]
-            if (known := self._by_id.get(client.client_id)) is not None and known.connection is connection:
+            del self._groups_of[channel]
+            if (known := self._by_id.get(client.client_id)) is not None and known.channel is channel:
                 del self._by_id[client.client_id]
         return True
 
-    def lost(self, connection: Connection) -> None:
-        for group in list(self._groups_of.get(connection, ())):
-            self.unregister(group, connection)
+    def lost(self, channel: Channel) -> None:
+        for group in list(self._groups_of.get(channel, ())):
+            self.unregister(group, channel)
 
     def silent_since(self, before_ms: int) -> list[Client]:
         return [

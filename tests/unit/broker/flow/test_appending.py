@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.broker_parts import BrokerParts, FakeConnection, as_connection, broker_parts
+from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts
 from tests.support.loop import turn_until
 from tests.support.small_stores import BORN_HOST, STORE_HOST
 
@@ -249,15 +249,15 @@ class TestLanes:
 
 def test_the_address_of_a_connection_is_packed_once_and_forgotten_with_it() -> None:
     hosts = BornHosts()
-    fake = FakeConnection("10.9.8.7:10911")
-    packed = hosts.of(as_connection(fake))
+    fake = FakeChannel("10.9.8.7:10911")
+    packed = hosts.of(fake)
     assert packed == STORE_HOST
-    assert hosts.of(as_connection(fake)) is packed
+    assert hosts.of(fake) is packed
     fake.close()
     assert repr(hosts) == "<BornHosts connections=0>"
 
 
 @pytest.mark.parametrize("address", ["[fe80::1%eth0]:99", "[fe80::1]:99"])
 def test_the_zone_of_an_address_is_not_part_of_it(address: str) -> None:
-    fake = FakeConnection(address)
-    assert BornHosts().of(as_connection(fake)) == Host.of("fe80::1", 99).pack()
+    fake = FakeChannel(address)
+    assert BornHosts().of(fake) == Host.of("fe80::1", 99).pack()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.broker_parts import BrokerParts, FakeConnection, as_connection, broker_parts, refusal
+from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, refusal
 
 from pyromq.broker.services.membership import Membership
 from pyromq.broker.tables.filters import FilterTable
@@ -59,7 +59,7 @@ class World:
 
     def beat(
         self,
-        on: FakeConnection,
+        on: FakeChannel,
         client_id: str,
         *consumes: ConsumerData,
         produces: tuple[str, ...] = (),
@@ -75,10 +75,10 @@ class World:
         )
         return self.membership.heartbeat(SendHeartbeat(body=body), caller(on))
 
-    def leave(self, on: FakeConnection, **groups: Any) -> None:
+    def leave(self, on: FakeChannel, **groups: Any) -> None:
         self.membership.unregister(UnregisterClient(client_id="x", **groups), caller(on))
 
-    async def told(self, *connections: FakeConnection) -> list[list[Any]]:
+    async def told(self, *connections: FakeChannel) -> list[list[Any]]:
         """What each heard since the last time, once everything due has been told."""
         for _ in range(3):
             await asyncio.sleep(0)
@@ -88,8 +88,8 @@ class World:
         return heard
 
 
-def caller(on: FakeConnection, language: int = Language.JAVA) -> Caller:
-    return Caller(as_connection(on), Frame(34, version=401, language=language))
+def caller(on: FakeChannel, language: int = Language.JAVA) -> Caller:
+    return Caller(on, Frame(34, version=401, language=language))
 
 
 def consumer(
@@ -131,7 +131,7 @@ async def world(parts: BrokerParts) -> World:
 
 
 async def test_a_heartbeat_makes_a_member_its_group_and_its_retry_topic(world: World) -> None:
-    answer = world.beat(FakeConnection(), "a", consumer())
+    answer = world.beat(FakeChannel(), "a", consumer())
     assert (answer.supports_heartbeat_v2, answer.is_subscription_changed) == (True, True)
     group = world.parts.consumers.group("g")
     assert group is not None
@@ -144,7 +144,7 @@ async def test_a_heartbeat_makes_a_member_its_group_and_its_retry_topic(world: W
 
 async def test_the_retry_topic_is_as_the_group_and_its_topics_are(world: World) -> None:
     world.parts.add_topic("Ordered", order=True)
-    world.beat(FakeConnection(), "a", consumer("g", "T", "Ordered", unit=True))
+    world.beat(FakeChannel(), "a", consumer("g", "T", "Ordered", unit=True))
     retry = world.parts.topics.get(names.retry_topic("g"))
     assert retry is not None
     assert (retry.order, retry.topic_sys_flag) == (True, 2)
@@ -161,12 +161,12 @@ async def test_the_retry_topic_is_as_the_group_and_its_topics_are(world: World) 
 )
 async def test_no_member_is_made_when(world: World, settings: dict[str, str], data: ConsumerData) -> None:
     world.parts.change(**settings)
-    world.beat(FakeConnection(), "a", data)
+    world.beat(FakeChannel(), "a", data)
     assert list(world.parts.consumers) == []
 
 
 async def test_all_members_are_told_once_of_all_that_happened(world: World) -> None:
-    one, two, three = FakeConnection(), FakeConnection(), FakeConnection()
+    one, two, three = FakeChannel(), FakeChannel(), FakeChannel()
     world.beat(one, "a", consumer())
     assert await world.told(one) == [[NOTICE]]
     world.beat(one, "a", consumer())
@@ -179,7 +179,7 @@ async def test_all_members_are_told_once_of_all_that_happened(world: World) -> N
 
 @pytest.mark.parametrize("how", ["goodbye", "connection lost", "silence"])
 async def test_a_member_that_leaves_is_noticed_by_the_others(world: World, how: str) -> None:
-    stays, leaves = FakeConnection(), FakeConnection("10.0.0.9:9")
+    stays, leaves = FakeChannel(), FakeChannel("10.0.0.9:9")
     world.beat(leaves, "b", consumer())
     world.parts.clock.advance(60)
     world.beat(stays, "a", consumer())
@@ -188,7 +188,7 @@ async def test_a_member_that_leaves_is_noticed_by_the_others(world: World, how: 
         case "goodbye":
             world.leave(leaves, consumer_group="g")
         case "connection lost":
-            world.membership.connection_lost(as_connection(leaves))
+            world.membership.connection_lost(leaves)
         case _:
             world.parts.clock.advance(60)
             world.membership.expire()
@@ -203,7 +203,7 @@ async def test_a_member_that_leaves_is_noticed_by_the_others(world: World, how: 
 
 
 async def test_silent_producers_go_too(world: World) -> None:
-    one = FakeConnection()
+    one = FakeChannel()
     world.beat(one, "p", produces=("pg",))
     world.parts.clock.advance(121)
     world.membership.expire()
@@ -220,10 +220,10 @@ async def test_nobody_is_told_when(world: World, why: str) -> None:
         config = world.parts.groups.find("g")
         assert config is not None
         config.notify_consumer_ids_changed_enable = False
-    one, two = FakeConnection(), FakeConnection()
+    one, two = FakeChannel(), FakeChannel()
     world.beat(one, "a", data)
     world.beat(two, "b", data)
-    world.membership.connection_lost(as_connection(two))
+    world.membership.connection_lost(two)
     assert await world.told(one, two) == [[], []]
 
 
@@ -235,7 +235,7 @@ async def test_members_may_be_told_later(world: World, monkeypatch: pytest.Monke
     )
     late = World(world.parts)
     world.parts.change(realTimeNotifyConsumerChange="false")
-    late.beat(FakeConnection(), "a", consumer())
+    late.beat(FakeChannel(), "a", consumer())
     assert delays == [15.0]
 
 
@@ -248,7 +248,7 @@ class _Delays:
 
 
 async def test_a_closed_connection_is_not_told(world: World) -> None:
-    one, two = FakeConnection(), FakeConnection()
+    one, two = FakeChannel(), FakeChannel()
     world.beat(one, "a", consumer())
     world.beat(two, "b", consumer())
     one.is_open = False
@@ -257,7 +257,7 @@ async def test_a_closed_connection_is_not_told(world: World) -> None:
 
 class TestFingerprints:
     async def test_an_unchanged_client_may_leave_its_subscriptions_out(self, world: World) -> None:
-        one = FakeConnection()
+        one = FakeChannel()
         first = world.beat(one, "a", consumer("g", "T"), fingerprint=7)
         assert not first.is_subscription_changed
         light = consumer("g")
@@ -267,7 +267,7 @@ class TestFingerprints:
         assert world.parts.consumers.subscription("g", "T") is not None
 
     async def test_another_fingerprint_means_that_subscriptions_changed(self, world: World) -> None:
-        one, two = FakeConnection(), FakeConnection()
+        one, two = FakeChannel(), FakeChannel()
         world.beat(one, "a", consumer("g", "T"), fingerprint=7)
         assert world.beat(two, "b", consumer("g", "U"), fingerprint=8).is_subscription_changed
         assert world.beat(one, "a", consumer("g"), fingerprint=7, without_sub=True).is_subscription_changed
@@ -275,11 +275,11 @@ class TestFingerprints:
     async def test_a_broker_that_knows_nothing_asks_for_everything(self, world: World) -> None:
         light = consumer("g")
         light.subscription_data_set = []
-        answer = world.beat(FakeConnection(), "a", light, fingerprint=7, without_sub=True)
+        answer = world.beat(FakeChannel(), "a", light, fingerprint=7, without_sub=True)
         assert answer.is_subscription_changed
 
     async def test_a_member_that_speaks_the_old_way_makes_the_others_repeat_all(self, world: World) -> None:
-        one, two = FakeConnection(), FakeConnection()
+        one, two = FakeChannel(), FakeChannel()
         world.beat(one, "a", consumer(), fingerprint=7)
         world.beat(two, "b", consumer())
         assert world.beat(one, "a", consumer(), fingerprint=7).is_subscription_changed
@@ -287,13 +287,13 @@ class TestFingerprints:
 
 class TestFilters:
     async def test_expressions_of_heartbeats_are_compiled(self, world: World) -> None:
-        world.beat(FakeConnection(), "a", by_sql("a > 1"))
+        world.beat(FakeChannel(), "a", by_sql("a > 1"))
         found = world.filters.get("T", "g")
         assert found is not None
         assert found.filter.matches({"a": "2"})
 
     async def test_a_group_without_members_leaves_a_dead_filter(self, world: World) -> None:
-        one = FakeConnection()
+        one = FakeChannel()
         world.beat(one, "a", by_sql("a > 1"))
         world.leave(one, consumer_group="g")
         found = world.filters.get("T", "g")
@@ -301,7 +301,7 @@ class TestFilters:
         assert found.is_dead
 
     async def test_a_bad_expression_leaves_no_filter(self, world: World) -> None:
-        world.beat(FakeConnection(), "a", by_sql("a >"))
+        world.beat(FakeChannel(), "a", by_sql("a >"))
         assert world.filters.get("T", "g") is None
 
     @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ class TestFilters:
         )
 
         def check() -> object:
-            world.membership.check_config(request, caller(FakeConnection()))
+            world.membership.check_config(request, caller(FakeChannel()))
             return None
 
         if code is None:
@@ -344,26 +344,24 @@ class TestFilters:
 
     async def test_a_check_of_nothing_passes(self, world: World) -> None:
         request = CheckClientConfig(body=CheckClientRequestBody())
-        world.membership.check_config(request, caller(FakeConnection()))
+        world.membership.check_config(request, caller(FakeChannel()))
 
 
 class TestLists:
     async def test_member_ids(self, world: World) -> None:
-        world.beat(FakeConnection(), "a", consumer())
-        world.beat(FakeConnection(), "b", consumer())
-        answer = world.membership.consumer_ids(GetConsumerIds(consumer_group="g"), caller(FakeConnection()))
+        world.beat(FakeChannel(), "a", consumer())
+        world.beat(FakeChannel(), "b", consumer())
+        answer = world.membership.consumer_ids(GetConsumerIds(consumer_group="g"), caller(FakeChannel()))
         assert answer.body.consumer_id_list == ["a", "b"]
         refused = refusal(
-            lambda: world.membership.consumer_ids(
-                GetConsumerIds(consumer_group="h"), caller(FakeConnection())
-            )
+            lambda: world.membership.consumer_ids(GetConsumerIds(consumer_group="h"), caller(FakeChannel()))
         )
         assert refused.code == ResponseCode.SYSTEM_ERROR
 
     async def test_consumer_connections(self, world: World) -> None:
-        world.beat(FakeConnection("1.2.3.4:5"), "a", consumer())
+        world.beat(FakeChannel("1.2.3.4:5"), "a", consumer())
         request = GetConsumerConnections(consumer_group="g")
-        body = world.membership.consumer_connections(request, caller(FakeConnection())).body
+        body = world.membership.consumer_connections(request, caller(FakeChannel())).body
         (connection,) = body.connection_set
         assert (connection.client_addr, connection.client_id, connection.version) == ("1.2.3.4:5", "a", 401)
         assert connection.language is ClientLanguage.JAVA
@@ -373,35 +371,35 @@ class TestLists:
         )
         assert list(body.subscription_table) == ["T"]
         request = GetConsumerConnections(consumer_group="h")
-        refused = refusal(lambda: world.membership.consumer_connections(request, caller(FakeConnection())))
+        refused = refusal(lambda: world.membership.consumer_connections(request, caller(FakeChannel())))
         assert refused.code == ResponseCode.CONSUMER_NOT_ONLINE
 
     async def test_producer_connections(self, world: World) -> None:
-        world.beat(FakeConnection("1.2.3.4:5"), "p", produces=("pg",))
+        world.beat(FakeChannel("1.2.3.4:5"), "p", produces=("pg",))
         request = GetProducerConnections(producer_group="pg")
-        body = world.membership.producer_connections(request, caller(FakeConnection())).body
+        body = world.membership.producer_connections(request, caller(FakeChannel())).body
         assert [each.client_id for each in body.connection_set] == ["p"]
         request = GetProducerConnections(producer_group="other")
-        refused = refusal(lambda: world.membership.producer_connections(request, caller(FakeConnection())))
+        refused = refusal(lambda: world.membership.producer_connections(request, caller(FakeChannel())))
         assert refused.code == ResponseCode.SYSTEM_ERROR
 
     async def test_all_producers(self, world: World) -> None:
-        world.beat(FakeConnection("1.2.3.4:5"), "p", produces=("pg", "qg"))
-        table = world.membership.all_producers(GetAllProducers(), caller(FakeConnection())).body.data
+        world.beat(FakeChannel("1.2.3.4:5"), "p", produces=("pg", "qg"))
+        table = world.membership.all_producers(GetAllProducers(), caller(FakeChannel())).body.data
         assert sorted(table) == ["pg", "qg"]
         assert table["pg"][0].remote_ip == "/1.2.3.4:5"
         assert table["pg"][0].last_update_timestamp == world.parts.clock.now_ms()
 
     async def test_a_language_nobody_knows_is_another(self, world: World) -> None:
         body = HeartbeatData(client_id="a", consumer_data_set=[consumer()])
-        world.membership.heartbeat(SendHeartbeat(body=body), caller(FakeConnection(), language=99))
+        world.membership.heartbeat(SendHeartbeat(body=body), caller(FakeChannel(), language=99))
         request = GetConsumerConnections(consumer_group="g")
-        answer = world.membership.consumer_connections(request, caller(FakeConnection()))
+        answer = world.membership.consumer_connections(request, caller(FakeChannel()))
         assert answer.body.connection_set[0].language is ClientLanguage.OTHER
 
 
 async def test_producers_are_passed_over_where_nobody_needs_them(world: World) -> None:
-    one = FakeConnection()
+    one = FakeChannel()
     world.beat(one, "p", produces=("known",))
     world.parts.change(enableRegisterProducer="false", rejectTransactionMessage="true")
     world.parts.clock.advance(1)
@@ -413,8 +411,8 @@ async def test_producers_are_passed_over_where_nobody_needs_them(world: World) -
 
 
 async def test_goodbyes_of_strangers_are_harmless(world: World) -> None:
-    world.beat(FakeConnection(), "a", consumer())
-    world.leave(FakeConnection(), consumer_group="g", producer_group="pg")
+    world.beat(FakeChannel(), "a", consumer())
+    world.leave(FakeChannel(), consumer_group="g", producer_group="pg")
     group = world.parts.consumers.group("g")
     assert group is not None
     assert group.client_ids == ["a"]

@@ -11,8 +11,7 @@ from tests.conftest import ErrorLogs
 from tests.support.broker_parts import (
     BROKER_NAME,
     BrokerParts,
-    FakeConnection,
-    as_connection,
+    FakeChannel,
     broker_parts,
     caller_on,
     refusal,
@@ -111,10 +110,10 @@ class World:
         model: MessageModel = MessageModel.CLUSTERING,
         language: int = Language.JAVA,
         version: int = 401,
-    ) -> FakeConnection:
-        connection = FakeConnection(f"10.0.0.1:{len(client_id)}")
+    ) -> FakeChannel:
+        connection = FakeChannel(f"10.0.0.1:{len(client_id)}")
         self.parts.consumers.register(
-            Client(as_connection(connection), client_id, language, version, 0),
+            Client(connection, client_id, language, version, 0),
             ConsumerData(
                 group_name=group,
                 message_model=model,

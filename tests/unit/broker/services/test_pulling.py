@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.broker_parts import BrokerParts, FakeConnection, at_once, broker_parts, caller_on, refusal
+from tests.support.broker_parts import BrokerParts, FakeChannel, at_once, broker_parts, caller_on, refusal
 
 from pyromq.broker.flow.appending import Draft
 from pyromq.broker.flow.arrivals import Arrivals
@@ -41,7 +41,7 @@ class Pulls:
         self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers)
         self.statistics = Statistics(parts.clock)
         self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
-        self.connection = FakeConnection()
+        self.connection = FakeChannel()
         self.service = Pulling(
             parts.live,
             parts.store,
@@ -81,7 +81,7 @@ class Pulls:
             message_model=MessageModel(model),
             subscription_data_set=[wanted],
         )
-        client = Client(caller_on(self.connection).connection, "c-1", 0, 401, 0)
+        client = Client(self.connection, "c-1", 0, 401, 0)
         self.parts.consumers.register(client, data)
         self.filters.register(GROUP, [wanted])
 
@@ -174,7 +174,7 @@ def topic_unreadable(pulls: Pulls) -> None:
 
 
 def nobody_subscribed(pulls: Pulls) -> None:
-    pulls.parts.consumers.lost(caller_on(pulls.connection).connection)
+    pulls.parts.consumers.lost(pulls.connection)
 
 
 def broadcasting_forbidden(pulls: Pulls) -> None:
@@ -445,7 +445,7 @@ async def test_what_is_filtered_by_an_expression_or_not_found_opens_none(
         lambda pulls: pulls.parts.groups.let_read(GROUP, TOPIC, False),
         lambda pulls: pulls.subscribe("b", version=2),
         lambda pulls: pulls.subscribe(model="BROADCASTING"),
-        lambda pulls: pulls.parts.consumers.lost(caller_on(pulls.connection).connection),
+        lambda pulls: pulls.parts.consumers.lost(pulls.connection),
     ],
     ids=["settings", "topics", "groups", "subscription", "model", "members"],
 )

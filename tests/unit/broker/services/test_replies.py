@@ -9,8 +9,7 @@ from tests.support.broker_parts import (
     CLUSTER,
     PEER,
     BrokerParts,
-    FakeConnection,
-    as_connection,
+    FakeChannel,
     broker_parts,
     caller_on,
 )
@@ -53,8 +52,8 @@ FIELDS: dict[str, Any] = {
 class Bench:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
-        self.requester = FakeConnection("10.0.0.9:5000")
-        client = Client(as_connection(self.requester), REQUESTER, 0, 0, 0)
+        self.requester = FakeChannel("10.0.0.9:5000")
+        client = Client(self.requester, REQUESTER, 0, 0, 0)
         parts.producers.register("requesters", client)
         self.statistics = Statistics(parts.clock)
         self.replies = Replies(

@@ -10,7 +10,7 @@ from tests.support.broker_parts import (
     CLUSTER,
     PEER,
     BrokerParts,
-    FakeConnection,
+    FakeChannel,
     at_once,
     broker_parts,
     caller_on,
@@ -147,7 +147,7 @@ class TestStored:
         self, make: Make, address: str, host: Host
     ) -> None:
         bench = make()
-        bench.send(caller_on(FakeConnection(address)))
+        bench.send(caller_on(FakeChannel(address)))
         assert bench.stored()[0].born_host == host
 
     @pytest.mark.parametrize(

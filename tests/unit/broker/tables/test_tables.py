@@ -1,9 +1,10 @@
 """The tables of the broker: what they remember, and what they say has changed."""
 
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import pytest
+from tests.support.broker_parts import FakeChannel
 
 from pyromq.broker.tables.clients import Client, ConsumerTable, ProducerTable
 from pyromq.broker.tables.filters import FilterTable
@@ -16,21 +17,12 @@ from pyromq.protocol import names
 from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.remoting.connection import Connection
 from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
 
-class FakeConnection:
-    """As much of a connection as tables look at."""
-
-    def __init__(self, address: str = "127.0.0.1:1") -> None:
-        self.peer_address = address
-        self.is_open = True
-
-
-def connection(address: str = "127.0.0.1:1") -> Connection:
-    return cast(Connection, FakeConnection(address))
+def connection(address: str = "127.0.0.1:1") -> FakeChannel:
+    return FakeChannel(address)
 
 
 def table_file(tmp_path: Path, name: str) -> JsonTable:
@@ -233,7 +225,7 @@ def consumer(group: str, *topics: str, version: int = 1, model: str = "CLUSTERIN
     )
 
 
-def client(on: Connection, client_id: str, seen_ms: int = 0) -> Client:
+def client(on: FakeChannel, client_id: str, seen_ms: int = 0) -> Client:
     return Client(on, client_id, language=0, version=401, last_seen_ms=seen_ms)
 
 
@@ -296,7 +288,7 @@ class TestProducers:
         connections = [connection() for _ in range(3)]
         for number, each in enumerate(connections):
             producers.register("g", client(each, f"p{number}"))
-        cast(FakeConnection, connections[1]).is_open = False
+        connections[1].is_open = False
         picked = {producer.client_id for _ in range(4) if (producer := producers.pick("g")) is not None}
         assert picked == {"p0", "p2"}
         assert producers.pick("nobody") is None
@@ -318,7 +310,7 @@ class TestProducers:
         producers.lost(old)
         found = producers.find("p")
         assert found is not None
-        assert found.connection is new
+        assert found.channel is new
 
     def test_members_are_known_by_their_connection(self) -> None:
         producers = ProducerTable()

@@ -1,0 +1,82 @@
+"""Our own calls on one connection that have not been answered yet.
+
+Opaque numbers are ours alone: an answer is matched against our own calls, whatever numbers the peer uses for
+its calls.
+"""
+
+import asyncio
+import math
+
+from pyromq.errors import ConnectionLost
+from pyromq.protocol.frame import Frame
+
+_NOBODY: tuple[None, float] = (None, 0.0)
+
+
+class PendingCalls:
+    __slots__ = ("_by_opaque", "_loop", "_next_opaque", "_timer", "_timer_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._by_opaque: dict[int, tuple[asyncio.Future[Frame], float]] = {}
+        self._next_opaque = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+
+    def __len__(self) -> int:
+        return len(self._by_opaque)
+
+    def take_opaque(self) -> int:
+        opaque = self._next_opaque
+        # java: the counter is an int32 that wraps through the negative numbers
+        self._next_opaque = opaque + 1 if opaque != 0x7FFFFFFF else -0x80000000
+        return opaque
+
+    def wait(self, opaque: int, timeout_s: float) -> "asyncio.Future[Frame]":
+        """The answer to come; the future fails with TimeoutError or ConnectionLost. Whoever waits says
+        `forget` in the end."""
+        answered: asyncio.Future[Frame] = self._loop.create_future()
+        deadline = self._loop.time() + timeout_s
+        self._by_opaque[opaque] = (answered, deadline)
+        if deadline < self._timer_at:
+            self._expire_at(deadline)
+        return answered
+
+    def forget(self, opaque: int) -> None:
+        self._by_opaque.pop(opaque, None)
+
+    def take(self, frame: Frame) -> bool:
+        """Hand an answer to its call; False if nobody waits for it."""
+        answered, _ = self._by_opaque.pop(frame.opaque, _NOBODY)
+        if answered is None or answered.done():
+            return False
+        answered.set_result(frame)
+        return True
+
+    def fail(self, reason: str) -> None:
+        """The connection is lost: so is every call on it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for answered, _ in self._by_opaque.values():
+            if not answered.done():
+                answered.set_exception(ConnectionLost(reason))
+        self._by_opaque.clear()
+
+    def _expire_at(self, deadline: float) -> None:
+        """One timer does for all calls: most are answered long before, and most wait equally long."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        self._timer, self._timer_at = None, math.inf
+        soonest = math.inf
+        for answered, deadline in self._by_opaque.values():
+            if deadline > now:
+                soonest = min(soonest, deadline)
+            elif not answered.done():
+                answered.set_exception(TimeoutError())
+        if soonest < math.inf:
+            self._expire_at(soonest)
