@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pyromq.broker.broker import Broker
-from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, local_address
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.clock import Clock
+from pyromq.cluster.local_address import local_address
 from pyromq.errors import StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings

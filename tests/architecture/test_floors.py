@@ -15,6 +15,7 @@ FLOORS = [
     {"protocol"},
     {"filtering", "security"},
     {"remoting", "store"},
+    {"cluster"},
     {"broker", "nameserver", "client"},
     {"admin", "aio", "standalone"},
     {"cli", "console", "spark", "testing"},

@@ -12,8 +12,8 @@ from tests.support.loop import turn_until
 from tests.support.scripted_broker import ScriptedBroker
 
 from pyromq import aio
-from pyromq.client.routes import Route
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
+from pyromq.cluster.routes import Route
 from pyromq.errors import Refused, SendFailed
 from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode

@@ -17,7 +17,7 @@ from tests.support.tcp_proxy import TcpProxy
 
 from pyromq import aio
 from pyromq.client import session as session_module
-from pyromq.client.session import Session, _preparation
+from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, Credentials, TlsOptions
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import NoRoute, Refused, SendFailed, StateError
@@ -26,7 +26,7 @@ from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyRes
 from pyromq.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from pyromq.protocol.bodies.offsets import ResetOffsetBody, ResetOffsetBodyForC
 from pyromq.protocol.bodies.queues import MessageQueueForC
-from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
 from pyromq.protocol.requests.pushes import (
@@ -429,20 +429,6 @@ async def test_requests_are_signed(broker: ScriptedBroker, form: HeaderForm) -> 
     for frame in broker.frames:
         assert frame.ext["AccessKey"] == "someone"
         assert is_signed(frame.ext, frame.body, "secret")
-
-
-async def test_what_a_binary_header_cannot_tell_from_nothing_is_not_signed(broker: ScriptedBroker) -> None:
-    """Apache's brokers read it as null, and check the signature of that word."""
-    settings = ClientSettings.of(broker.address, credentials=Credentials("someone", "secret"))
-    prepare = _preparation(settings)
-    assert prepare is not None
-    ext = {"a": "orders", "i": ""}
-    in_json, in_binary = Frame(320, ext=dict(ext)), Frame(320, ext=dict(ext), form=HeaderForm.BINARY)
-    for frame in (in_json, in_binary):
-        prepare(frame)
-        assert is_signed(frame.ext, frame.body, "secret")
-    assert in_json.ext["i"] == ""
-    assert "i" not in in_binary.ext
 
 
 async def test_everything_can_be_said_in_tls(tmp_path: Path) -> None:

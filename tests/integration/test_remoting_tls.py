@@ -18,7 +18,7 @@ from pyromq.errors import ConfigError, ConnectFailed, TransportError
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.server import Server, ServerLimits
-from pyromq.remoting.tls import ClientAuth, TlsClient, TlsMode, TlsServer
+from pyromq.remoting.tls import ClientAuth, TlsClient, TlsMode, TlsOptions, TlsServer
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def has_spoken(server: Server) -> bool:
 
 async def test_one_port_serves_plain_and_tls(authority: Authority) -> None:
     tls = offering(authority.issue("server"))
-    verifying = TlsClient(trust_path=authority.trust, verify=True)
+    verifying = TlsOptions(trust_path=authority.trust, verify=True)
     async with (
         serving(EchoService(), tls=tls) as server,
         dialing() as plain,
@@ -61,7 +61,7 @@ async def test_one_port_serves_plain_and_tls(authority: Authority) -> None:
 
 async def test_many_calls_in_flight_over_tls(authority: Authority) -> None:
     tls = offering(authority.issue("server"))
-    async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsClient()) as dialer:
+    async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsOptions()) as dialer:
         body = os.urandom(10_000)
         calls = (dialer.call(address_of(server), Echo(text=str(n), body=body), 60) for n in range(300))
         answers = await asyncio.gather(*calls)
@@ -80,7 +80,7 @@ async def test_the_mode_decides_who_may_enter(
     async with (
         serving(EchoService(), tls=tls) as server,
         dialing() as plain,
-        dialing(tls=TlsClient()) as secure,
+        dialing(tls=TlsOptions()) as secure,
     ):
         for dialer, works in ((plain, plain_works), (secure, tls_works)):
             if works:
@@ -95,7 +95,7 @@ async def test_without_files_there_is_no_tls() -> None:
     tls = TlsServer()
     assert tls.context() is None
     assert repr(tls) == "<TlsServer permissive without a certificate client_auth=none>"
-    async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsClient()) as secure:
+    async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsOptions()) as secure:
         with pytest.raises(TransportError):
             await secure.call(address_of(server), Echo(), 60)
     with pytest.raises(ConfigError, match=r"tls\.server\.certPath"):
@@ -119,7 +119,7 @@ async def test_clients_show_their_certificate_when_asked(
         authority.issue("server"), "enforcing", trust_path=authority.trust, client_auth=client_auth
     )
     ours = authority.issue("client")
-    client = TlsClient(
+    client = TlsOptions(
         certificate_path=ours.certificate if with_certificate else None,
         key_path=ours.key if with_certificate else None,
     )
@@ -141,7 +141,7 @@ async def test_a_strangers_certificate_is_not_accepted(
     )
     (tmp_path / "elsewhere").mkdir()
     stranger = Authority(tmp_path / "elsewhere").issue("stranger")
-    client = TlsClient(certificate_path=stranger.certificate, key_path=stranger.key)
+    client = TlsOptions(certificate_path=stranger.certificate, key_path=stranger.key)
     async with serving(EchoService(), tls=tls) as server, dialing(tls=client) as dialer:
         with pytest.raises(TransportError):
             await dialer.call(address_of(server), Echo(), 60)
@@ -155,7 +155,7 @@ def test_asking_for_certificates_needs_something_to_check_them_against(authority
 async def test_a_verifying_client_does_not_trust_a_stranger(authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     stranger = Authority(tmp_path / "elsewhere")
-    verifying = TlsClient(trust_path=stranger.trust, verify=True)
+    verifying = TlsOptions(trust_path=stranger.trust, verify=True)
     async with serving(EchoService(), tls=offering(authority.issue("server"))) as server:
         async with dialing(tls=verifying) as dialer:
             with pytest.raises(ConnectFailed, match="certificate verify failed"):
@@ -193,7 +193,7 @@ async def test_changed_files_are_read_again_and_old_connections_go_on(
     clock, authority = ManualClock(), Authority(tmp_path)
     files = authority.issue("server")
     tls = offering(files, clock=clock)
-    async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsClient()) as dialer:
+    async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsOptions()) as dialer:
         await dialer.call(address_of(server), Echo(), 60)
         renewed = authority.issue("renewed")
 
@@ -253,7 +253,7 @@ async def test_what_only_looks_like_tls_is_closed(authority: Authority, garbage:
 async def test_garbage_inside_tls_closes_the_connection(authority: Authority) -> None:
     async with (
         serving(EchoService(), tls=offering(authority.issue("server"))) as server,
-        await WireClient.connect(server.address, ssl=TlsClient().context()) as client,
+        await WireClient.connect(server.address, ssl=TlsClient(TlsOptions()).context()) as client,
     ):
         client.write(encode_frame(encode_request(Echo(text="whole"), 1)) + b"\xff" * 100)
         (answer,) = await client.wait_closed()
@@ -264,7 +264,7 @@ async def test_garbage_inside_tls_closes_the_connection(authority: Authority) ->
 async def test_back_pressure_works_through_tls(authority: Authority) -> None:
     async with (
         serving(EchoService(), tls=offering(authority.issue("server"))) as server,
-        await WireClient.connect(server.address, ssl=TlsClient().context()) as client,
+        await WireClient.connect(server.address, ssl=TlsClient(TlsOptions()).context()) as client,
     ):
         client._writer.transport.pause_reading()  # type: ignore[attr-defined]
         client.send(*(encode_request(Large(size_bytes=1_000_000), n) for n in range(100)))
@@ -300,7 +300,7 @@ async def test_a_proxy_tells_where_a_connection_comes_from(
             await turn_until(lambda: has_spoken(server))
             client.write(preamble[cut:])
         if with_tls:
-            await client.start_tls(TlsClient().context())
+            await client.start_tls(TlsClient(TlsOptions()).context())
         assert (await client.call(encode_request(Echo(text="hi"), 1))).ext["text"] == "hi"
         assert service.callers == ["192.0.2.7:4321"]
 

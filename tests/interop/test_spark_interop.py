@@ -30,7 +30,6 @@ from pyromq.spark.pipelines.replay import replay
 from pyromq.spark.pipelines.sql import run_sql
 from pyromq.spark.pipelines.trace import latencies, read_messages, records
 from pyromq.spark.queues import Queue
-from pyromq.spark.wire import Link
 
 # JVMs take their time to start, and longer on a busy machine. Spark itself warns now and then.
 pytestmark = [
@@ -302,13 +301,11 @@ def test_a_replica_is_read_while_its_master_is_away(
         )
 
         def is_copied() -> bool:
-            link = Link(replica.address, cluster.access)
             try:
-                return link.call(pull_of(queue, 49, 1)).code == ResponseCode.SUCCESS
+                with cluster.links.lent(replica.address) as link:
+                    return link.call(pull_of(queue, 49, 1)).code == ResponseCode.SUCCESS
             except Refused:
                 return False  # it does not know the topic yet
-            finally:
-                link.close()
 
         def is_read_from_the_replica() -> bool:
             cluster.forget_routes()

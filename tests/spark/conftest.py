@@ -18,7 +18,6 @@ from pyromq.protocol.requests.topics import CreateOrUpdateTopic, DeleteTopicFrom
 from pyromq.protocol.requests.upkeep import DeleteExpiredCommitLog
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.options import Access, Selection
-from pyromq.spark.wire import Link
 from pyromq.testing import RunningCluster, cluster
 
 if TYPE_CHECKING:
@@ -152,11 +151,8 @@ class Topics:
 
     def _call(self, request: Request[A], broker: int = 0) -> A:
         def attempt() -> A:
-            link = Link(self.running.broker_addresses[broker], self.access)
-            try:
+            with self._cluster.links.lent(self.running.broker_addresses[broker]) as link:
                 return link.call(request)
-            finally:
-                link.close()
 
         return self._cluster.persist("the broker", attempt)
 

@@ -263,7 +263,7 @@ def test_a_lost_connection_is_opened_again_without_doubles(
     topics: "Topics", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyromq.errors import ConnectionLost
-    from pyromq.spark.wire import Link
+    from pyromq.remoting.blocking_link import Link
 
     topics.create("Orders", queues=1)
     topics.fill("Orders", 0, numbers(0, 900))

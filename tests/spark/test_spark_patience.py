@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyromq.errors import PyroError
+from pyromq.remoting.blocking_link import Link, Links
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import Fetch
+from pyromq.spark.links import link_options
 from pyromq.spark.options import Access, read_options, write_options
 from pyromq.spark.queues import Queue, Span
 from pyromq.spark.sending import Parcel, Sender
-from pyromq.spark.wire import Link, Links
 
 RETRIES = 3
 QUEUES = [Queue(topic, "broker-a", number) for topic in ("Orders", "Payments") for number in range(4)]
@@ -66,7 +67,7 @@ def test_silent_name_servers_are_asked_as_often_as_the_options_say(
     nobody: str, work: Callable[[Cluster], object]
 ) -> None:
     access = Access((nobody,), retries=RETRIES, retry_interval_ms=0)
-    links = CountedLinks(access)
+    links = CountedLinks(link_options(access))
     with pytest.raises(PyroError):
         work(Cluster(access, links))
     assert links.taken == RETRIES + 1
@@ -74,7 +75,7 @@ def test_silent_name_servers_are_asked_as_often_as_the_options_say(
 
 def test_a_batch_begins_with_one_look_at_what_can_be_reached(nobody: str) -> None:
     access = Access((nobody,), retries=RETRIES, retry_interval_ms=0)
-    links = CountedLinks(access)
+    links = CountedLinks(link_options(access))
     with pytest.raises(PyroError):
         Cluster(access, links).latest_of_reachable(QUEUES)
     assert links.taken == 1 + RETRIES + 1

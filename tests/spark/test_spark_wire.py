@@ -1,30 +1,26 @@
 """The connections of Spark's tasks: encrypted and signed if asked to."""
 
-import select
 import socket
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.certificates import Authority
 
-from pyromq.errors import ConnectFailed, ConnectionLost, PyroError
+from pyromq.errors import ConnectFailed, PyroError
 from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.requests.offsets import GetMaxOffset
+from pyromq.remoting.blocking_link import Link
 from pyromq.security.signature import Credentials, signing_fields
+from pyromq.spark.links import link_options
 from pyromq.spark.options import Access
-from pyromq.spark.wire import Link, Links
 from pyromq.testing import RunningCluster, cluster
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 QUESTION = GetMaxOffset(topic="TBW102", queue_id=0)
 
 
 def reach(running: RunningCluster, access: Access) -> int:
-    link = Link(running.broker_address, access)
+    link = Link(running.broker_address, link_options(access))
     try:
         return link.call(QUESTION).offset
     finally:
@@ -48,44 +44,6 @@ def test_tls_is_spoken_to_servers_that_can_be_trusted(tmp_path: Path) -> None:
             reach(running, Access(here))
 
 
-def test_what_is_asked_about_many_queues_is_asked_in_one_moment() -> None:
-    """Were a queue looked at later than another, a stream could get a message before one that is older."""
-    writes: list[bytes] = []
-
-    class Watched(socket.socket):
-        def sendall(self, data: "Buffer", flags: int = 0) -> None:
-            writes.append(bytes(data))
-            super().sendall(data, flags)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        link = Link(f"127.0.0.1:{port}", Access((f"127.0.0.1:{port}",)))
-        link._socket = Watched(fileno=link._socket.detach())
-        there, _ = listener.accept()
-        there.close()
-        with pytest.raises(ConnectionLost):
-            link.call_all([GetMaxOffset(topic="Orders", queue_id=number) for number in range(9)])
-        link.close()
-    [whole] = writes
-    assert len(FrameReader(1 << 20).feed(whole)) == 9
-
-
-def test_a_connection_that_was_closed_meanwhile_is_opened_anew() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        links = Links(Access((address,)))
-        link = links.take(address)
-        there, _ = listener.accept()
-        links.give_back(link)
-        assert links.take(address) is link
-        links.give_back(link)
-        there.close()
-        assert select.select([link._socket], [], [], 60)[0]  # the news of it takes its time
-        again = links.take(address)
-        assert again is not link
-        again.close()
-
-
 def test_requests_are_signed_with_the_given_keys() -> None:
     credentials = Credentials("me", "hidden", "token")
     received = bytearray()
@@ -100,7 +58,8 @@ def test_requests_are_signed_with_the_given_keys() -> None:
         server = threading.Thread(target=serve)
         server.start()
         port = listener.getsockname()[1]
-        link = Link(f"127.0.0.1:{port}", Access((f"127.0.0.1:{port}",), credentials))
+        address = f"127.0.0.1:{port}"
+        link = Link(address, link_options(Access((address,), credentials)))
         link.send(QUESTION, oneway=True)
         link.close()
         server.join()

@@ -9,21 +9,23 @@ import msgspec
 
 from pyromq.admin.failures import NoNameServer, NotFound, PartlyFailed, nearest
 from pyromq.clock import Clock, SystemClock
-from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.cluster.name_servers import NameServers, as_listed, name_server_addresses
+from pyromq.cluster.routes import first_address
+from pyromq.cluster.signing import preparation
+from pyromq.errors import PyroError, Refused
 from pyromq.protocol.bodies.brokers import ClusterInfo
-from pyromq.protocol.bodies.routes import BrokerData, TopicRouteData
+from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.frame import Frame
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.routes import GetAllTopics, GetClusterInfo, GetRoute
 from pyromq.remoting.dialer import Dialer
-from pyromq.remoting.tls import TlsClient
-from pyromq.security.signature import Credentials, signing_fields
+from pyromq.remoting.tls import TlsOptions
+from pyromq.security.signature import Credentials
 
 A = TypeVar("A", bound=Answer)
 T = TypeVar("T")
 
-MASTER_ID = 0
 _AT_ONCE = 32
 
 
@@ -53,17 +55,17 @@ class Cluster:
         *,
         timeout_s: float = 5.0,
         credentials: Credentials | None = None,
-        tls: TlsClient | None = None,
+        tls: TlsOptions | None = None,
         clock: Clock | None = None,
     ) -> None:
-        listed = namesrv.split(";") if isinstance(namesrv, str) else namesrv
-        self.name_servers = [address for address in map(str.strip, listed) if address]
+        self.name_servers = name_server_addresses(namesrv if isinstance(namesrv, str) else ";".join(namesrv))
+        """Of the name servers, as they were listed."""
+        self._choice = NameServers(self.name_servers, as_listed)
         self.timeout_s = timeout_s
         self.clock: Clock = clock if clock is not None else SystemClock()
         self._tls = tls
         self._credentials = credentials
         self._dialer: Dialer | None = None
-        self._preferred = 0
         self.unanswered: dict[str, PyroError] = {}
         """What `known` could not find out, by what was said about it."""
 
@@ -74,7 +76,7 @@ class Cluster:
     async def __aenter__(self) -> Self:
         self._dialer = Dialer(
             tls=self._tls,
-            prepare=self._sign if self._credentials is not None else None,
+            prepare=preparation(self._credentials),
             connect_timeout_s=min(3.0, self.timeout_s),
         )
         return self
@@ -85,10 +87,6 @@ class Cluster:
         dialer, self._dialer = self._dialer, None
         if dialer is not None:
             await dialer.close()
-
-    def _sign(self, frame: Frame) -> None:
-        assert self._credentials is not None
-        frame.ext.update(signing_fields(frame.ext, frame.body, self._credentials))
 
     # Asking
 
@@ -118,21 +116,17 @@ class Cluster:
         return done
 
     async def ask_name_server(self, request: Request[A]) -> A:
-        """Ask the name server that answered last, then the others; a refusal is an answer."""
-        problems: list[str] = []
-        for turn in range(len(self.name_servers)):
-            index = (self._preferred + turn) % len(self.name_servers)
-            try:
-                answer = await self.ask(self.name_servers[index], request)
-            except TransportError as problem:
-                problems.append(str(problem))
-            else:
-                self._preferred = index
-                return answer
-        if not problems:
+        """Ask the name server that answered last, then the others; most refusals are answers."""
+        asked = self._choice.round()
+        for address in asked:
+            with asked:
+                return await self.ask(address, request)
+        if not asked.problems:
             raise NoNameServer("no name server is given; set one with -n host:port or in NAMESRV_ADDR")
+        if isinstance(asked.problems[-1], Refused):
+            raise asked.problems[-1]
         raise NoNameServer(
-            f"no name server answers: {'; '.join(problems)}; is one running there?"
+            f"no name server answers: {'; '.join(map(str, asked.problems))}; is one running there?"
             " Another address is given with -n host:port or in NAMESRV_ADDR"
         )
 
@@ -206,17 +200,6 @@ class Cluster:
             if member.address == address:
                 return member.broker_name
         raise NotFound(f"no broker is registered as {address}; `mqadmin clusterList` shows who is there")
-
-
-def first_address(data: BrokerData) -> str | None:
-    """The master's address or, if there is none now, that of the replica with the lowest id."""
-    return data.broker_addrs[min(data.broker_addrs)] if data.broker_addrs else None
-
-
-def route_addresses(route: TopicRouteData) -> dict[str, str]:
-    """One address for each broker of a route, by the broker's name."""
-    found = {data.broker_name: first_address(data) for data in route.broker_datas}
-    return {name: address for name, address in sorted(found.items()) if address is not None}
 
 
 def members_of(info: ClusterInfo, cluster_name: str | None = None) -> list[BrokerMember]:

@@ -4,8 +4,9 @@ from typing import TypeVar
 
 import msgspec
 
-from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
+from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.clients import Connection, ConsumerConnection, ProducerConnection, ProducerInfo
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo

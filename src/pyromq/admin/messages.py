@@ -8,8 +8,9 @@ from zlib import crc32
 
 import msgspec
 
-from pyromq.admin.cluster import Cluster, members_of, route_addresses
+from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
+from pyromq.cluster.routes import route_addresses
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult

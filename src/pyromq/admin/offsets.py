@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.connections import brokers_of_group, consumers
 from pyromq.admin.failures import NotFound
+from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.heartbeat import MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue

@@ -3,9 +3,10 @@
 import msgspec
 
 from pyromq.admin import brokers, topics
-from pyromq.admin.cluster import MASTER_ID, Cluster
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.offsets import lag, total_diff
 from pyromq.protocol.bodies.routes import TopicRouteData
+from pyromq.protocol.names import MASTER_ID
 
 
 class Throughput(msgspec.Struct, frozen=True, rename="camel"):

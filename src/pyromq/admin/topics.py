@@ -4,8 +4,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from pyromq.admin.cluster import Cluster, members_of, route_addresses
+from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
+from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
 from pyromq.protocol import names as meanings
 from pyromq.protocol.bodies.statistics import TopicStatsTable

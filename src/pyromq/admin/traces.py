@@ -6,10 +6,11 @@ Reports are messages of a topic of their own, found by the id of the message the
 import msgspec
 
 from pyromq.admin import messages
-from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import Receipt
 from pyromq.client.trace_records import FIELD, RECORD, MessageKind, sent_record
+from pyromq.cluster.routes import route_addresses
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import Int64
 from pyromq.protocol.record import StoredMessage

@@ -60,7 +60,7 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
-from pyromq.remoting.tls import TlsClient
+from pyromq.remoting.tls import TlsOptions
 from pyromq.remoting.traffic import Express as ExpressRoad
 from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
@@ -345,7 +345,7 @@ class _Parts:
         self.dialer = Dialer(
             form=settings.header_form,
             clock=clock,
-            tls=_tls_client(settings, clock),
+            tls=_tls_options(settings),
             connect_timeout_s=settings.connect_timeout_ms / 1000,
         )
         self.registration = Registration(
@@ -577,14 +577,13 @@ def _take(settings: BrokerSettings, port: int) -> socket.socket:
     )
 
 
-def _tls_client(settings: BrokerSettings, clock: Clock) -> TlsClient | None:
+def _tls_options(settings: BrokerSettings) -> TlsOptions | None:
     if not settings.tls_enable:
         return None
-    return TlsClient(
+    return TlsOptions(
         certificate_path=settings.tls_client_cert_path,
         key_path=settings.tls_client_key_path,
         key_password=settings.tls_client_key_password,
         trust_path=settings.tls_client_trust_cert_path,
         verify=settings.tls_client_auth_server,
-        clock=clock,
     )

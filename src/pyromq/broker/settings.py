@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
 from pyromq.broker.inert_keys import INERT_KEYS
+from pyromq.cluster.local_address import local_address
 from pyromq.config import properties
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Seconds, SizeBytes, between
 from pyromq.config.loading import Layer, NoEffect, load
 from pyromq.config.settings import Notice, UnknownKey, setting, unknown_key
 from pyromq.errors import ConfigError
+from pyromq.protocol.names import MASTER_ID
 from pyromq.remoting.settings import ServerSettings, addresses_in
 from pyromq.store.settings import StoreSettings
 
@@ -24,7 +26,6 @@ BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 MetricsExporter = Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"]
 
-MASTER_ID = 0
 _VIP_PORT_DISTANCE = 2
 _SHORTEST_REGISTRATION_MS = 10_000
 _LONGEST_REGISTRATION_MS = 60_000
@@ -36,20 +37,6 @@ _SHORT_TEXT: Check[str] = Check(
 )
 """It becomes part of every message."""
 _MIB = 1024 * 1024
-
-
-def local_address() -> str:
-    """The address by which others reach this machine, as far as it can tell; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # an address reserved for documentation: any route will do
-            return str(probe.getsockname()[0])
-        except OSError:
-            pass
-    try:
-        return socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "127.0.0.1"
 
 
 # fmt: off

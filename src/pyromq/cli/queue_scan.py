@@ -9,10 +9,10 @@ from pyromq.client.consumer.brokers import Brokers
 from pyromq.client.consumer.fetching import Fetching
 from pyromq.client.consumer.offsets import StartPositions
 from pyromq.client.consumer.subscriptions import Expression, Subscription
-from pyromq.client.routes import Route
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.cluster.routes import Route
 from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 

@@ -90,11 +90,9 @@ def cluster_options(command: F) -> F:
             )
         if (access_key is None) != (secret_key is None):
             raise click.UsageError("--access-key and --secret-key belong together")
-        options = ClientOptions(namespace=namespace)
+        options = ClientOptions(namespace=namespace, tls=TlsOptions.chosen(tls, tls_trust))
         if access_key is not None and secret_key is not None:
             options["credentials"] = Credentials(access_key, secret_key)
-        if tls or tls_trust is not None:
-            options["tls"] = TlsOptions(trust_path=tls_trust, verify=tls_trust is not None)
         cluster = Cluster(namesrv, options)
         try:
             cluster.settings()

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pyromq.client.members import ConsumerMember, ProducerMember
 from pyromq.client.namespaces import unwrap
 from pyromq.client.requesting import PendingReplies
-from pyromq.client.routes import Routes
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
+from pyromq.cluster.route_table import Routes
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol import properties as props

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pyromq.client.fault_avoidance import BrokerFaults
 from pyromq.client.letters import Letter
 from pyromq.client.queue_choice import RoundRobin
-from pyromq.client.routes import MASTER_ID, Route
 from pyromq.client.session import Session
+from pyromq.cluster.routes import Route
 from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, TransportError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.addresses import format_address, parse_address

@@ -17,23 +17,25 @@ from weakref import WeakKeyDictionary
 
 from pyromq.client.callbacks import Callbacks
 from pyromq.client.members import ConsumerMember, ProducerMember
-from pyromq.client.name_servers import NameServers
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.requesting import PendingReplies
-from pyromq.client.routes import MASTER_ID, Routes
-from pyromq.client.settings import ClientSettings, local_ip, name_server_addresses
+from pyromq.client.settings import ClientSettings
 from pyromq.clock import Clock, SystemClock
+from pyromq.cluster.local_address import local_address
+from pyromq.cluster.name_servers import NameServers, name_server_addresses
+from pyromq.cluster.route_table import Routes
+from pyromq.cluster.signing import preparation
 from pyromq.errors import PyroError, StateError, TransportError
 from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
-from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import UniqueKeys
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.request_forms import FilledForm
 from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
 from pyromq.remoting import routing
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer, DialerStatistics
-from pyromq.security.signature import signing_fields
 
 _log = logging.getLogger(__name__)
 
@@ -87,16 +89,17 @@ class Session:
         self._is_closed = False
         self._heartbeats = 0
         self._failed_heartbeats = 0
-        name_servers = NameServers(settings.namesrv, self._call_name_server)
-        self.name_servers = name_servers
-        self.routes = Routes(name_servers, settings.call_timeout_s, self._brokers_changed)
+        self.name_servers = NameServers(settings.namesrv)
+        self.routes = Routes(
+            self.name_servers, self._call_name_server, settings.call_timeout_s, self._brokers_changed
+        )
         callbacks = Callbacks(
             self._producers, self._consumers, self.routes, self.replies, settings.namespace, self.clock
         )
-        self._prepare = _preparation(settings)
+        self._prepare = preparation(settings.credentials, settings.namespace_v2)
         self._dialer = Dialer(
             routes=routing.Routes(callbacks, serving=CLIENT),
-            tls=settings.tls.client() if settings.tls is not None else None,
+            tls=settings.tls,
             clock=self.clock,
             prepare=self._prepare,
             form=settings.form,
@@ -412,9 +415,9 @@ class Session:
 
 def _packed_ip(settings: ClientSettings) -> bytes:
     try:
-        return ip_address(settings.client_ip or local_ip()).packed
+        return ip_address(settings.client_ip or local_address()).packed
     except ValueError:  # the client ip may be any text
-        return ip_address(local_ip()).packed
+        return ip_address(local_address()).packed
 
 
 def _read_first_line(url: str) -> str:
@@ -423,21 +426,3 @@ def _read_first_line(url: str) -> str:
 
     with urllib.request.urlopen(url, timeout=_NAMESRV_URL_TIMEOUT_S) as answer:
         return str(answer.readline(4096), "utf-8", "replace").strip()
-
-
-def _preparation(settings: ClientSettings) -> Callable[[Frame], None] | None:
-    """What every request gets before it leaves; the signature comes last, over everything."""
-    namespace, credentials = settings.namespace_v2, settings.credentials
-    if namespace is None and credentials is None:
-        return None
-
-    def prepare(frame: Frame) -> None:
-        if namespace is not None:
-            frame.ext["nsd"], frame.ext["ns"] = "true", namespace
-        if credentials is not None:
-            if frame.form == HeaderForm.BINARY:
-                # java: brokers find nothing where an empty text was, and check the word "null" instead
-                frame.ext = {name: text for name, text in frame.ext.items() if text}
-            frame.ext.update(signing_fields(frame.ext, frame.body, credentials))
-
-    return prepare

@@ -5,43 +5,23 @@ Equal settings share one client: its connections, its routes and its heartbeats.
 
 import os
 import re
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict, Unpack
 
+from pyromq.cluster.local_address import local_address
+from pyromq.cluster.name_servers import name_server_addresses
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.tls import TlsClient
+from pyromq.remoting.tls import TlsOptions
 from pyromq.security.signature import Credentials
 
-__all__ = ["ClientOptions", "ClientSettings", "Credentials", "TlsOptions", "name_server_addresses"]
+__all__ = ["ClientOptions", "ClientSettings", "Credentials", "TlsOptions"]
 
 _ENVIRONMENT = "NAMESRV_ADDR"
 _DEFAULT_INSTANCE = "DEFAULT"
 _INSTANCE_ENDPOINT = re.compile(r"(?:\w+://|)(MQ_INST_\w+_\w+)\..*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsOptions:
-    """How to speak TLS; without `verify` any certificate of the server will do."""
-
-    certificate_path: Path | None = None
-    key_path: Path | None = None
-    key_password: str | None = None
-    trust_path: Path | None = None
-    verify: bool = False
-
-    def client(self) -> TlsClient:
-        return TlsClient(
-            certificate_path=self.certificate_path,
-            key_path=self.key_path,
-            key_password=self.key_password,
-            trust_path=self.trust_path,
-            verify=self.verify,
-        )
 
 
 class ClientOptions(TypedDict, total=False):
@@ -157,22 +137,5 @@ class ClientSettings:
     def client_id(self, own_instance: str | None = None) -> str:
         """`own_instance` stands in for the default instance name."""
         instance = own_instance if own_instance and self.is_default_instance else self.instance_name
-        parts = [self.client_ip or local_ip(), instance, *([self.unit_name] if self.unit_name else [])]
+        parts = [self.client_ip or local_address(), instance, *([self.unit_name] if self.unit_name else [])]
         return "@".join(parts)
-
-
-def name_server_addresses(text: str) -> tuple[str, ...]:
-    """Addresses separated by semicolons; of one that is a URL, what follows its last slash."""
-    return tuple(address.strip().rpartition("/")[2] for address in text.split(";") if address.strip())
-
-
-def local_ip() -> str:
-    """The address this machine would reach others from; nothing is sent to find out."""
-    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                probe.connect((somewhere, 9))
-                return str(probe.getsockname()[0])
-        except OSError:
-            continue
-    return "127.0.0.1"

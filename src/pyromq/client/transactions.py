@@ -17,7 +17,6 @@ import msgspec
 from pyromq.client.letters import Letter
 from pyromq.client.producer import Producer, ProducerParts
 from pyromq.client.producer_settings import ProducerOptions
-from pyromq.client.routes import MASTER_ID
 from pyromq.client.sending import Sent
 from pyromq.client.trace_records import ended_record
 from pyromq.client.values import Message, ReceivedMessage, SendResult
@@ -25,6 +24,7 @@ from pyromq.errors import BadMessage, PyroError, StateError, TransportError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.transactions import EndTransaction

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from pyromq.nameserver.changes import Changes, min_broker_id_notice
 from pyromq.nameserver.queue_layouts import QueueShape
-from pyromq.nameserver.tables import MASTER_ID, BrokerGroup, BrokerKey, LiveBroker, Tables, TopicMappings
+from pyromq.nameserver.tables import BrokerGroup, BrokerKey, LiveBroker, Tables, TopicMappings
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.names import MASTER_ID
 
 
 class Announcement(NamedTuple):

@@ -10,9 +10,10 @@ The two parts in ‹› belong to single topics and are put in when the answer i
 from typing import NamedTuple
 
 from pyromq.nameserver.queue_layouts import EncodedRoute, Layout, QueueShape
-from pyromq.nameserver.tables import MASTER_ID, BrokerGroup, BrokerKey, Tables, TopicMappings
+from pyromq.nameserver.tables import BrokerGroup, BrokerKey, Tables, TopicMappings
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import BrokerData
+from pyromq.protocol.names import MASTER_ID
 
 DEFAULT_BUDGET_BYTES = 256 * 1024 * 1024
 

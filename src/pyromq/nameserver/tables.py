@@ -12,8 +12,7 @@ from pyromq.nameserver.expiry import Deadlines
 from pyromq.nameserver.queue_layouts import QueueLayouts
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.bodies.versions import DataVersion
-
-MASTER_ID = 0
+from pyromq.protocol.names import MASTER_ID
 
 
 class BrokerKey(NamedTuple):

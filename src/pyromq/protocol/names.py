@@ -56,6 +56,9 @@ SYSTEM_GROUPS = (
     "CID_RMQ_SYS_TRANS",
 )
 
+MASTER_ID = 0
+"""The broker id of a master; its replicas have others."""
+
 READ, WRITE, INHERIT = 4, 2, 1
 READ_WRITE = READ | WRITE
 """Permission bits of a topic or a broker."""

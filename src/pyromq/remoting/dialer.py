@@ -21,7 +21,7 @@ from pyromq.remoting.connection import Connection
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
-from pyromq.remoting.tls import TlsClient
+from pyromq.remoting.tls import TlsClient, TlsOptions
 from pyromq.remoting.traffic import Observer, Traffic, TrafficStatistics
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Dialer:
         *,
         routes: Routes | None = None,
         limits: ServerLimits | None = None,
-        tls: TlsClient | None = None,
+        tls: TlsOptions | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
         prepare: Callable[[Frame], None] | None = None,
@@ -81,7 +81,7 @@ class Dialer:
             form=form,
             stops_reading=False,
         )
-        self._tls = tls
+        self._tls = TlsClient(tls, clock) if tls is not None else None
         self._connect_timeout_s = connect_timeout_s
         self._destinations: dict[str, _Destination] = {}
         self._lost_callbacks: list[Callable[[Connection], None]] = []

@@ -8,8 +8,9 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import ConfigError
@@ -136,6 +137,25 @@ class TlsServer:
         return self._watched.current() if self._watched is not None else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """How to speak TLS; without `verify` any certificate of the server will do."""
+
+    certificate_path: Path | None = None
+    key_path: Path | None = None
+    key_password: str | None = None
+    trust_path: Path | None = None
+    verify: bool = False
+
+    @classmethod
+    def chosen(cls, is_wanted: bool, trust_path: Path | str | None) -> Self | None:
+        """For those who can say only these two things; None is no TLS."""
+        if trust_path is not None:
+            return cls(trust_path=Path(trust_path), verify=True)
+        # java: clients do not check servers unless told whom to trust
+        return cls() if is_wanted else None
+
+
 class TlsClient:
     """What a dialer does.
 
@@ -143,39 +163,31 @@ class TlsClient:
     address. Trust comes from `trust_path`, or from the system.
     """
 
-    def __init__(
-        self,
-        *,
-        certificate_path: Path | None = None,
-        key_path: Path | None = None,
-        key_password: str | None = None,
-        trust_path: Path | None = None,
-        verify: bool = False,
-        clock: Clock | None = None,
-    ) -> None:
-        self.verify = verify
+    def __init__(self, options: TlsOptions, clock: Clock | None = None) -> None:
+        self.options = options
+        certificate, key, trust = options.certificate_path, options.key_path, options.trust_path
 
         def build() -> ssl.SSLContext:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             # java: addresses come from routes; certificates do not name them
             context.check_hostname = False
-            if not verify:
+            if not options.verify:
                 context.verify_mode = ssl.CERT_NONE
-            elif trust_path is not None:
-                _load_trust(context, "tls.client", trust_path)
+            elif trust is not None:
+                _load_trust(context, "tls.client", trust)
             else:
                 context.load_default_certs()
-            if certificate_path is not None:
+            if certificate is not None:
                 _load_certificate(
-                    context, "tls.client", certificate_path, key_path or certificate_path, key_password
+                    context, "tls.client", certificate, key or certificate, options.key_password
                 )
             return context
 
-        paths = [path for path in (certificate_path, key_path, trust_path) if path is not None]
+        paths = [path for path in (certificate, key, trust) if path is not None]
         self._watched = _WatchedContext(build, paths, clock)
 
     def __repr__(self) -> str:
-        return f"<TlsClient {'verifies' if self.verify else 'trusts everyone'}>"
+        return f"<TlsClient {'verifies' if self.options.verify else 'trusts everyone'}>"
 
     def context(self) -> ssl.SSLContext:
         return self._watched.current()

@@ -7,14 +7,16 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
+from pyromq.cluster import blocking
+from pyromq.cluster.name_servers import NameServers, as_listed
+from pyromq.cluster.routes import first_address, readable_queues, writable_queues
 from pyromq.errors import NoRoute, PyroError, Refused, TransportError
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.names import DLQ_PREFIX, READ, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, WRITE
+from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
 from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
@@ -24,9 +26,10 @@ from pyromq.protocol.requests.offsets import (
 )
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.protocol.requests.routes import GetAllTopics, GetRoute, GetSystemTopicsFromNameServer
+from pyromq.remoting.blocking_link import Links
+from pyromq.spark.links import link_options
 from pyromq.spark.options import PULL_GROUP, Access, Selection
 from pyromq.spark.queues import Queue
-from pyromq.spark.wire import Link, Links
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +84,8 @@ PULL_BYTES = 4 * 1024 * 1024
 class Cluster:
     def __init__(self, access: Access, links: Links | None = None) -> None:
         self.access = access
-        self.links = links if links is not None else Links(access)
+        self.links = links if links is not None else Links(link_options(access))
+        self._name_servers = NameServers(access.namesrv, as_listed)
         self._routes: dict[str, TopicRouteData] = {}
         self._seen: set[str] = set()
         """Topics that have had a route."""
@@ -129,23 +133,13 @@ class Cluster:
             if selection.pattern is not None or topic in self._seen:
                 return []  # deleted while being looked at, or all its brokers are away for the moment
             raise
-        return [
-            Queue(topic, data.broker_name, queue_id)
-            for data in route.queue_datas
-            if data.perm & READ
-            for queue_id in range(data.read_queue_nums)
-        ]
+        return [Queue(topic, each.broker_name, each.queue_id) for each in readable_queues(topic, route)]
 
     def writable_queues(self, topic: str, *, patient: bool = True) -> list[Queue]:
         """The queues that can be written to; only those whose master is known."""
         route = self.fresh_route(topic, patient=patient)
-        masters = {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
-        return sorted(
-            Queue(topic, data.broker_name, queue_id)
-            for data in route.queue_datas
-            if data.perm & WRITE and data.broker_name in masters
-            for queue_id in range(data.write_queue_nums)
-        )
+        found = writable_queues(topic, route)
+        return sorted(Queue(topic, each.broker_name, each.queue_id) for each in found)
 
     def fresh_route(self, topic: str, *, patient: bool = True) -> TopicRouteData:
         question = GetRoute(topic=topic, accept_standard_json_only=True)
@@ -166,8 +160,8 @@ class Cluster:
         """
         route = self._routes.get(queue.topic) or self.fresh_route(queue.topic, patient=False)
         for data in route.broker_datas:
-            if data.broker_name == queue.broker and data.broker_addrs:
-                return data.broker_addrs[min(data.broker_addrs)]
+            if data.broker_name == queue.broker and (address := first_address(data)) is not None:
+                return address
         # The next attempt asks the name server anew.
         self._routes.pop(queue.topic, None)
         raise BrokerAway(f"the broker {queue.broker} of {queue} is not registered with any name server")
@@ -298,7 +292,8 @@ class Cluster:
         for address, queues in by_address.items():
             requests = [questions[queue] for queue in queues]
             try:
-                replies = self._with_link(address, partial(Link.call_all, requests=requests))
+                with self.links.lent(address) as link:
+                    replies = link.call_all(requests)
             except TransportError as problem:
                 away = problem
                 continue
@@ -313,29 +308,9 @@ class Cluster:
 
     def ask_name_server(self, request: Request[A], *, patient: bool = True) -> A:
         def ask_any() -> A:
-            problem: PyroError | None = None
-            for address in self.access.namesrv:
-                try:
-                    return self._with_link(address, lambda link: link.call(request))
-                except TransportError as failure:
-                    problem = failure
-            assert problem is not None
-            raise problem
+            return blocking.ask(self._name_servers, self.links, request)
 
         return self.persist("name servers", ask_any) if patient else ask_any()
-
-    def _with_link(self, address: str, use: Callable[[Link], T]) -> T:
-        link = self.links.take(address)
-        try:
-            result = use(link)
-        except Refused:
-            self.links.give_back(link)
-            raise
-        except BaseException:
-            link.close()
-            raise
-        self.links.give_back(link)
-        return result
 
     def persist(self, what: str, attempt: Callable[[], T]) -> T:
         """Do something again while it fails for reasons that pass."""

@@ -13,10 +13,10 @@ from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
+from pyromq.remoting.blocking_link import Link
 from pyromq.spark.cluster import Cluster, is_passing, pull_of
 from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Span
-from pyromq.spark.wire import Link
 
 _log = logging.getLogger(__name__)
 
@@ -79,14 +79,10 @@ class Fetch:
     def _pieces(self) -> Iterator[_Piece]:
         """What is there, in order; a lost connection costs what had been asked for and not handed out."""
         while self._next < self._span.end:
-            link: Link | None = None
             try:
-                link = self._cluster.links.take(self._cluster.address_to_read(self._span.queue))
-                yield from self._pieces_over(link)
-                self._cluster.links.give_back(link)
+                with self._cluster.links.lent(self._cluster.address_to_read(self._span.queue)) as link:
+                    yield from self._pieces_over(link)
             except PyroError as problem:
-                if link is not None:
-                    link.close()
                 if not is_passing(problem) or self._failures >= self._cluster.access.retries:
                     raise
                 self._failures += 1
@@ -94,10 +90,6 @@ class Fetch:
                 self._start_over()
                 self._cluster.forget_routes()
                 self._pause.wait(self._cluster.access.retry_interval_ms / 1000)
-            except BaseException:
-                if link is not None:
-                    link.close()
-                raise
 
     def _start_over(self) -> None:
         self._asked.clear()

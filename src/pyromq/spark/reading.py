@@ -1,6 +1,5 @@
 """What a task does: fetch one span, hand it to Spark as Arrow batches."""
 
-import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -13,16 +12,14 @@ from pyromq.filtering.tags import parse_tags
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.columns import read_columns
 from pyromq.spark.fetch import Chunk, Fetch, report_loss
-from pyromq.spark.options import Access, ReadOptions
+from pyromq.spark.links import links_of_this_worker
+from pyromq.spark.options import ReadOptions
 from pyromq.spark.partitions import SpanPartition
 from pyromq.spark.queues import Span
 from pyromq.spark.settling import settle_in
 from pyromq.spark.values import conversion
-from pyromq.spark.wire import Links
 
 MAX_ROWS = 16_384
-
-_links: dict[tuple[int, Access], Links] = {}
 
 
 def read_partition(
@@ -89,11 +86,3 @@ class _Rows:
         if field.name == "value" and self._convert is not None:
             column = self._convert(column)
         return column if column.type == field.type else column.cast(field.type)
-
-
-def links_of_this_worker(access: Access) -> Links:
-    """Python workers live on from task to task, and so do their connections."""
-    key = (os.getpid(), access)
-    if key not in _links:
-        _links[key] = Links(access)
-    return _links[key]

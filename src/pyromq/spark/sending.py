@@ -14,10 +14,10 @@ from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.remoting.blocking_link import Data, Link
 from pyromq.spark.cluster import Cluster, is_passing
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
-from pyromq.spark.wire import Data, Link
 
 _log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import (
 from pyromq.errors import BadMessage
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.encode import Ids, Letters, shard
+from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
-from pyromq.spark.reading import links_of_this_worker
 from pyromq.spark.sending import Parcel, Sender
 from pyromq.spark.settling import settle_in
 

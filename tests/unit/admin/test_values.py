@@ -2,13 +2,14 @@
 
 import pytest
 
-from pyromq.admin.cluster import BrokerMember, Cluster, members_of, route_addresses
+from pyromq.admin.cluster import BrokerMember, Cluster, members_of
 from pyromq.admin.connections import Member, complaints, subscribe_alike
 from pyromq.admin.failures import PartlyFailed, nearest
 from pyromq.admin.messages import average_ms, writable_queues
 from pyromq.admin.name_servers import settings_of
 from pyromq.admin.offsets import divide_evenly, readable_queues
 from pyromq.admin.rates import Rates
+from pyromq.cluster.routes import route_addresses
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ProcessQueueInfo
@@ -131,7 +132,7 @@ def test_the_first_time_opens_the_connection_and_does_not_count() -> None:
 
 def test_a_cluster_knows_its_name_servers_and_tells_its_state() -> None:
     cluster = Cluster(" h:1 ;h:2;; ")
-    assert cluster.name_servers == ["h:1", "h:2"]
+    assert cluster.name_servers == ("h:1", "h:2")
     assert repr(cluster) == "<Cluster h:1;h:2 closed>"
 
 

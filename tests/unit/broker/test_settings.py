@@ -8,7 +8,7 @@ from tests.support.places import ROOT
 
 from pyromq.broker import settings as broker_settings
 from pyromq.broker.inert_keys import INERT_KEYS
-from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker, local_address, vip_port
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker, vip_port
 from pyromq.config.loading import Layer, NoEffect, environment_layers, file_layer
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import NeedsRestart, UnknownKey
@@ -233,28 +233,6 @@ def test_what_the_machine_is_called_is_filled_in(monkeypatch: pytest.MonkeyPatch
     settings = BrokerSettings()
     assert (settings.broker_name, settings.broker_ip1, settings.broker_ip2) == ("ada", "10.1.2.3", "10.1.2.3")
     assert BrokerSettings(broker_ip1="10.9.9.9").broker_ip2 == "10.9.9.9"
-
-
-def test_without_any_route_the_address_is_found_by_name_or_is_the_loopback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Unreachable:
-        def __init__(self, *_: object) -> None: ...
-        def __enter__(self) -> "Unreachable":
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-        def connect(self, _: object) -> None:
-            raise OSError("network is unreachable")
-
-    def unknown(_: str) -> str:
-        raise OSError("unknown host")
-
-    monkeypatch.setattr(socket, "socket", Unreachable)
-    monkeypatch.setattr(socket, "gethostbyname", lambda _: "10.4.4.4")
-    assert local_address() == "10.4.4.4"
-    monkeypatch.setattr(socket, "gethostbyname", unknown)
-    assert local_address() == "127.0.0.1"
 
 
 def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:

@@ -7,22 +7,9 @@ from typing import Any
 import pytest
 
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings, split_options
-from pyromq.client.settings import ClientOptions, ClientSettings, local_ip, name_server_addresses
+from pyromq.client.settings import ClientOptions, ClientSettings
+from pyromq.cluster.local_address import local_address
 from pyromq.errors import ConfigError
-
-
-@pytest.mark.parametrize(
-    ("given", "addresses"),
-    [
-        ("127.0.0.1:9876", ("127.0.0.1:9876",)),
-        (" a:1 ; b:2;", ("a:1", "b:2")),
-        ("http://a:1", ("a:1",)),
-        ("http://host/path/a:1;b:2", ("a:1", "b:2")),
-        ("", ()),
-    ],
-)
-def test_addresses_of_name_servers(given: str, addresses: tuple[str, ...]) -> None:
-    assert name_server_addresses(given) == addresses
 
 
 def test_name_servers_in_a_list_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +50,7 @@ def test_the_parts_of_a_client_id(options: dict[str, Any], client_id: str) -> No
 
 def test_the_default_instance_keeps_its_name_where_it_must() -> None:
     assert ClientSettings.of("a:1", client_ip="10.0.0.1").client_id() == "10.0.0.1@DEFAULT"
-    assert ClientSettings.of("a:1").client_id() == f"{local_ip()}@DEFAULT"
+    assert ClientSettings.of("a:1").client_id() == f"{local_address()}@DEFAULT"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pyromq.admin import brokers, connections, messages, tracks
-from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.tracks import MessageTrack
 from pyromq.cli.mqadmin import shown_messages
@@ -14,6 +14,7 @@ from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Part, Report, Table, done, plainly
 from pyromq.cli.mqadmin.running import COUNT, TEXT, address_of, admin_command
 from pyromq.cli.mqadmin.times import time
+from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.record import StoredMessage

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pyromq.admin import messages, offsets, traces
-from pyromq.admin.cluster import Cluster, route_addresses
+from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import TOOLS_GROUP
 from pyromq.cli.mqadmin import shown_messages
@@ -16,6 +16,7 @@ from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table, plainly
 from pyromq.cli.mqadmin.running import COUNT, TEXT, admin_command
 from pyromq.cli.mqadmin.times import time
+from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.properties import TAGS
 from pyromq.protocol.record import StoredMessage

@@ -12,9 +12,9 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import Incomplete
 from pyromq.cli.mqadmin.output import Output
 from pyromq.errors import ConfigError
+from pyromq.remoting.tls import TlsOptions
 
 if TYPE_CHECKING:
-    from pyromq.remoting.tls import TlsClient
     from pyromq.security.signature import Credentials
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,7 +87,7 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
                 namesrv or "",
                 timeout_s=timeout_s,
                 credentials=_credentials(key_file),
-                tls=_tls(use_tls, tls_trust),
+                tls=TlsOptions.chosen(use_tls, tls_trust),
             )
             out = Output(as_json=as_json)
 
@@ -119,14 +119,6 @@ def _credentials(key_file: Path | None) -> "Credentials | None":
         return credentials_from_text(key_file.read_text())
     except OSError as problem:
         raise ConfigError("--key-file", key_file, f"a readable file ({problem.strerror})") from problem
-
-
-def _tls(use_tls: bool, trust: Path | None) -> "TlsClient | None":
-    if not use_tls and trust is None:
-        return None
-    from pyromq.remoting.tls import TlsClient
-
-    return TlsClient(trust_path=trust, verify=trust is not None)
 
 
 # Where to

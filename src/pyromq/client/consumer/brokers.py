@@ -2,10 +2,11 @@
 
 from typing import Any, Protocol, TypeVar
 
-from pyromq.client.routes import MASTER_ID, Routes
+from pyromq.cluster.route_table import Routes
 from pyromq.errors import ConnectFailed
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.names import MASTER_ID
 
 A = TypeVar("A", bound=Answer)
 

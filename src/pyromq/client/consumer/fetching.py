@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pyromq.client.consumer.brokers import Brokers, Network
 from pyromq.client.consumer.subscriptions import TAG, Subscription
 from pyromq.client.namespaces import unwrap
-from pyromq.client.routes import MASTER_ID
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import Refused
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
-from pyromq.protocol.names import retry_topic
+from pyromq.protocol.names import MASTER_ID, retry_topic
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
 

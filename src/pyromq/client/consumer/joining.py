@@ -4,10 +4,11 @@ import logging
 from collections.abc import Callable
 
 from pyromq.client.consumer.subscriptions import TAG, Subscription
-from pyromq.client.routes import MASTER_ID, Route
 from pyromq.client.session import Session
+from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute
 from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.membership import CheckClientConfig
 
 _log = logging.getLogger(__name__)

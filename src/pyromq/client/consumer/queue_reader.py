@@ -8,12 +8,12 @@ from pyromq.client.consumer.fetching import Fetching, Pulled
 from pyromq.client.consumer.figures import Figures
 from pyromq.client.consumer.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.subscriptions import Subscription
-from pyromq.client.routes import MASTER_ID
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import MASTER_ID
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Collection
 
 from pyromq.client.consumer.assignment import Assignment, my_share
 from pyromq.client.consumer.brokers import Network
-from pyromq.client.routes import MASTER_ID, Route
+from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, PyroError, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.names import is_retry_topic
+from pyromq.protocol.names import MASTER_ID, is_retry_topic
 from pyromq.protocol.requests.membership import GetConsumerIds
 
 _log = logging.getLogger(__name__)

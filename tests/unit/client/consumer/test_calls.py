@@ -17,9 +17,9 @@ from pyromq.client.consumer.offsets import LocalOffsets, RemoteOffsets, StartFro
 from pyromq.client.consumer.rebalancing import Rebalancing
 from pyromq.client.consumer.retries import Retries
 from pyromq.client.consumer.subscriptions import Subscription
-from pyromq.client.routes import Route
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import ManualClock
+from pyromq.cluster.routes import Route
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import CallTimeout, ConnectFailed, NoRoute, PyroError, Refused, StateError
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody

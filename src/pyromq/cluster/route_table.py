@@ -7,120 +7,21 @@ takes nothing from those who use it.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from pyromq.client.name_servers import NameServers
+from pyromq.cluster.aio import Call, ask
+from pyromq.cluster.name_servers import NameServers
+from pyromq.cluster.routes import Route, borrow_route, build_route
 from pyromq.errors import NoRoute, PyroError, Refused, StateError
-from pyromq.protocol import names
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.routes import GetRoute
 
 _log = logging.getLogger(__name__)
 
-MASTER_ID = 0
-
-_LOGICAL_BROKER_PREFIX = "__syslo__"
-_NOWHERE = "__syslo__none__"
 _POLLS_PER_LOOK_AT_WATCHED = 10
 _QUESTIONS_AT_ONCE = 16
 _CLOSED = "the client is closed: make another producer or consumer"
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """Where one topic is."""
-
-    topic: str
-    publish_queues: tuple[MessageQueue, ...] = ()
-    subscribe_queues: tuple[MessageQueue, ...] = ()
-    brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    """Broker name → broker id → address; id 0 is the master."""
-    is_ordered: bool = False
-    """Whether its queues stay the same whatever brokers come and go."""
-    hosts: Mapping[MessageQueue, str] = field(default_factory=dict)
-    """Of a static topic: the broker that has a queue at the moment."""
-
-    def broker_of(self, queue: MessageQueue) -> str:
-        return self.hosts.get(queue, queue.broker_name) if self.hosts else queue.broker_name
-
-    def __repr__(self) -> str:
-        brokers = ",".join(sorted(self.brokers))
-        return (
-            f"<Route {self.topic} publish_queues={len(self.publish_queues)} "
-            f"subscribe_queues={len(self.subscribe_queues)} brokers={brokers}>"
-        )
-
-
-def build_route(topic: str, data: TopicRouteData) -> Route:
-    """What a name server's answer means for producers and consumers."""
-    brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
-    mappings = data.topic_queue_mapping_by_broker
-    if data.order_topic_conf:
-        return Route(
-            topic,
-            tuple(_ordered_queues(topic, data.order_topic_conf)),
-            tuple(_readable_queues(topic, data)),
-            brokers,
-            is_ordered=True,
-        )
-    if mappings:
-        hosts = _hosts_of_static_queues(topic, mappings.values())
-        queues = tuple(sorted(hosts, key=lambda queue: queue.queue_id))
-        return Route(topic, queues, queues, brokers, hosts=hosts)
-    writable = (
-        MessageQueue(topic, each.broker_name, queue_id)
-        for each in sorted(data.queue_datas, key=lambda each: each.broker_name)
-        if each.perm & names.WRITE and MASTER_ID in brokers.get(each.broker_name, {})
-        for queue_id in range(each.write_queue_nums)
-    )
-    return Route(topic, tuple(writable), tuple(_readable_queues(topic, data)), brokers)
-
-
-def borrow_route(topic: str, template: Route, max_queues: int) -> Route:
-    """The route of a topic that its first message will create, after the one it is created from."""
-    readable = set(template.subscribe_queues)
-    queues = tuple(
-        MessageQueue(topic, queue.broker_name, queue.queue_id)
-        for queue in template.publish_queues
-        if queue.queue_id < max_queues and queue in readable
-    )
-    return Route(topic, queues, queues, template.brokers)
-
-
-def _readable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
-    return (
-        MessageQueue(topic, each.broker_name, queue_id)
-        for each in data.queue_datas
-        if each.perm & names.READ
-        for queue_id in range(each.read_queue_nums)
-    )
-
-
-def _ordered_queues(topic: str, configuration: str) -> Iterable[MessageQueue]:
-    """`broker-a:4;broker-b:4`: these queues, whoever is alive."""
-    for part in configuration.split(";"):
-        broker_name, _, count = part.partition(":")
-        if count.isascii() and count.isdigit():
-            yield from (MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count)))
-
-
-def _hosts_of_static_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo]) -> dict[MessageQueue, str]:
-    hosts: dict[MessageQueue, str] = {}
-    totals: dict[str, int] = {}
-    # Where two brokers claim a queue, the later claim holds.
-    for info in sorted(mappings, key=lambda info: info.epoch, reverse=True):
-        totals[info.scope] = max(totals.get(info.scope, 0), info.total_queues)
-        for queue_id in info.curr_id_map:
-            queue = MessageQueue(topic, _LOGICAL_BROKER_PREFIX + info.scope, queue_id)
-            hosts.setdefault(queue, info.bname or _NOWHERE)
-    for scope, total in totals.items():
-        for queue_id in range(total):
-            hosts.setdefault(MessageQueue(topic, _LOGICAL_BROKER_PREFIX + scope, queue_id), _NOWHERE)
-    return hosts
 
 
 class Routes:
@@ -130,9 +31,14 @@ class Routes:
     """
 
     def __init__(
-        self, name_servers: NameServers, timeout_s: float, brokers_changed: Callable[[], None] = lambda: None
+        self,
+        name_servers: NameServers,
+        call: Call,
+        timeout_s: float,
+        brokers_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._name_servers = name_servers
+        self._call = call
         self._timeout_s = timeout_s
         self._brokers_changed = brokers_changed
         self._routes: dict[str, Route] = {}
@@ -298,7 +204,8 @@ class Routes:
 
     async def _ask_once(self, topic: str) -> Route:
         try:
-            answer = await self._name_servers.call(GetRoute(topic=topic, watch=True), self._timeout_s)
+            question = GetRoute(topic=topic, watch=True)
+            answer = await ask(self._name_servers, self._call, question, self._timeout_s)
         except Refused as refusal:
             self._watched.discard(topic)
             if refusal.code == ResponseCode.TOPIC_NOT_EXIST:

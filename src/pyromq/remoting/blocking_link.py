@@ -1,4 +1,4 @@
-"""One blocking connection to a server, many requests in flight: a Spark task is synchronous and short.
+"""One blocking connection to a server, many requests in flight: for programs that are synchronous and short.
 
 Answers may come in any order; each belongs to the request with the same number. A body that is wanted as it
 came stays in the buffer it was read into.
@@ -8,7 +8,9 @@ import itertools
 import select
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -18,8 +20,8 @@ from pyromq.protocol.catalogue import Answer, Request, decode_answer, encode_req
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.framing import encode_head
 from pyromq.protocol.json_header import decode_json_header
-from pyromq.security.signature import signing_fields
-from pyromq.spark.options import Access
+from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.tls import TlsClient
 
 A = TypeVar("A", bound=Answer)
 
@@ -30,26 +32,40 @@ Data = bytes | memoryview
 
 _PREFIX = Struct(">iI")
 _COPIED_BYTES = 16 * 1024
-_POOLED_BYTES = 64 * 1024
+
+
+def _room(size_bytes: int) -> memoryview:
+    return memoryview(bytearray(size_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    timeout_ms: int = 30_000
+    """For connecting, and for every wait for the other side."""
+    tls: TlsClient | None = None
+    prepare: Callable[[Frame], None] | None = None
+    """May change every request before it is sent: it is where signatures come from."""
+    room: Callable[[int], memoryview] = _room
+    """Where so many bytes can be read into."""
 
 
 class Link:
     """A connection that one thread uses."""
 
-    def __init__(self, address: str, access: Access) -> None:
+    def __init__(self, address: str, options: LinkOptions) -> None:
         self.address = address
         self.waiting = 0
         """Requests whose answers have not been read."""
-        self._access = access
+        self._options = options
         self._numbers = itertools.count(1)
-        host, _, port = address.rpartition(":")
+        context = options.tls.context() if options.tls is not None else None
         try:
-            plain = socket.create_connection((host.strip("[]"), int(port)), access.timeout_ms / 1000)
-        except OSError as problem:
+            plain = socket.create_connection(parse_address(address), options.timeout_ms / 1000)
+        except (OSError, ValueError) as problem:
             raise ConnectFailed(f"{address}: {problem}") from problem
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket: socket.socket = _tls(access).wrap_socket(plain) if access.tls else plain
+            self._socket: socket.socket = context.wrap_socket(plain) if context is not None else plain
         except OSError as problem:
             plain.close()
             raise ConnectFailed(f"{address}: {problem}") from problem
@@ -122,15 +138,16 @@ class Link:
     ) -> tuple[Frame, Data]:
         frame = encode_request(request, next(self._numbers), oneway=oneway)
         body = frame.body if body is None else body
-        if self._access.credentials is not None:
-            frame.ext |= signing_fields(frame.ext, bytes(body), self._access.credentials)
+        if self._options.prepare is not None:
+            frame.body = bytes(body)
+            self._options.prepare(frame)
         return frame, body
 
     def _write(self, data: Data | bytearray) -> None:
         try:
             self._socket.sendall(data)
         except TimeoutError:
-            raise CallTimeout(f"{self.address} took nothing for {self._access.timeout_ms} ms") from None
+            raise CallTimeout(f"{self.address} took nothing for {self._options.timeout_ms} ms") from None
         except OSError as problem:
             raise ConnectionLost(f"{self.address}: {problem}") from problem
 
@@ -146,13 +163,13 @@ class Link:
             header = bytes(content[:header_length])
             is_json = form == HeaderForm.JSON
             frame = decode_json_header(header) if is_json else decode_binary_header(header)
-            # Servers also ask and announce things; a Spark task has no ear for them.
+            # Servers also ask and announce things; nobody here has an ear for them.
             if frame.is_response:
                 self.waiting -= 1
                 return frame, content[header_length:]
 
     def _read(self, size_bytes: int) -> memoryview:
-        whole = _room(size_bytes)
+        whole = self._options.room(size_bytes)
         read = 0
         try:
             while read < size_bytes:
@@ -161,7 +178,7 @@ class Link:
                     raise ConnectionLost(f"{self.address} hung up")
                 read += count
         except TimeoutError:
-            raise CallTimeout(f"{self.address} said nothing for {self._access.timeout_ms} ms") from None
+            raise CallTimeout(f"{self.address} said nothing for {self._options.timeout_ms} ms") from None
         except ConnectionLost:
             raise
         except OSError as problem:
@@ -169,29 +186,11 @@ class Link:
         return whole
 
 
-def _room(size_bytes: int) -> memoryview:
-    if size_bytes < _POOLED_BYTES:
-        return memoryview(bytearray(size_bytes))
-    # Arrow's allocator keeps large blocks at hand; Python's returns them and gets fresh pages each time.
-    # Imported here: a driver that only plans needs none of it.
-    from pyarrow import allocate_buffer
-
-    return memoryview(allocate_buffer(size_bytes)).cast("B")
-
-
-def _tls(access: Access) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=access.tls_ca_file)
-    context.check_hostname = False
-    if access.tls_ca_file is None:
-        context.verify_mode = ssl.CERT_NONE  # java: clients do not check servers unless told whom to trust
-    return context
-
-
 class Links:
     """Open connections by address. A connection with answers outstanding is never lent again."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, options: LinkOptions) -> None:
+        self._options = options
         self._open: dict[str, Link] = {}
 
     def __repr__(self) -> str:
@@ -204,13 +203,27 @@ class Links:
             # Servers close what is silent for long; that is no failure.
             link.close()
             link = None
-        return link if link is not None else Link(address, self._access)
+        return link if link is not None else Link(address, self._options)
 
     def give_back(self, link: Link) -> None:
         if link.waiting or link.address in self._open:
             link.close()
         else:
             self._open[link.address] = link
+
+    @contextmanager
+    def lent(self, address: str) -> Iterator[Link]:
+        """The same for the length of a `with`; a connection that failed inside is closed."""
+        link = self.take(address)
+        try:
+            yield link
+        except Refused:
+            self.give_back(link)
+            raise
+        except BaseException:
+            link.close()
+            raise
+        self.give_back(link)
 
     def close(self) -> None:
         for link in self._open.values():

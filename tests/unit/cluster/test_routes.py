@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tests.support.loop import turn_until
 
-from pyromq.client.name_servers import NameServers
-from pyromq.client.routes import Route, Routes, borrow_route, build_route
+from pyromq.cluster.name_servers import NameServers
+from pyromq.cluster.route_table import Routes
+from pyromq.cluster.routes import Route, borrow_route, build_route
 from pyromq.errors import ConnectFailed, NoRoute, PyroError, Refused, StateError
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
@@ -146,7 +147,7 @@ def server() -> NameServer:
 
 @pytest.fixture
 def routes(server: NameServer) -> Routes:
-    return Routes(NameServers(["ns:1"], server.call), 3)
+    return Routes(NameServers(["ns:1"]), server.call, 3)
 
 
 async def test_a_route_is_asked_for_once(server: NameServer, routes: Routes) -> None:
@@ -275,7 +276,7 @@ async def test_a_lost_watch_has_everything_asked_again(server: NameServer, route
     routes.watch_lost()
     await turn_until(lambda: server.asked == ["t", "t"])
     await routes.close()
-    unwatched = Routes(NameServers(["ns:1"], server.call), 3)
+    unwatched = Routes(NameServers(["ns:1"]), server.call, 3)
     unwatched.watch_lost()
 
 

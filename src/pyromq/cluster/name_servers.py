@@ -1,0 +1,116 @@
+"""Which name server is asked: always the same until it fails, then the next; each once for a question."""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+from pyromq.errors import ConnectFailed, PyroError, Refused, TransportError
+from pyromq.protocol.codes import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+_ASK_ANOTHER = frozenset((ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY))
+"""Refusals that say more about the name server than about the question."""
+
+
+def name_server_addresses(text: str) -> tuple[str, ...]:
+    """Addresses separated by semicolons; of one that is a URL, what follows its last slash."""
+    return tuple(address.strip().rpartition("/")[2] for address in text.split(";") if address.strip())
+
+
+def as_listed(_: list[str]) -> None:
+    """In place of a shuffle: the first of the list is asked first."""
+
+
+class NameServers:
+    def __init__(
+        self, addresses: Iterable[str], shuffle: Callable[[list[str]], Any] = random.shuffle
+    ) -> None:
+        self._shuffle = shuffle
+        self._addresses = list(addresses)
+        # Many clients with the same list spread over all of it.
+        shuffle(self._addresses)
+
+    def __repr__(self) -> str:
+        return f"<NameServers {self}>"
+
+    def __str__(self) -> str:
+        return ";".join(sorted(self._addresses))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(self._addresses)
+
+    @property
+    def current(self) -> str | None:
+        """The one that is asked next."""
+        return self._addresses[0] if self._addresses else None
+
+    def update(self, addresses: Iterable[str]) -> bool:
+        """Use these from now on, first the one in use if it is among them. Says whether any changed."""
+        wanted = list(dict.fromkeys(addresses))
+        if set(wanted) == set(self._addresses):
+            return False
+        current = self.current
+        self._shuffle(wanted)
+        if current in wanted:
+            wanted.remove(current)
+            wanted.insert(0, current)
+        self._addresses = wanted
+        _log.info("name servers changed addresses=%s", self)
+        return True
+
+    def round(self) -> "Round":
+        return Round(self)
+
+    def failed(self, address: str) -> None:
+        if self.current == address:
+            self._addresses.append(self._addresses.pop(0))
+
+
+class Round:
+    """One question: iterate over the addresses, ask inside of `with`, and leave with the answer.
+
+    What comes after the loop is reached only if nobody answered.
+    """
+
+    def __init__(self, name_servers: NameServers) -> None:
+        self._name_servers = name_servers
+        self._asked = ""
+        self.left = len(name_servers.addresses)
+        """Name servers without an answer, the one that is being asked included."""
+        self.problems: list[PyroError] = []
+
+    def __iter__(self) -> Iterator[str]:
+        for address in self._name_servers.addresses:
+            self._asked = address
+            yield address
+            self.left -= 1
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        is_refused = isinstance(problem, Refused) and problem.code in _ASK_ANOTHER
+        if not isinstance(problem, TransportError) and not is_refused:
+            return False
+        assert isinstance(problem, PyroError)
+        self.problems.append(problem)
+        _log.info("name server failed address=%s: %s", self._asked, problem)
+        self._name_servers.failed(self._asked)
+        return True
+
+    def failure(self) -> PyroError:
+        """What to raise when all have failed: the last problem."""
+        if not self.problems:
+            return ConnectFailed("no address of a name server is known yet")
+        last = self.problems[-1]
+        if not isinstance(last, TransportError):
+            return last
+        told = type(last)(f"no name server can be reached (namesrv={self._name_servers}): {last}")
+        told.__cause__ = last
+        return told
