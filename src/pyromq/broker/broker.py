@@ -60,6 +60,7 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
+from pyromq.remoting.slices import Slices
 from pyromq.remoting.tls import TlsOptions
 from pyromq.remoting.traffic import Express as ExpressRoad
 from pyromq.store.filesystem import Files
@@ -334,7 +335,8 @@ class _Parts:
 
         # The two roads of a message
         self.appending = appending = Appending(store, store_host.pack())
-        self.arrivals = arrivals = Arrivals()
+        slices = Slices(clock)
+        self.arrivals = arrivals = Arrivals(slices)
         appending.on_arrival(arrivals.arrived)
         lanes = Lanes(live, topics, clock)
         pressure = Pressure(live, clock, appending.at_turn_end)
@@ -388,7 +390,7 @@ class _Parts:
 
         outlets = Outlets(live, topics, groups, consumers)
         pulling = Pulling(
-            live, store, topics, groups, offsets, consumers, filters, arrivals, outlets, statistics
+            live, store, topics, groups, offsets, consumers, filters, arrivals, outlets, statistics, slices
         )
         others = (
             Sending(

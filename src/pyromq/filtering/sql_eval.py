@@ -131,6 +131,8 @@ def equal(left: Node, right: Node) -> Node:
             raise BadExpression("NULL cannot be compared; use IS NULL")
     if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
         raise BadExpression("a truth cannot be compared with a number or a text")
+    if (quick := _property_with_literal(eq, left, right)) is not None:
+        return _truth(quick, left, right)
 
     def evaluate(properties: Properties) -> Value:
         one, other = left.evaluate(properties), right.evaluate(properties)
@@ -161,6 +163,8 @@ def ordered(operator: Operator, left: Node, right: Node) -> Node:
         is_number = isinstance(side.constant, int | float) and not isinstance(side.constant, bool)
         if side.is_boolean or (side.is_constant and not is_number):
             raise BadExpression("only numbers and properties have an order")
+    if (quick := _property_with_literal(operator, left, right)) is not None:
+        return _truth(quick, left, right)
 
     def evaluate(properties: Properties) -> Value:
         one, other = left.evaluate(properties), right.evaluate(properties)
@@ -171,6 +175,35 @@ def ordered(operator: Operator, left: Node, right: Node) -> Node:
         return _compare(operator, one, other)
 
     return _truth(evaluate, left, right)
+
+
+def _property_with_literal(operator: Operator, left: Node, right: Node) -> Evaluate | None:
+    """A property on the left and a literal on the right, as in nearly every filter: the short way to what
+    `_compare` says of them, because it is gone once for each term and message."""
+    name, literal = left.property_name, right.constant
+    if name is None or not right.is_constant or literal is None or isinstance(literal, bool):
+        return None
+    if isinstance(literal, str):
+
+        def with_text(properties: Properties) -> Value:
+            text = properties.get(name)
+            return None if text is None else text == literal
+
+        return with_text if operator is eq else None
+    if isinstance(literal, int):
+        bits = 63 if isinstance(literal, Long) else 31
+
+        def with_integer(properties: Properties) -> Value:
+            text = properties.get(name)
+            return None if text is None else operator(_integer(text, bits), literal)
+
+        return with_integer
+
+    def with_double(properties: Properties) -> Value:
+        text = properties.get(name)
+        return None if text is None else operator(_order_of_doubles(_double(text), literal), 0)
+
+    return with_double
 
 
 def between(value: Node, low: Node, high: Node) -> Node:
@@ -245,11 +278,17 @@ def _read_as(text: str, pattern: Value) -> float:
     return _integer(text, 63 if isinstance(pattern, Long) else 31)
 
 
-_INTEGER = re.compile(r"[+-]?\d+")
-_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?)")
+_INTEGER = re.compile(r"[+-]?\d++")
+# Possessive throughout: a text that is no number is found out in one pass, however long it is.
+_DOUBLE = re.compile(
+    r"[+-]?+(?:NaN|Infinity|(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[dDfF]?+)"
+)
+_MAX_NUMBER_CHARS = 1024
 
 
 def _integer(text: str, bits: int) -> int:
+    if len(text) < 10 and text.isdecimal():
+        return int(text)
     # The length is looked at first: a number of a million digits costs more than it can ever be worth.
     if len(text) > 64 or not _INTEGER.fullmatch(text):
         raise Unmatched
@@ -260,6 +299,8 @@ def _integer(text: str, bits: int) -> int:
 
 
 def _double(text: str) -> float:
+    if len(text) > _MAX_NUMBER_CHARS:
+        raise Unmatched
     text = text.strip()
     if not _DOUBLE.fullmatch(text):
         raise Unmatched

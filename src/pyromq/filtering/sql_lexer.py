@@ -12,18 +12,23 @@ KEYWORDS = frozenset(
     ("NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH")
 )
 
-_EXPONENT = r"[eE][+-]?[0-9]+"
-_SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*[\n\r]|/\*.*?\*/)*", re.DOTALL)
+_EXPONENT = r"[eE][+-]?+[0-9]++"
 _TOKEN = re.compile(
     rf"""
-      (?P<float>[0-9]+\.[0-9]*(?:{_EXPONENT})?|\.[0-9]+(?:{_EXPONENT})?|[0-9]+{_EXPONENT})
-    | (?P<integer>0|[1-9][0-9]*[lL]?)
-    | (?P<string>'(?:''|[^'])*')
-    | (?P<word>[A-Za-z_$][A-Za-z0-9_$]*)
+    (?:[ \t\n\r\f]|--[^\n\r]*+[\n\r]|/\*.*?\*/)*+
+    (?:
+      (?P<float>[0-9]+\.[0-9]*+(?:{_EXPONENT})?|\.[0-9]++(?:{_EXPONENT})?|[0-9]+{_EXPONENT})
+    | (?P<integer>0|[1-9][0-9]*+[lL]?)
+    | (?P<string>'(?:''|[^'])*+')
+    | (?P<word>[A-Za-z_$][A-Za-z0-9_$]*+)
     | (?P<symbol><>|>=|<=|[=<>(),+-])
+    | (?P<end>\Z)
+    )
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.DOTALL,
 )
+_SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*+[\n\r]|/\*.*?\*/)*+", re.DOTALL)
+_SHOWN_CHARS = 200
 
 
 class Token(NamedTuple):
@@ -45,27 +50,38 @@ class Tokens:
         self._ahead: list[Token] = []
 
     def peek(self, distance: int = 0) -> Token:
-        while len(self._ahead) <= distance:
-            self._ahead.append(self._next())
-        return self._ahead[distance]
+        ahead = self._ahead
+        while len(ahead) <= distance:
+            ahead.append(self._next())
+        return ahead[distance]
 
     def take(self, *kinds: str) -> Token:
-        token = self.peek()
+        token = self._ahead[0] if self._ahead else self.peek()
         if kinds and token.kind not in kinds:
-            found = "the end" if token is END else repr(token.text)
-            raise BadExpression(f"expected {' or '.join(kinds)} but found {found} in {self._text!r}")
+            found = "the end" if token is END else repr(token.text[:_SHOWN_CHARS])
+            raise BadExpression(f"expected {' or '.join(kinds)} but found {found} in {self._shown()}")
         return self._ahead.pop(0)
 
     def _next(self) -> Token:
-        skipped = _SKIPPED.match(self._text, self._position)
-        self._position = skipped.end() if skipped else self._position
-        if self._position >= len(self._text):
-            return END
         match = _TOKEN.match(self._text, self._position)
         if match is None:
-            raise BadExpression(f"unexpected {self._text[self._position]!r} in {self._text!r}")
+            raise BadExpression(f"unexpected {self._unexpected()!r} in {self._shown()}")
         self._position = match.end()
-        kind, text = match.lastgroup or "", match.group()
-        if kind == "word" and text.upper() in KEYWORDS:
-            return Token(text.upper(), text)
-        return Token(text if kind == "symbol" else kind, text)
+        kind = match.lastgroup or ""
+        if kind == "end":
+            return END
+        text = match[kind]
+        if kind == "symbol":
+            return Token(text, text)
+        if kind == "word" and (upper := text.upper()) in KEYWORDS:
+            return Token(upper, text)
+        return Token(kind, text)
+
+    def _unexpected(self) -> str:
+        skipped = _SKIPPED.match(self._text, self._position)
+        return self._text[skipped.end() if skipped else self._position]
+
+    def _shown(self) -> str:
+        """The expression as an error text tells it: there is no room for a long one."""
+        shown = self._text[:_SHOWN_CHARS]
+        return repr(shown if shown == self._text else f"{shown}…")

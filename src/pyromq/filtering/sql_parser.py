@@ -18,8 +18,12 @@ from pyromq.errors import BadExpression
 from pyromq.filtering import sql_eval as sql
 from pyromq.filtering.sql_lexer import Tokens
 
+MAX_EXPRESSION_CHARS = 32 * 1024
+MAX_WORK = 2048
+"""How much work a filter may be for each message: its operands, and more for each search in a text."""
+
 _MAX_DEPTH = 100
-_MAX_EXPRESSION_CHARS = 64 * 1024
+_TEXT_TEST_WORK = 16
 _MAX_REMEMBERED_CHARS = 4096
 _ORDERINGS: dict[str, sql.Operator] = {">": gt, ">=": ge, "<": lt, "<=": le}
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
@@ -31,10 +35,11 @@ _NEGATABLE = frozenset(("BETWEEN", "IN", *_TEXT_TESTS))
 
 
 class SqlFilter:
-    """A compiled expression."""
+    """A compiled expression; `work` tells what it costs to ask it, and to keep it."""
 
-    def __init__(self, expression: str, root: sql.Node) -> None:
+    def __init__(self, expression: str, root: sql.Node, work: int = 1) -> None:
         self.expression = expression
+        self.work = work
         self._evaluate = root.evaluate
 
     def __repr__(self) -> str:
@@ -48,15 +53,21 @@ class SqlFilter:
 
 
 def compile_sql(expression: str) -> SqlFilter:
-    """The filter of an expression, or `BadExpression` saying what is wrong with it."""
-    if len(expression) > _MAX_EXPRESSION_CHARS:
-        raise BadExpression(f"the expression is longer than {_MAX_EXPRESSION_CHARS} characters")
+    """The filter of an expression, or `BadExpression` saying what is wrong with it.
+
+    RocketMQ sets no limits; ours keep one filter from holding up everybody else who is served here.
+    """
+    if len(expression) > MAX_EXPRESSION_CHARS:
+        raise BadExpression(
+            f"the expression has {len(expression)} characters: expected at most {MAX_EXPRESSION_CHARS}"
+        )
     # Compiled, an expression is many times as large: those that anyone may bring are not all kept.
     return (_remembered if len(expression) <= _MAX_REMEMBERED_CHARS else _compile)(expression)
 
 
 def _compile(expression: str) -> SqlFilter:
-    return SqlFilter(expression, sql.as_truth(_Parser(expression).disjunction(0)))
+    parser = _Parser(expression)
+    return SqlFilter(expression, sql.as_truth(parser.disjunction(0)), parser.work)
 
 
 _remembered = lru_cache(maxsize=256)(_compile)
@@ -65,6 +76,7 @@ _remembered = lru_cache(maxsize=256)(_compile)
 class _Parser:
     def __init__(self, expression: str) -> None:
         self._tokens = Tokens(expression)
+        self.work = 0
 
     def disjunction(self, depth: int) -> sql.Node:
         nodes = [self._conjunction(depth)]
@@ -110,6 +122,7 @@ class _Parser:
                 left = sql.ordered(_ORDERINGS[kind], left, self._unary(depth))
             elif kind in _TEXT_TESTS:
                 self._tokens.take()
+                self._add_work(_TEXT_TEST_WORK)
                 left = sql.text_test(left, _TEXT_TESTS[kind], self._text(), wanted=wanted)
             elif kind == "BETWEEN":
                 self._tokens.take()
@@ -126,6 +139,7 @@ class _Parser:
 
     def _unary(self, depth: int) -> sql.Node:
         _check_depth(depth)
+        self._add_work(1)
         token = self._tokens.take()
         match token.kind:
             case "+":
@@ -153,6 +167,14 @@ class _Parser:
         raise BadExpression(
             f"expected a value but found {token.text!r}" if token.text else "the expression is incomplete"
         )
+
+    def _add_work(self, work: int) -> None:
+        self.work += work
+        if self.work > MAX_WORK:
+            raise BadExpression(
+                f"the expression is too large: it may have {MAX_WORK} operands, of which each CONTAINS,"
+                f" STARTSWITH and ENDSWITH counts {_TEXT_TEST_WORK} times; IN with a list counts once"
+            )
 
     def _text(self) -> str:
         return _unquoted(self._tokens.take("string").text)

@@ -26,7 +26,7 @@ from pyromq.store.json_table import JsonTable
 from pyromq.store.queue_files import QueueFiles
 from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.queues import Queues
-from pyromq.store.reading import QueueReader, RecordTest
+from pyromq.store.reading import IsOver, QueueReader, RecordTest
 from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
 from pyromq.store.results import AppendResult, AppendStatus, Boundary, ReadResult
 from pyromq.store.retention import CleaningReport, Retention
@@ -297,14 +297,16 @@ class MessageStore:
         *,
         tag_codes: Collection[int] | None = None,
         matches: RecordTest | None = None,
+        is_over: IsOver | None = None,
     ) -> ReadResult:
         """Messages of a queue from an offset on.
 
         `tag_codes` (`tag_code` of each tag wanted) are compared with the queue alone, `matches` sees each
-        record. The views stay good as long as they are held.
+        record. Between two of those tests `is_over` may end the read: what was found by then is the answer.
+        The views stay good as long as they are held.
         """
         queue = self._queues.find(topic, queue_id)
-        result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, matches)
+        result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
         self._read_messages += result.message_count
         self._read_bytes += result.size_bytes
         return result

@@ -20,11 +20,14 @@ from pyromq.store.settings import StoreSettings
 _native = twin("slicing")
 
 RecordTest = Callable[[memoryview], bool]
+IsOver = Callable[[], bool]
+"""Says that a read has taken long enough: what it has found by then is its answer."""
 
 _FOUND: Final = ReadStatus.FOUND
 _PLACE: Final = struct.Struct(">qi8x")
 _LEAST_BYTES: Final = 100
 _MOST_BYTES: Final = 128 * 1024 * 1024
+_MOST_SCANNED: Final = 8192
 
 
 class QueueReader:
@@ -42,6 +45,7 @@ class QueueReader:
         max_bytes: int,
         tag_codes: Collection[int] | None,
         matches: RecordTest | None,
+        is_over: IsOver | None = None,
     ) -> ReadResult:
         if queue is None:
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -60,8 +64,10 @@ class QueueReader:
         max_messages = max(max_messages, 1)  # java: an answer has one message at least
         max_bytes = min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)
         plain = tag_codes is None and matches is None
-        # java: at least 800 units, and never fewer than were asked for
-        scan = max_messages if plain else max(settings.max_filter_bytes // UNIT_BYTES, max_messages)
+        # java: at least 800 units, and not fewer than were asked for; here that has an end
+        scan = max_messages
+        if not plain:
+            scan = max(settings.max_filter_bytes // UNIT_BYTES, min(max_messages, _MOST_SCANNED))
         count = min(scan, max_offset - offset)
         try:
             units, position = queue.place(offset)
@@ -126,7 +132,9 @@ class QueueReader:
                     size_bytes,
                     is_far,
                 )
-        return self._scan(queue, offset, raw, max_messages, max_bytes, codes, matches, min_offset, is_far)
+        return self._scan(
+            queue, offset, raw, max_messages, max_bytes, codes, matches, is_over, min_offset, is_far
+        )
 
     def _slices(self, places: list[tuple[int, int]], size_bytes: int) -> list[memoryview]:
         """The records at these places if one file has them all, in one slice if nothing lies between them."""
@@ -152,6 +160,7 @@ class QueueReader:
         max_bytes: int,
         tag_codes: Collection[int] | None,
         matches: RecordTest | None,
+        is_over: IsOver | None,
         min_offset: int,
         is_far: bool,
     ) -> ReadResult:
@@ -159,8 +168,11 @@ class QueueReader:
         views: list[memoryview] = []
         size_bytes = 0
         status = ReadStatus.NO_MATCHED_MESSAGE
+        tested = 0
         for place, size, code in UNIT.iter_unpack(raw):
             if views and (len(views) >= max_messages or size_bytes + size > max_bytes):
+                break
+            if tested and is_over is not None and is_over():
                 break
             offset += 1
             if tag_codes is not None and code not in tag_codes:
@@ -170,8 +182,10 @@ class QueueReader:
                 if not views:
                     status = ReadStatus.MESSAGE_WAS_REMOVING
                 continue
-            if matches is not None and not matches(view):
-                continue
+            if matches is not None:
+                tested += 1
+                if not matches(view):
+                    continue
             views.append(view)
             size_bytes += size
             status = ReadStatus.FOUND

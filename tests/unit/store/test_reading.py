@@ -127,7 +127,7 @@ def test_units_whose_messages_are_gone_say_so(tmp_path: Path) -> None:
         store._log.segments.remove_first()  # behind the back of the queues
         queue = store.find_queue(TOPIC, 0)
         assert queue is not None
-        result = store._reader._scan(queue, 0, queue.units(0, 5), 32, 10_000, None, None, 0, False)
+        result = store._reader._scan(queue, 0, queue.units(0, 5), 32, 10_000, None, None, None, 0, False)
         assert result.status is ReadStatus.MESSAGE_WAS_REMOVING
 
 

@@ -1,17 +1,31 @@
 """Pulls that wait for messages, by the queue they wait for.
 
 A message wakes only those who wait for its queue. An idle wait costs its memory and one timer, and ends with
-whoever waits.
+whoever waits. However many wake at once, or have much to look through, they take only slices of the loop.
 """
 
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 
+from pyromq.remoting.slices import Slices
 from pyromq.store.dispatch import Arrival
 
-Attempt = Callable[[bool], bool]
-"""Try to answer a held pull; says whether that was done. True means: this is the last chance, answer."""
+
+class Outcome(Enum):
+    """What became of an attempt to answer a held pull."""
+
+    ANSWERED = 1
+    WAITS = 2
+    """Everything was looked at, and nothing was wanted."""
+    GOES_ON = 3
+    """The slice was over before everything was looked at."""
+
+
+Attempt = Callable[[bool], Outcome]
+"""Try to answer a held pull. True means: this is the last chance, answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -20,10 +34,13 @@ class _Held:
     key: tuple[str, int]
     owner: Hashable
     timer: asyncio.TimerHandle | None = None
+    is_due: bool = False
+    """It waits for its slice already."""
 
 
 class Arrivals:
-    def __init__(self) -> None:
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], dict[_Held, None]] = {}
         self._owned: dict[Hashable, dict[_Held, None]] = {}
@@ -50,8 +67,19 @@ class Arrivals:
         waiting = self._waiting.get((arrival.topic, arrival.queue_id))
         if waiting is not None:
             for held in list(waiting):
-                if held in waiting and held.attempt(False):
-                    self._forget(held)
+                if not held.is_due:
+                    held.is_due = True
+                    self._slices.run(partial(self._look, held))
+
+    def _look(self, held: _Held) -> bool:
+        if held in self._waiting.get(held.key, ()):
+            outcome = held.attempt(False)
+            if outcome is Outcome.GOES_ON:
+                return False
+            if outcome is Outcome.ANSWERED:
+                self._forget(held)
+        held.is_due = False
+        return True
 
     def release(self, topic: str) -> None:
         """Let everyone go who waits for a topic, because it changed or went away."""
@@ -71,7 +99,11 @@ class Arrivals:
 
     def _expire(self, held: _Held) -> None:
         self._forget(held)
+        self._slices.run(partial(self._look_for_the_last_time, held))
+
+    def _look_for_the_last_time(self, held: _Held) -> bool:
         held.attempt(True)
+        return True
 
     def _forget(self, held: _Held) -> None:
         waiting = self._waiting.get(held.key)

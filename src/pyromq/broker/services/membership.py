@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import Client, ConsumerGroup, ConsumerTable, ProducerTable
+from pyromq.broker.tables.clients import Client, ConsumerGroup, ConsumerTable, ProducerTable, size_of
 from pyromq.broker.tables.filters import SQL92, FilterTable, is_tag_type
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
@@ -12,6 +12,7 @@ from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import BadExpression, Refused, StoreError
 from pyromq.filtering.sql_parser import compile_sql
+from pyromq.filtering.tags import MAX_TAGS
 from pyromq.protocol import names
 from pyromq.protocol.bodies import clients as client_bodies
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
@@ -41,6 +42,16 @@ _log = logging.getLogger(__name__)
 SCAN_INTERVAL_S = 10.0
 LATE_NOTICE_S = 15.0
 _UNIT_SUBSCRIPTION_FLAG = 2
+_TOLD_FILTERS = 3
+
+# RocketMQ sets no such limits. These are far above what real clients bring.
+MAX_HEARTBEAT_BYTES = 2 * 1024 * 1024
+MAX_GROUPS_PER_CLIENT = 1024
+MAX_SUBSCRIPTIONS_PER_HEARTBEAT = 4096
+MAX_FILTER_CHARS_PER_HEARTBEAT = 64 * 1024
+MAX_CLIENT_ID_CHARS = 1024
+MAX_SUBSCRIPTION_BYTES = 256 * 1024 * 1024
+
 _LANGUAGES = list(client_bodies.ClientLanguage)
 
 
@@ -73,6 +84,7 @@ class Membership:
     @handles(SendHeartbeat)
     def heartbeat(self, request: SendHeartbeat, caller: Caller) -> SendHeartbeatAnswer:
         beat = request.body
+        self._check_size(beat, caller)
         client = Client(caller.channel, beat.client_id, caller.language, caller.version, self._clock.now_ms())
         # java: whoever sends no fingerprint is always told to send all it has again
         is_changed = beat.heartbeat_fingerprint == 0
@@ -83,6 +95,38 @@ class Membership:
         for producer in beat.producer_data_set:
             self._take_producer(client, producer.group_name)
         return SendHeartbeatAnswer(supports_heartbeat_v2=True, is_subscription_changed=is_changed)
+
+    def _check_size(self, beat: HeartbeatData, caller: Caller) -> None:
+        """Refuse a heartbeat that is too much work or takes too much room, before anything of it is kept."""
+        subscriptions = [each for data in beat.consumer_data_set for each in data.subscription_data_set]
+        filters = [each.sub_string or "" for each in subscriptions if each.expression_type == SQL92]
+        tags = max((max(len(each.code_set), len(each.tags_set)) for each in subscriptions), default=0)
+        groups = len(beat.consumer_data_set) + len(beat.producer_data_set)
+        for count, what, most in (
+            (len(caller.frame.body), "bytes", MAX_HEARTBEAT_BYTES),
+            (len(beat.client_id), "characters of a client id", MAX_CLIENT_ID_CHARS),
+            (groups, "groups", MAX_GROUPS_PER_CLIENT),
+            (len(subscriptions), "subscriptions", MAX_SUBSCRIPTIONS_PER_HEARTBEAT),
+            (sum(map(len, filters)), "characters of filter expressions", MAX_FILTER_CHARS_PER_HEARTBEAT),
+            (tags, "tags in a subscription", MAX_TAGS),
+        ):
+            if count > most:
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"the heartbeat has {count} {what}: expected at most {most}",
+                )
+        if self._producers.count_of(caller.channel) > MAX_GROUPS_PER_CLIENT:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the client produces for more than {MAX_GROUPS_PER_CLIENT} groups",
+            )
+        known = (self._consumers.group(data.group_name) for data in beat.consumer_data_set)
+        more_bytes = size_of(subscriptions) - sum(group.size_bytes for group in known if group is not None)
+        if more_bytes > 0 and self._consumers.size_bytes + more_bytes > MAX_SUBSCRIPTION_BYTES:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the subscriptions of all groups need more than {MAX_SUBSCRIPTION_BYTES} bytes",
+            )
 
     def _is_welcome(self, data: ConsumerData) -> bool:
         is_pulling = data.consume_type is ConsumeType.CONSUME_ACTIVELY
@@ -115,7 +159,7 @@ class Membership:
         is_light = fingerprint != 0 and beat.without_sub
         if self._consumers.register(client, data, keep_subscriptions=is_light, fingerprint=fingerprint):
             _log.info(
-                "consumer group changed group=%s client=%s address=%s topics=%s",
+                "consumer group changed group=%s client=%s address=%s topics=%.500s",
                 data.group_name,
                 client.client_id,
                 client.address,
@@ -124,8 +168,15 @@ class Membership:
             if config.notify_consumer_ids_changed_enable:
                 self._tell_soon(data.group_name)
         if not is_light:
-            for topic in self._filters.register(data.group_name, data.subscription_data_set):
-                _log.warning("filter cannot be compiled group=%s topic=%s", data.group_name, topic)
+            refused = self._filters.register(data.group_name, data.subscription_data_set)
+            for topic in list(refused)[:_TOLD_FILTERS]:
+                _log.warning(
+                    "filter not taken group=%s topic=%s of %d: %.500s",
+                    data.group_name,
+                    topic,
+                    len(refused),
+                    refused[topic],
+                )
         if before_fingerprint is None:
             # A broker that has just started knows nothing of what a light heartbeat refers to.
             return is_light

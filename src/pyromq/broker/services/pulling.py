@@ -1,12 +1,17 @@
-"""Pulling: one queue, from an offset on; a pull that finds nothing waits for the next message."""
+"""Pulling: one queue, from an offset on; a pull that finds nothing waits for the next message.
+
+A filter looks at messages only as long as its slice lasts. A pull that has found nothing by then is answered
+with where to go on, which its consumer does at once.
+"""
 
 import asyncio
 from collections.abc import Collection
 from enum import IntEnum
+from typing import cast
 
 import msgspec
 
-from pyromq.broker.flow.arrivals import Arrivals
+from pyromq.broker.flow.arrivals import Arrivals, Outcome
 from pyromq.broker.flow.outlets import Outlet, Outlets
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ConsumerTable
@@ -28,6 +33,7 @@ from pyromq.protocol.properties import decode_properties
 from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 from pyromq.store.reading import RecordTest
 from pyromq.store.results import ReadResult, ReadStatus
@@ -36,6 +42,7 @@ COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 """Bits of a pull's system flag."""
 
 _ANY_VERSION = (1 << 63) - 1
+_SHORT_SUBSCRIPTION_CHARS = 1024
 
 
 class Forbidden(IntEnum):
@@ -91,6 +98,7 @@ class Pulling:
         arrivals: Arrivals,
         outlets: Outlets,
         statistics: Statistics,
+        slices: Slices,
     ) -> None:
         self._live = live
         self._store = store
@@ -102,6 +110,7 @@ class Pulling:
         self._arrivals = arrivals
         self._outlets = outlets
         self._statistics = statistics
+        self._slices = slices
         self._loop = asyncio.get_running_loop()
         self._changes = 0
         """How often something changed that decides who may read what."""
@@ -112,6 +121,42 @@ class Pulling:
 
     @handles(PullMessage, may_wait=True)
     def pull(self, request: PullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        if self._is_heavy(request) and (self._slices.waiting or self._slices.is_over()):
+            return self._pull_later(request, caller)
+        return self._pull(request, caller, None)
+
+    def _is_heavy(self, request: PullMessage) -> bool:
+        """Whether a pull has a filter to compile or to ask about each message."""
+        if request.sys_flag & SUBSCRIPTION_FLAG:
+            is_long = len(request.subscription or "") > _SHORT_SUBSCRIPTION_CHARS
+            return is_long or not is_tag_type(request.expression_type)
+        subscription = self._consumers.subscription(request.consumer_group, request.topic)
+        return subscription is not None and not is_tag_type(subscription.expression_type)
+
+    def _pull_later(self, request: PullMessage, caller: Caller) -> "asyncio.Future[RawAnswer]":
+        """Pull when others who came before have had their slices."""
+        answered: asyncio.Future[RawAnswer] = self._loop.create_future()
+
+        def step() -> bool:
+            if not caller.channel.is_open:
+                answered.cancel()
+            if not answered.done():
+                try:
+                    answer = self._pull(request, caller, answered)
+                except Exception as problem:
+                    answered.set_exception(problem)
+                else:
+                    if answer is not answered:
+                        answered.set_result(cast(RawAnswer, answer))
+            return True
+
+        self._slices.run(step)
+        return answered
+
+    def _pull(
+        self, request: PullMessage, caller: Caller, answered: "asyncio.Future[RawAnswer] | None"
+    ) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        """The answer, or where it will be: in `answered` if there is one already."""
         try:
             group = self._check(request, caller)
             wanted = self._wanted(request, group, caller)
@@ -130,7 +175,7 @@ class Pulling:
             self._keep_outlet(request, group, wanted)
         if code != ResponseCode.PULL_NOT_FOUND or not request.sys_flag & SUSPEND_FLAG:
             return self._answer(request, group, result, code)
-        return self._hold(request, group, wanted, caller)
+        return self._hold(request, group, wanted, caller, answered or self._loop.create_future())
 
     @handles(LitePullMessage, may_wait=True)
     def lite_pull(self, request: LitePullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
@@ -219,7 +264,8 @@ class Pulling:
         compiled = self._filters.get(request.topic, request.consumer_group)
         if compiled is None:
             raise Refused(
-                ResponseCode.FILTER_DATA_NOT_EXIST, "no filter is known here; is the expression valid?"
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "no filter is known here; is the expression valid, and not too large?",
             )
         if compiled.version < request.sub_version:
             raise Refused(
@@ -270,17 +316,21 @@ class Pulling:
             request.max_msg_bytes or 1 << 30,
             tag_codes=wanted.tag_codes,
             matches=wanted.matches,
+            is_over=self._slices.is_over_for_newcomer() if wanted.matches is not None else None,
         )
         if result.status is not ReadStatus.FOUND:
             self._statistics.pulls_missed += 1
         return result
 
     def _read_on(self, request: PullMessage, wanted: Wanted, offset: int) -> tuple[ReadResult, int]:
-        """Read from an offset on, past all that is not wanted: one read looks at only so many messages."""
+        """Read from an offset on, past all that is not wanted, until something is found or the slice is over:
+        one read looks at only so many messages."""
         while True:
             result = self._read(request, wanted, offset)
             code = _code_of(result, offset)
             if code != ResponseCode.PULL_RETRY_IMMEDIATELY or result.next_offset >= result.max_offset:
+                return result, code
+            if self._slices.is_over():
                 return result, code
             offset = result.next_offset
 
@@ -323,20 +373,25 @@ class Pulling:
         return answer
 
     def _hold(
-        self, request: PullMessage, group: SubscriptionGroupConfig, wanted: Wanted, caller: Caller
+        self,
+        request: PullMessage,
+        group: SubscriptionGroupConfig,
+        wanted: Wanted,
+        caller: Caller,
+        answered: "asyncio.Future[RawAnswer]",
     ) -> "asyncio.Future[RawAnswer]":
         """Wait until something arrives that the pull wants, or until its time is over."""
         settings = self._live.now
         timeout_ms = request.suspend_timeout_millis
         if not settings.long_polling:
             timeout_ms = settings.short_polling_ms
-        answered: asyncio.Future[RawAnswer] = self._loop.create_future()
         # Messages that were looked at and not wanted are not looked at again.
         offset = request.queue_offset
         checked = self._changes
+        is_unfinished = False
 
         def look(is_last: bool) -> RawAnswer | None:
-            nonlocal group, wanted, offset, checked
+            nonlocal group, wanted, offset, checked, is_unfinished
             if checked != self._changes:
                 checked, offset = self._changes, request.queue_offset
                 group = self._check(request, caller)
@@ -344,14 +399,15 @@ class Pulling:
             result, code = self._read_on(request, wanted, offset)
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 offset = result.next_offset
+            is_unfinished = code == ResponseCode.PULL_RETRY_IMMEDIATELY and offset < result.max_offset
             if not is_last and code in _NOTHING_YET:
                 return None
             return self._answer(request, group, result, code)
 
-        def attempt(is_last: bool) -> bool:
+        def attempt(is_last: bool) -> Outcome:
             if not caller.channel.is_open:
                 answered.cancel()
-                return True
+                return Outcome.ANSWERED
             try:
                 answer = look(is_last)
             except _NotAllowed as refusal:
@@ -359,10 +415,11 @@ class Pulling:
             except Exception as problem:
                 # Whoever waits beside it shall not suffer; told and logged it is like any other request.
                 answered.set_exception(problem)
-                return True
-            if answer is not None:
-                answered.set_result(answer)
-            return answer is not None
+                return Outcome.ANSWERED
+            if answer is None:
+                return Outcome.GOES_ON if is_unfinished else Outcome.WAITS
+            answered.set_result(answer)
+            return Outcome.ANSWERED
 
         timeout_s = max(timeout_ms, 0) / 1000
         self._arrivals.hold(request.topic, request.queue_id, attempt, timeout_s, caller.channel)

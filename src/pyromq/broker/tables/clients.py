@@ -3,7 +3,7 @@
 Pure tables: times are handed in, and what has to be told to whom is returned.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from pyromq.protocol.bodies.heartbeat import (
@@ -14,6 +14,9 @@ from pyromq.protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from pyromq.remoting.channel import Channel
+
+_BYTES_PER_SUBSCRIPTION = 512
+_BYTES_PER_TAG = 96
 
 
 @dataclass(slots=True)
@@ -42,6 +45,8 @@ class ConsumerGroup:
     members: dict[Channel, Client] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
+    size_bytes: int = 0
+    """About what the subscriptions take in memory."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -72,13 +77,28 @@ class ConsumerGroup:
             if before is None or subscription.sub_version > before.sub_version:
                 self.subscriptions[subscription.topic] = subscription
                 renewed = True
+        if renewed:
+            self.size_bytes = size_of(self.subscriptions.values())
         return changed, renewed
+
+
+def size_of(subscriptions: Iterable[SubscriptionData]) -> int:
+    """About what subscriptions take in memory."""
+    return sum(
+        _BYTES_PER_SUBSCRIPTION
+        + len(each.topic)
+        + len(each.sub_string or "")
+        + _BYTES_PER_TAG * (len(each.code_set) + len(each.tags_set))
+        for each in subscriptions
+    )
 
 
 class ConsumerTable:
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Channel, set[str]] = {}
+        self.size_bytes = 0
+        """About what all subscriptions take in memory."""
         self._listeners: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
@@ -122,7 +142,9 @@ class ConsumerTable:
         joined = group._join(client)
         subscribed = renewed = False
         if not keep_subscriptions:
+            before_bytes = group.size_bytes
             subscribed, renewed = group._subscribe(data.subscription_data_set)
+            self.size_bytes += group.size_bytes - before_bytes
         if joined or renewed or consumed_before != (group.consume_type, group.message_model):
             self._tell()
         return joined or subscribed
@@ -138,6 +160,7 @@ class ConsumerTable:
                 del self._groups_of[channel]
         if not group.members:
             del self._groups[group_name]
+            self.size_bytes -= group.size_bytes
         self._tell()
         return group
 
@@ -171,6 +194,10 @@ class ProducerTable:
 
     def members(self, group: str) -> list[Client]:
         return list(self._groups.get(group, {}).values())
+
+    def count_of(self, channel: Channel) -> int:
+        """How many groups a channel produces for."""
+        return len(self._groups_of.get(channel, ()))
 
     def knows(self, group: str, channel: Channel) -> bool:
         return channel in self._groups.get(group, ())

@@ -1,9 +1,11 @@
 """The SQL92 filters of consumer groups, compiled, by topic and group.
 
-A group's filter outlives its members for a while, so that a group that comes back finds it again.
+A group's filter outlives its members for a while, so that a group that comes back finds it again. What all
+filters need in memory is bounded: those of groups that are gone make room first, the longest gone before the
+others.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pyromq.clock import Clock
@@ -21,7 +23,14 @@ from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.store.json_table import JsonTable
 
 SQL92 = "SQL92"
+MAX_BYTES = 64 * 1024 * 1024
+"""What the filters of all groups may need in memory."""
+MAX_GROUP_BYTES = 8 * 1024 * 1024
+MAX_DEAD_BYTES = 16 * 1024 * 1024
+
 _ASSUMED_DEAD_BEFORE_START_MS = 30_000
+_BYTES_PER_FILTER = 1024
+_BYTES_PER_WORK = 300
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -42,6 +51,11 @@ class GroupFilter:
     def is_dead(self) -> bool:
         return self.dead_ms >= self.born_ms
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory, of which the compiled expression is the largest part."""
+        return _BYTES_PER_FILTER + 2 * len(self.expression) + _BYTES_PER_WORK * self.filter.work
+
 
 class FilterTable:
     def __init__(
@@ -56,7 +70,9 @@ class FilterTable:
         self._clock = clock
         self._keep_dead_ms = keep_dead_ms
         self._retries_by_origin = retries_by_origin
-        self._filters: dict[tuple[str, str], GroupFilter] = {}
+        self._groups: dict[str, dict[str, GroupFilter]] = {}
+        """By group and topic."""
+        self.size_bytes = 0
         self._is_dirty = False
         loaded = file.load(ConsumerFilterTable) or ConsumerFilterTable()
         for topic, of_topic in loaded.filter_data_by_topic.items():
@@ -64,66 +80,104 @@ class FilterTable:
                 self._load(topic, group, data)
 
     def __repr__(self) -> str:
-        dead = sum(each.is_dead for each in self._filters.values())
-        return f"<FilterTable filters={len(self._filters)} dead={dead} dirty={self._is_dirty}>"
+        dead = sum(known.is_dead for _, _, known in self._all())
+        return f"<FilterTable filters={len(self)} dead={dead} bytes={self.size_bytes} dirty={self._is_dirty}>"
 
     def __len__(self) -> int:
-        return len(self._filters)
+        return sum(map(len, self._groups.values()))
+
+    def _all(self) -> Iterator[tuple[str, str, GroupFilter]]:
+        for group, of_group in self._groups.items():
+            for topic, known in of_group.items():
+                yield group, topic, known
+
+    def _find(self, group: str, topic: str) -> GroupFilter | None:
+        return self._groups.get(group, {}).get(topic)
 
     def get(self, topic: str, group: str) -> GroupFilter | None:
-        known = self._filters.get((topic, group))
+        known = self._find(group, topic)
         if known is None or not names.is_retry_topic(topic) or not self._retries_by_origin():
             return known
         return replace(known, filter=SqlFilter(known.expression, Node(self._origin_test(group))))
 
     def _origin_test(self, group: str) -> Callable[[Properties], bool]:
         def passes(properties: Properties) -> bool:
-            origin = self._filters.get((properties.get(props.RETRY_TOPIC, ""), group))
+            origin = self._find(group, properties.get(props.RETRY_TOPIC, ""))
             # java: what comes from where nothing is filtered passes
             return origin is None or origin.filter.matches(properties)
 
         return passes
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> list[str]:
-        """Take over what a group subscribes to; the topics whose expressions cannot be compiled."""
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:
+        """Take over what a group subscribes to; the topics whose filters are not taken, and why."""
         wanted = {
             each.topic: each for each in subscriptions if each.expression_type == SQL92 and each.sub_string
         }
-        refused = [topic for topic, each in wanted.items() if not self._register(topic, group, each)]
-        for (topic, each_group), known in self._filters.items():
-            if each_group == group and topic not in wanted:
+        refused: dict[str, str] = {}
+        for topic, each in wanted.items():
+            try:
+                self._register(topic, group, each)
+            except BadExpression as problem:
+                # Without the filter the client is told when it pulls.
+                refused[topic] = str(problem)
+                if self._find(group, topic) is not None:
+                    self._remove(group, topic)
+        for topic, known in self._groups.get(group, {}).items():
+            if topic not in wanted:
                 self._bury(known)
         return refused
 
     def bury(self, group: str) -> None:
         """The last member of a group is gone."""
-        for (_, each_group), known in self._filters.items():
-            if each_group == group:
-                self._bury(known)
+        for known in self._groups.get(group, {}).values():
+            self._bury(known)
 
-    def _register(self, topic: str, group: str, wanted: SubscriptionData) -> bool:
+    def _register(self, topic: str, group: str, wanted: SubscriptionData) -> None:
         expression, version = wanted.sub_string or "", wanted.sub_version
-        known = self._filters.get((topic, group))
+        known = self._find(group, topic)
         if known is not None and version <= known.version:
             # java: an older subscription never replaces a newer one; the same one brings a dead filter back
             if version == known.version:
                 self._revive(known)
-            return True
+            return
         if known is not None and expression == known.expression:
             known.version = version
             self._is_dirty = True
             self._revive(known)
-            return True
-        try:
-            compiled = compile_sql(expression)
-        except BadExpression:
-            # Without the filter the client is told when it pulls.
-            if self._filters.pop((topic, group), None) is not None:
-                self._is_dirty = True
-            return False
-        self._filters[topic, group] = GroupFilter(expression, version, self._clock.now_ms(), compiled)
+            return
+        compiled = compile_sql(expression)
+        if known is not None:
+            self._remove(group, topic)
+        self._add(group, topic, GroupFilter(expression, version, self._clock.now_ms(), compiled))
         self._is_dirty = True
-        return True
+
+    def _add(self, group: str, topic: str, added: GroupFilter) -> None:
+        """Keep a filter if there is room for it; raises BadExpression if there is none."""
+        of_group = self._groups.get(group, {})
+        if added.size_bytes + sum(each.size_bytes for each in of_group.values()) > MAX_GROUP_BYTES:
+            raise BadExpression(f"the filters of group {group} need more than {MAX_GROUP_BYTES} bytes")
+        if self.size_bytes + added.size_bytes > MAX_BYTES:
+            self._remove_dead(MAX_BYTES - self.size_bytes - added.size_bytes)
+            if self.size_bytes + added.size_bytes > MAX_BYTES:
+                raise BadExpression(f"the filters of all groups need more than {MAX_BYTES} bytes")
+        self._groups.setdefault(group, {})[topic] = added
+        self.size_bytes += added.size_bytes
+
+    def _remove(self, group: str, topic: str) -> None:
+        of_group = self._groups[group]
+        self.size_bytes -= of_group.pop(topic).size_bytes
+        if not of_group:
+            del self._groups[group]
+        self._is_dirty = True
+
+    def _remove_dead(self, spare_bytes: int) -> None:
+        """Remove the longest dead until so many bytes, which may be below 0, are no longer below 0."""
+        dead = sorted(((known.dead_ms, group, topic) for group, topic, known in self._all() if known.is_dead))
+        for _, group, topic in dead:
+            if spare_bytes >= 0:
+                return
+            spare_bytes += self._groups[group][topic].size_bytes
+            self._remove(group, topic)
 
     def _bury(self, known: GroupFilter) -> None:
         if not known.is_dead:
@@ -148,18 +202,26 @@ class FilterTable:
         if not loaded.is_dead:
             # java: nobody is connected yet, so everyone counts as gone until heard of
             loaded.dead_ms = max(loaded.born_ms, self._clock.now_ms() - _ASSUMED_DEAD_BEFORE_START_MS)
-        self._filters[topic, group] = loaded
+        try:
+            self._add(group, topic, loaded)
+        except BadExpression:
+            return
 
     def remove_long_dead(self) -> None:
+        """Forget filters of groups that are gone: after a while, and sooner if they need too much room."""
         now_ms, keep_ms = self._clock.now_ms(), self._keep_dead_ms()
-        for key, known in list(self._filters.items()):
-            if known.is_dead and now_ms - known.dead_ms >= keep_ms:
-                del self._filters[key]
-                self._is_dirty = True
+        dead = [(group, topic, known) for group, topic, known in self._all() if known.is_dead]
+        dead_bytes = 0
+        for group, topic, known in dead:
+            if now_ms - known.dead_ms >= keep_ms:
+                self._remove(group, topic)
+            else:
+                dead_bytes += known.size_bytes
+        self._remove_dead(MAX_DEAD_BYTES - dead_bytes)
 
     def table(self) -> ConsumerFilterTable:
         table: dict[str, FilterDataMapByTopic] = {}
-        for (topic, group), known in self._filters.items():
+        for group, topic, known in self._all():
             of_topic = table.setdefault(topic, FilterDataMapByTopic(topic=topic))
             of_topic.group_filter_data[group] = ConsumerFilterData(
                 topic=topic,

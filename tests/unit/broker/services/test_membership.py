@@ -416,3 +416,73 @@ async def test_goodbyes_of_strangers_are_harmless(world: World) -> None:
     group = world.parts.consumers.group("g")
     assert group is not None
     assert group.client_ids == ["a"]
+
+
+# How much one heartbeat may bring
+
+
+def _subscribing(*subscriptions: SubscriptionData) -> ConsumerData:
+    return ConsumerData(group_name="g", subscription_data_set=list(subscriptions))
+
+
+@pytest.mark.parametrize(
+    ("client_id", "consumes", "problem"),
+    [
+        ("x" * 1025, [], "1025 characters of a client id: expected at most 1024"),
+        ("c", [ConsumerData(group_name=f"g{n}") for n in range(1025)], "1025 groups: expected at most 1024"),
+        (
+            "c",
+            [_subscribing(*(SubscriptionData(topic=f"t{n}") for n in range(4097)))],
+            "4097 subscriptions: expected at most 4096",
+        ),
+        (
+            "c",
+            [
+                _subscribing(
+                    *(
+                        SubscriptionData(topic=f"t{n}", expression_type="SQL92", sub_string="a" * 22_000)
+                        for n in range(3)
+                    )
+                )
+            ],
+            "66000 characters of filter expressions: expected at most 65536",
+        ),
+        (
+            "c",
+            [_subscribing(SubscriptionData(topic="t", code_set=set(range(2049))))],
+            "2049 tags in a subscription: expected at most 2048",
+        ),
+    ],
+    ids=["client id", "groups", "subscriptions", "filters", "tags"],
+)
+async def test_a_heartbeat_is_refused_that_brings_too_much(
+    world: World, client_id: str, consumes: list[ConsumerData], problem: str
+) -> None:
+    body = HeartbeatData(client_id=client_id, consumer_data_set=consumes)
+    refused = refusal(lambda: world.membership.heartbeat(SendHeartbeat(body=body), caller(FakeChannel())))
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert refused.remark == f"the heartbeat has {problem}"
+    assert list(world.parts.consumers) == []
+    assert len(world.filters) == 0
+
+
+async def test_a_client_produces_for_a_bounded_number_of_groups(world: World) -> None:
+    world.parts.live.update({"enableRegisterProducer": "true"})
+    connection = FakeChannel()
+    world.beat(connection, "c", produces=tuple(f"p{n}" for n in range(1000)))
+    world.beat(connection, "c", produces=tuple(f"q{n}" for n in range(1000)))
+    refused = refusal(lambda: world.beat(connection, "c", produces=("r",)))
+    assert refused.remark == "the client produces for more than 1024 groups"
+
+
+async def test_the_subscriptions_of_all_groups_have_a_bounded_size(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyromq.broker.services.membership.MAX_SUBSCRIPTION_BYTES", 2000)
+    first, second = FakeChannel(), FakeChannel()
+    world.beat(first, "a", consumer("g", "T", "U"))
+    refused = refusal(lambda: world.beat(second, "b", consumer("h", "T", "U")))
+    assert refused.remark == "the subscriptions of all groups need more than 2000 bytes"
+    world.leave(first, consumer_group="g")
+    assert world.parts.consumers.size_bytes == 0
+    world.beat(second, "b", consumer("h", "T", "U"))

@@ -8,104 +8,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.broker_parts import BrokerParts, FakeChannel, at_once, broker_parts, caller_on, refusal
+from tests.support.broker_parts import at_once, broker_parts, caller_on, refusal
+from tests.support.pulls import GROUP, TOPIC, Pulls, bodies, request
 
-from pyromq.broker.flow.appending import Draft
-from pyromq.broker.flow.arrivals import Arrivals
-from pyromq.broker.flow.outlets import Outlet, Outlets
-from pyromq.broker.services.pulling import Pulling
-from pyromq.broker.tables.clients import Client
-from pyromq.broker.tables.filters import FilterTable
-from pyromq.broker.tables.statistics import Statistics
-from pyromq.protocol import properties as props
+from pyromq.broker.flow.outlets import Outlet
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
-from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
-from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.java_hash import tag_code
-from pyromq.protocol.record import Host, decode_records
-from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
+from pyromq.protocol.requests.pulling import LitePullMessage
 from pyromq.store.dispatch import Arrival
 from pyromq.store.json_table import JsonTable
-
-BORN = Host.of("10.1.1.1", 4000).pack()
-GROUP, TOPIC = "billing", "Orders"
-
-
-class Pulls:
-    """A pulling service with everything around it."""
-
-    def __init__(self, parts: BrokerParts) -> None:
-        self.parts = parts
-        self.arrivals = Arrivals()
-        self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers)
-        self.statistics = Statistics(parts.clock)
-        self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
-        self.connection = FakeChannel()
-        self.service = Pulling(
-            parts.live,
-            parts.store,
-            parts.topics,
-            parts.groups,
-            parts.offsets,
-            parts.consumers,
-            self.filters,
-            self.arrivals,
-            self.outlets,
-            self.statistics,
-        )
-        parts.add_topic(TOPIC)
-
-    def put(self, body: str, queue_id: int = 0, **properties: str) -> None:
-        draft = Draft(TOPIC, queue_id, body.encode(), props.encode_properties(properties).encode(), 1, BORN)
-        assert self.parts.appending.append(draft).is_ok
-        self.dispatch()
-
-    def dispatch(self) -> None:
-        while arrivals := self.parts.store.dispatch():
-            for arrival in arrivals:
-                self.arrivals.arrived(arrival)
-
-    def subscribe(
-        self, expression: str = "*", *, version: int = 1, kind: str = "TAG", model: str = "CLUSTERING"
-    ) -> None:
-        wanted = SubscriptionData(
-            topic=TOPIC, sub_string=expression, sub_version=version, expression_type=kind
-        )
-        if kind == "TAG" and expression != "*":
-            tags = {tag.strip() for tag in expression.split("||")}
-            wanted.tags_set, wanted.code_set = tags, {tag_code(tag) for tag in tags}
-        data = ConsumerData(
-            group_name=GROUP,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=MessageModel(model),
-            subscription_data_set=[wanted],
-        )
-        client = Client(self.connection, "c-1", 0, 401, 0)
-        self.parts.consumers.register(client, data)
-        self.filters.register(GROUP, [wanted])
-
-    def pull(self, offset: int = 0, **changes: Any) -> "RawAnswer | asyncio.Future[RawAnswer]":
-        return self.service.pull(request(offset, **changes), caller_on(self.connection))
-
-
-def request(offset: int = 0, **changes: Any) -> PullMessage:
-    plain = PullMessage(
-        consumer_group=GROUP,
-        topic=TOPIC,
-        queue_id=0,
-        queue_offset=offset,
-        max_msg_nums=32,
-        sys_flag=0,
-        commit_offset=0,
-        suspend_timeout_millis=15_000,
-        sub_version=1,
-    )
-    return msgspec.structs.replace(plain, **changes)
-
-
-def bodies(answer: RawAnswer) -> list[str]:
-    return [message.body.decode() for message in decode_records(answer.body)]
 
 
 @pytest.fixture
