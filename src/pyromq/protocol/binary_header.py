@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from struct import Struct
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol.frame import RESPONSE_FLAG, Frame, HeaderForm
+from pyromq.protocol.frame import MAX_FIELDS, RESPONSE_FLAG, Frame, HeaderForm
 
 _FIXED = Struct(">hBhiii")
 _INT = Struct(">i")
@@ -50,7 +50,9 @@ def decode_binary_header(data: bytes | bytearray | memoryview) -> Frame:
 
 def _decode_ext(data: bytes | bytearray | memoryview, position: int, end: int) -> dict[str, str]:
     ext: dict[str, str] = {}
-    while position < end:
+    for _ in range(MAX_FIELDS):
+        if position >= end:
+            return ext
         (key_length,) = _KEY_LENGTH.unpack_from(data, position)
         value_at = position + 2 + key_length
         if key_length < 0 or value_at + 4 > end:
@@ -62,6 +64,8 @@ def _decode_ext(data: bytes | bytearray | memoryview, position: int, end: int) -
         if key_length and value_length:
             ext[str(data[position + 2 : value_at], "utf-8")] = str(data[value_at + 4 : next_at], "utf-8")
         position = next_at
+    if position < end:
+        raise RemoteProtocolError(f"header with more than {MAX_FIELDS} fields")
     return ext
 
 

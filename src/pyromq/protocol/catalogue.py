@@ -102,8 +102,11 @@ class TopicRequest(RoutedRequest[A], Generic[A]):
 class _Part:
     """The frame-level and extension fields of one declared type, compiled once."""
 
-    def __init__(self, type_: type[msgspec.Struct], frame_level: frozenset[str]) -> None:
+    def __init__(
+        self, type_: type[msgspec.Struct], frame_level: frozenset[str], budget: json_body.Budget
+    ) -> None:
         self.type = type_
+        self._budget = budget
         declared = struct_fields(type_)
         names = {field.name for field in declared}
         self.has_body = "body" in names
@@ -160,7 +163,7 @@ class _Part:
                 return data.decode()
             except UnicodeDecodeError as problem:
                 raise RemoteProtocolError(f"the body is not UTF-8 text: {problem}") from None
-        return json_body.decode(data, self.body_type)
+        return json_body.decode(data, self.body_type, self._budget)
 
     def read(self, frame: Frame) -> Any:
         """What a frame says; raises msgspec.ValidationError or RemoteProtocolError."""
@@ -243,8 +246,8 @@ class Declaration:
         self.extension = extension
         self.name = request_type.__name__
         self.summary = (request_type.__doc__ or "").strip().partition("\n")[0]
-        self.request_part = _Part(request_type, frozenset({"body", "remark"}))
-        self.answer_part = _Part(self.answer_type, frozenset({"body", "remark", "code"}))
+        self.request_part = _Part(request_type, frozenset({"body", "remark"}), json_body.REQUEST)
+        self.answer_part = _Part(self.answer_type, frozenset({"body", "remark", "code"}), json_body.OWN)
 
     def __repr__(self) -> str:
         return f"<{self.name} code={self.code} to={self.to}>"

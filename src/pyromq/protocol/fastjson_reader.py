@@ -32,16 +32,16 @@ class ObjectKey:
         return f"ObjectKey({self.members!r})"
 
 
-def read(data: bytes, standard: bytes | None = None) -> Any:
+def read(data: bytes, standard: bytes | None = None, max_odd_bytes: int = MAX_ODD_BYTES) -> Any:
     """The plain value of a document, references resolved; `RemoteProtocolError` if it is not one.
 
     `standard` is the same document as `as_standard_json` has it, if the caller has asked already.
     """
-    value = _read_plain(data, standard)
+    value = _read_plain(data, standard, max_odd_bytes)
     return fastjson_references.resolve(value) if fastjson_references.MARK in data else value
 
 
-def _read_plain(data: bytes, standard: bytes | None) -> Any:
+def _read_plain(data: bytes, standard: bytes | None, max_odd_bytes: int) -> Any:
     try:
         return msgspec.json.decode(data if standard is None else standard)
     except msgspec.DecodeError:
@@ -53,8 +53,8 @@ def _read_plain(data: bytes, standard: bytes | None) -> Any:
                 return msgspec.json.decode(standard)
             except msgspec.DecodeError:
                 pass
-    if len(data) > MAX_ODD_BYTES:
-        raise RemoteProtocolError(f"{len(data)} bytes of odd JSON; {MAX_ODD_BYTES} are allowed")
+    if len(data) > max_odd_bytes:
+        raise RemoteProtocolError(f"{len(data)} bytes of odd JSON; {max_odd_bytes} are allowed")
     return _Parser(data.decode()).document()
 
 

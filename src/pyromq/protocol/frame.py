@@ -13,6 +13,9 @@ from pyromq.protocol.codes import CURRENT_VERSION, Language
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
 
+MAX_FIELDS = 1024
+"""Extension fields of one frame; the busiest request has a few dozen."""
+
 
 class HeaderForm(IntEnum):
     """How a header is written; each frame says it of itself, and an answer uses its request's form."""

@@ -19,7 +19,11 @@ DEFAULT_MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _PREFIX = Struct(">iI")
 _LENGTH = Struct(">i")
-MAX_HEADER_BYTES = 0xFFFFFF
+MAX_HEADER_BYTES = 1024 * 1024
+"""A header is read in one go, before anyone knows what it asks for. The wire has room for 16 MiB, and the
+longest that anybody has a use for (32 KiB of properties, every character escaped) takes 200 KB."""
+
+NO_LIMIT = 0x7FFFFFFF
 
 
 class FrameReader:
@@ -27,14 +31,19 @@ class FrameReader:
 
     `direct`, while it is set, reads some headers in a shorter way. `feed` returns the frames that were whole
     before any damage. After damage the reader is dead: `damage` says why, and feeding it again raises.
+    `max_frames` is how many it returns at once; if `has_more` says that there are others, feeding it nothing
+    gives the next ones.
     """
 
     def __init__(
         self,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         direct: DirectHeaders | DirectAnswers | None = None,
+        max_frames: int = NO_LIMIT,
     ) -> None:
         self.direct = direct
+        self._max_frames = max_frames
+        self.has_more = False
         self.damage: RemoteProtocolError | None = None
         self._max_frame_bytes = max_frame_bytes
         self._rest = bytearray()
@@ -82,13 +91,19 @@ class FrameReader:
     def _take_frames(self, buffer: bytes | bytearray, frames: list[Frame]) -> int:
         position = 0
         available = len(buffer)
+        self.has_more = False
         while available - position >= 8:
+            if len(frames) >= self._max_frames:
+                self.has_more = True
+                return position
             length, form_and_header = _PREFIX.unpack_from(buffer, position)
             self._check_length(length)
             header_length = form_and_header & 0xFFFFFF
             form = form_and_header >> 24
             if header_length > length - 4:
                 raise RemoteProtocolError(f"header of {header_length} bytes in a frame of {length}")
+            if header_length > MAX_HEADER_BYTES:
+                raise RemoteProtocolError(f"header of {header_length} bytes; {MAX_HEADER_BYTES} are allowed")
             end = position + 4 + length
             if end > available:
                 if form > HeaderForm.BINARY:
@@ -127,7 +142,9 @@ def encode_head(frame: Frame, body_bytes: int, max_frame_bytes: int = DEFAULT_MA
     header = encode_binary_header(frame) if frame.form == HeaderForm.BINARY else encode_json_header(frame)
     header_bytes = len(header)
     length = 4 + header_bytes + body_bytes
-    if header_bytes > MAX_HEADER_BYTES or length + 4 > max_frame_bytes:
+    if header_bytes > MAX_HEADER_BYTES:
+        raise LocalProtocolError(f"header of {header_bytes} bytes; {MAX_HEADER_BYTES} are allowed")
+    if length + 4 > max_frame_bytes:
         raise LocalProtocolError(f"frame of {length + 4} bytes; {max_frame_bytes} are allowed")
     return _PREFIX.pack(length, frame.form << 24 | header_bytes) + header
 

@@ -11,10 +11,13 @@ import msgspec
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol.bodies.body import Int32
 from pyromq.protocol.codes import Language
-from pyromq.protocol.frame import Frame, HeaderForm
+from pyromq.protocol.frame import MAX_FIELDS, Frame, HeaderForm
 
 _LANGUAGE_NAMES = {int(language): language.name for language in Language}
 _LANGUAGE_CODES = {language.name: int(language) for language in Language}
+
+_MAX_LENIENT_BYTES = 128 * 1024
+"""What is read without the decoder in C takes fifty times as long."""
 
 
 class _ReadHeader(msgspec.Struct, gc=False):
@@ -48,6 +51,8 @@ def decode_json_header(data: bytes | bytearray) -> Frame:
         header = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         header = _decode_leniently(data)
+    if header.ext is not None and len(header.ext) > MAX_FIELDS:
+        raise RemoteProtocolError(f"header with {len(header.ext)} fields; {MAX_FIELDS} are allowed")
     return Frame(
         header.code,
         header.opaque,
@@ -68,6 +73,8 @@ def language_code(name: str | None) -> int:
 def _decode_leniently(data: bytes | bytearray) -> _ReadHeader:
     """The slow road for what strict JSON rejects but Java's peers read: raw control characters inside
     strings, extension values that are numbers, null extension values."""
+    if len(data) > _MAX_LENIENT_BYTES:
+        raise RemoteProtocolError(f"odd JSON header of {len(data)} bytes; {_MAX_LENIENT_BYTES} are allowed")
     try:
         document = json.loads(data, strict=False)
         if not isinstance(document, dict):

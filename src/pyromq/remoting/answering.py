@@ -1,6 +1,6 @@
 """What the peer asks on one connection: each request goes to its handler, and its answer into the outbox.
 
-All frames of one read are handled together. An answer that is not there at once counts as in flight until it
+All frames of one read are handled together, unless they take so long that others would have to wait. An answer that is not there at once counts as in flight until it
 is; too many of them, and further requests that may have to wait are refused.
 """
 
@@ -27,6 +27,10 @@ _MAX_REMARK_CHARS = 1024
 _FRAME_COST_BYTES = 1024
 """What a waiting request costs beside its body and its texts."""
 
+_TURN_S = 0.005
+"""How long the frames of one connection may take before everybody else has a turn. What one frame takes is
+bounded where it is read and handled."""
+
 
 class Answering:
     __slots__ = ("_outbox", "_traffic", "backlog", "in_flight", "in_flight_bytes", "overload")
@@ -39,7 +43,7 @@ class Answering:
         self.overload: str | None = None
         """Why requests that may have to wait are refused."""
         self.backlog: list[Frame] = []
-        """What was read and is not handled before the peer has read its answers."""
+        """What was read and waits until the peer has read its answers, or others have had their turn."""
 
     @property
     def has_too_many_bytes(self) -> bool:
@@ -54,13 +58,15 @@ class Answering:
         monotonic = traffic.clock.monotonic
         admission = traffic.admission
         outbox = self._outbox
-        started = monotonic() if observe is not None else 0.0
+        started = monotonic()
+        turn_ends = started + _TURN_S
         outbox.cork()
         for position, frame in enumerate(frames):
             if frame.flag & RESPONSE_FLAG:
                 take_answer(frame)
                 continue
             route = routes.get(frame.code)
+            result: int | None
             if traffic.is_draining and route is not None and _is_sent_away(route, frame):
                 result = self._send_away(frame)
             elif route is not None and route.may_wait and (overload := self.overload or traffic.overload):
@@ -78,15 +84,20 @@ class Answering:
                             admission.authorize(route.declaration, request, caller)
                         answer = route.handler(request, caller)
                         if route.may_wait and self._is_deferred(connection, route, frame, answer, started):
-                            continue
-                        result = self._answer(route.declaration, answer, frame)
+                            result = None
+                        else:
+                            result = self._answer(route.declaration, answer, frame)
                 except Exception as problem:
                     result = self._answer_problem(frame, problem, connection)
-            if observe is not None:
-                now = monotonic()
+            now = monotonic()
+            if observe is not None and result is not None:
                 declaration = route.declaration if route is not None else None
                 observe(declaration, frame.code, result, now - started, False)
-                started = now
+            started = now
+            if now > turn_ends and position + 1 < len(frames):
+                self.backlog = frames[position + 1 :]
+                connection.let_others_go_first()
+                break
             if outbox.is_full:
                 connection.flush()
                 outbox.cork()

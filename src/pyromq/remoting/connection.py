@@ -31,6 +31,9 @@ _SHORT_BYTES = 64 * 1024
 # Why a socket is not read at the moment.
 _PEER_DOES_NOT_READ = 1
 _TOO_MANY_BYTES_IN_FLIGHT = 2
+_OTHERS_WAIT = 4
+
+_MAX_FRAMES_AT_ONCE = 2048
 
 
 class State(Enum):
@@ -52,6 +55,7 @@ class Connection(asyncio.Protocol):
         "_last_active",
         "_last_unsent_bytes",
         "_loop",
+        "_others_wait",
         "_outbox",
         "_pending",
         "_read_stops",
@@ -78,8 +82,11 @@ class Connection(asyncio.Protocol):
         self._pending = PendingCalls(self._loop)
         self._answering = Answering(traffic, self._outbox)
         self._direct_answers = DirectAnswers()
-        self._reader = FrameReader(traffic.limits.max_frame_bytes, traffic.direct or self._direct_answers)
+        self._reader = FrameReader(
+            traffic.limits.max_frame_bytes, traffic.direct or self._direct_answers, _MAX_FRAMES_AT_ONCE
+        )
         self._read_stops = 0
+        self._others_wait = False
         self._close_callbacks: list[Callable[[Connection], None]] = []
         self._close_reason = ""
         self._is_active = True
@@ -186,27 +193,70 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._is_active = True
-        traffic = self._traffic
-        reader = self._reader
-        is_vouched_for = True
-        if traffic.admission is not None:
-            is_vouched_for = self.vouched_version == traffic.admission.version
-            # Direct headers leave out what a signature is made of.
-            reader.direct = traffic.direct if is_vouched_for else None
-        if traffic.express is not None and is_vouched_for:
+        is_vouched_for = self._is_vouched_for()
+        if self._traffic.express is not None and is_vouched_for:
             data = self._go_express(data)
             if not data:
                 return
-        frames = reader.feed(data)
+        reader = self._reader
+        if reader.damage is not None:
+            return  # What came before it is still being answered.
+        self._take_frames(reader.feed(data))
+        if reader.has_more or reader.damage is not None:
+            self._see_to_the_rest()
+
+    def _is_vouched_for(self) -> bool:
+        traffic = self._traffic
+        if traffic.admission is None:
+            return True
+        is_vouched_for = self.vouched_version == traffic.admission.version
+        # Direct headers leave out what a signature is made of.
+        self._reader.direct = traffic.direct if is_vouched_for else None
+        return is_vouched_for
+
+    def _take_frames(self, frames: list[Frame]) -> None:
         if frames:
-            traffic.frames_read += len(frames)
+            self._traffic.frames_read += len(frames)
             if self._answering.backlog:
                 self._answering.backlog += frames
             else:
                 self._answering.handle(frames, self, self._take_answer)
         self._count_partial()
-        if reader.damage is not None:
+
+    def _see_to_the_rest(self) -> None:
+        """What was read and not handled is not forgotten; what is not a frame ends the connection."""
+        if self._others_wait:
+            return
+        reader = self._reader
+        if self._answering.backlog or reader.has_more:
+            if not self._read_stops & _PEER_DOES_NOT_READ:
+                self.let_others_go_first()
+        elif reader.damage is not None:
             self._hang_up(reader.damage)
+
+    def let_others_go_first(self) -> None:
+        """Read no more, and go on with what was read when everybody else has had a turn."""
+        self._others_wait = True
+        self._stop_reading(_OTHERS_WAIT)
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._others_wait = False
+        self._read_stops &= ~_OTHERS_WAIT
+        self._handle_the_rest()
+
+    def _handle_the_rest(self) -> None:
+        """Handle what was read and had to wait; read on as soon as nothing speaks against it."""
+        if self.is_open and not self._others_wait and not self._read_stops & _PEER_DOES_NOT_READ:
+            if self._answering.backlog:
+                frames, self._answering.backlog = self._answering.backlog, []
+                self._answering.handle(frames, self, self._take_answer)
+            elif self._reader.has_more:
+                self._is_vouched_for()
+                self._take_frames(self._reader.feed(b""))
+            self._see_to_the_rest()
+        if not self._read_stops and self.is_open:
+            self._outbox.transport.resume_reading()
 
     def _count_partial(self) -> None:
         change = self._reader.buffered_bytes - self.partial_bytes
@@ -278,11 +328,7 @@ class Connection(asyncio.Protocol):
         if not self._read_stops & reason:
             return
         self._read_stops &= ~reason
-        if self._answering.backlog and not self._read_stops & _PEER_DOES_NOT_READ:
-            frames, self._answering.backlog = self._answering.backlog, []
-            self._answering.handle(frames, self, self._take_answer)
-        if not self._read_stops and self.is_open:
-            self._outbox.transport.resume_reading()
+        self._handle_the_rest()
 
     # Writing
 

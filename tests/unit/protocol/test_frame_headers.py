@@ -9,7 +9,7 @@ from pyromq.errors import LocalProtocolError, RemoteProtocolError
 from pyromq.protocol.binary_header import decode_binary_header, encode_binary_header
 from pyromq.protocol.codes import Language
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
-from pyromq.protocol.framing import encode_frame
+from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.protocol.json_header import decode_json_header, encode_json_header
 
 ROUTE_REQUEST = Frame(code=105, opaque=7, language=Language.PYTHON, version=401, ext={"topic": "TopicTest"})
@@ -198,3 +198,26 @@ def test_a_bare_answer_keeps_number_and_form_of_its_request() -> None:
         "no such topic",
         HeaderForm.BINARY,
     )
+
+
+@pytest.mark.parametrize("form", list(HeaderForm))
+def test_a_header_has_so_many_fields_and_no_more(form: HeaderForm) -> None:
+    def encoded(count: int) -> bytes:
+        return encode_frame(Frame(code=1, ext={str(n): "x" for n in range(count)}, form=form))
+
+    reader = FrameReader()
+    assert len(reader.feed(encoded(1024))[0].ext) == 1024
+    assert reader.feed(encoded(1025)) == []
+    assert "fields" in str(reader.damage)
+
+
+def test_empty_fields_of_a_binary_header_count_too() -> None:
+    with pytest.raises(RemoteProtocolError, match="more than 1024 fields"):
+        decode_binary_header(_binary(ext_length=6 * 1025, rest=bytes(6 * 1025)))
+
+
+def test_a_long_header_has_to_be_standard_json() -> None:
+    long = "x" * 200_000
+    assert decode_json_header(json.dumps({"code": 1, "extFields": {"a": long}}).encode()).ext == {"a": long}
+    with pytest.raises(RemoteProtocolError, match="odd JSON header of 2000"):
+        decode_json_header(json.dumps({"code": 1, "extFields": {"a": long, "b": 1}}).encode())

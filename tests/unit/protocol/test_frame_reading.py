@@ -120,3 +120,21 @@ def test_a_reader_tells_how_much_a_frame_lacks() -> None:
         assert reader.missing_bytes == (4 - read if read < 4 else len(encoded) - read)
     reader.feed(encoded[-1:])
     assert reader.missing_bytes == 0
+
+
+def test_frames_come_out_in_parts_if_that_is_wanted() -> None:
+    frames = [Frame(code=code) for code in range(5)]
+    encoded = b"".join(map(encode_frame, frames))
+    reader = FrameReader(max_frames=2)
+    assert (reader.feed(encoded[:-1]), reader.has_more) == (frames[:2], True)
+    assert (reader.feed(encoded[-1:]), reader.has_more) == (frames[2:4], True)
+    assert (reader.feed(b""), reader.has_more) == (frames[4:], False)
+    assert reader.feed(b"") == []
+
+
+def test_a_header_that_nobody_needs_so_long_ends_the_stream_before_it_arrives() -> None:
+    reader = FrameReader()
+    assert reader.feed(struct.pack(">iI", 10_000_000, 1024 * 1024 + 1)) == []
+    assert "header of 1048577 bytes; 1048576 are allowed" in str(reader.damage)
+    with pytest.raises(LocalProtocolError, match="header of"):
+        encode_frame(Frame(code=1, remark="x" * 1024 * 1024))

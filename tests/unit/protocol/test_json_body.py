@@ -479,3 +479,24 @@ def test_subscriptions_compare_as_sets() -> None:
     one = b'{"topic":"t","tagsSet":["a","b"],"codeSet":[97,98]}'
     other = b'{"topic":"t","tagsSet":["b","a"],"codeSet":[98,97]}'
     assert json_body.decode(one, SubscriptionData) == json_body.decode(other, SubscriptionData)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'["' + b"x" * 8 * 1024 * 1024 + b'"]', "JSON of 8388612 bytes; 8388608 are allowed"),
+        (b"[" + b'"",' * 200_000 + b'""]', "JSON with 200001 values; 200000 are allowed"),
+        (b"[" + b'{"$ref":"$"},' * 10_000 + b'""]', "odd JSON with 20001 values; 20000 are allowed"),
+        (b"[" + b"1," * 20_000 + b"1]", "odd JSON with 20001 values; 20000 are allowed"),
+        (b"[" + b"9" * 300_000 + b"]", "odd JSON of 300002 bytes; 262144 are allowed"),
+        (b"[" + b"'x'," * 10_000 + b"'x']", "40005 bytes of odd JSON; 32768 are allowed"),
+    ],
+    ids=["bytes", "values", "references", "other types", "digits", "single quotes"],
+)
+def test_what_a_stranger_sends_may_take_so_much_work_and_no_more(data: bytes, words: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=words):
+        json_body.decode(data, list[str], json_body.REQUEST)
+
+
+def test_what_is_our_own_may_take_longer() -> None:
+    assert len(json_body.decode(b"[" + b"1," * 20_000 + b"1]", list[str])) == 20_001

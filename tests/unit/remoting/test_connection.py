@@ -26,7 +26,7 @@ class Line:
 
     def __init__(self, traffic: Traffic | None = None, service: EchoService | None = None) -> None:
         self.service = service or EchoService()
-        self.traffic = traffic or Traffic(routes=self.service.routes())
+        self.traffic = traffic or Traffic(routes=self.service.routes(), clock=ManualClock())
         self.connection = Connection(self.traffic)
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
@@ -44,7 +44,7 @@ class Line:
 
 def limited(**limits: Any) -> Line:
     service = EchoService()
-    return Line(Traffic(routes=service.routes(), limits=ServerLimits(**limits)), service)
+    return Line(Traffic(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock()), service)
 
 
 async def turns(count: int = 5) -> None:
@@ -384,7 +384,7 @@ async def test_too_many_bytes_in_flight_stop_the_reading_of_that_socket() -> Non
 )
 async def test_limits_in_total_hold_for_everyone(limits: dict[str, int], body: bytes, remark: str) -> None:
     service = EchoService()
-    traffic = Traffic(routes=service.routes(), limits=ServerLimits(**limits))
+    traffic = Traffic(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock())
     first, second = Line(traffic, service), Line(traffic, service)
     first.ask(Wait(number=0, body=body), Wait(number=1, body=body))
     second.ask(Wait(number=2, body=body), Echo(text="plain"))

@@ -9,6 +9,9 @@ The packed form is one zlib stream of
 
 The text of a topic is `name readQueues writeQueues perm filterType attributes`, separated by single spaces;
 the attributes are JSON and only there from 5.0 on. The flags and the order of a topic are lost in it.
+
+A registration may be large, so it is read in a thread. No single call into C takes long there: it would hold
+up the other threads all the same.
 """
 
 import re
@@ -17,12 +20,13 @@ from copy import copy
 from struct import Struct
 from typing import Final
 
+import msgspec
 from msgspec import field
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol import json_body
+from pyromq.protocol import json_body, registration_outline
 from pyromq.protocol.bodies.body import Body
-from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.bodies.static_topics import TopicQueueMappingDetail, TopicQueueMappingInfo
 from pyromq.protocol.bodies.topic_tables import (
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigSerializeWrapper,
@@ -32,9 +36,15 @@ from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.protocol.codes import V3_0_11, V5_0_0
 from pyromq.protocol.compression import Compression, decompress
 
-ZLIB_FIRST_BYTE: Final = 0x78
 BEST_COMPRESSION: Final = 9
 CRC_MASK: Final = 0x7FFFFFFF
+
+MAX_TOPICS: Final = 250_000
+
+_ODD = json_body.REQUEST._replace(
+    size_bytes=16 * 1024 * 1024, values=500_000, odd_size_bytes=16 * 1024 * 1024, odd_values=500_000
+)
+"""What cannot be read piece by piece: references, and keys that are not in quotes."""
 
 _INT32 = Struct(">i")
 _TOPIC_TAIL = re.compile(
@@ -77,20 +87,70 @@ def _sized(chunk: bytes) -> bytes:
     return _INT32.pack(len(chunk)) + chunk
 
 
-def decode(data: bytes, *, compressed: bool, version: int, max_bytes: int) -> RegisterBrokerBody:
+def decode(
+    data: bytes, *, compressed: bool, version: int, max_bytes: int, max_topics: int = MAX_TOPICS
+) -> RegisterBrokerBody:
     """Read a registration of a sender of `version`; a packed one may unpack to at most `max_bytes`."""
     if not data:
         return RegisterBrokerBody()
+    if is_packed(data, compressed=compressed):
+        return _decode_packed(decompress(data, Compression.ZLIB, max_bytes), version, max_topics)
+    body = _decode_json(data, version)
+    _check_topics(len(body.topic_config_serialize_wrapper.topic_config_table), max_topics)
+    return body
+
+
+def is_packed(data: bytes, *, compressed: bool) -> bool:
     # java: brokers of 5.0 to 5.3 pack the body and say in the header that they did not
-    if data[0] == ZLIB_FIRST_BYTE or (compressed and not data.startswith(b"{")):
-        return _decode_packed(decompress(data, Compression.ZLIB, max_bytes), version)
-    if version >= V3_0_11:
-        return json_body.decode(data, RegisterBrokerBody)
-    bare = json_body.decode(data, TopicConfigSerializeWrapper)
+    return data[:1] == b"x" or (compressed and not data.startswith(b"{"))
+
+
+def _check_topics(count: int, max_topics: int) -> None:
+    if count > max_topics:
+        raise RemoteProtocolError(f"registration with {count} topics; {max_topics} are allowed")
+
+
+def _decode_json(data: bytes, version: int) -> RegisterBrokerBody:
+    is_bare = version < V3_0_11
+    try:
+        if b"$ref" not in data:
+            return _decode_in_pieces(data, is_bare)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RemoteProtocolError):
+        pass  # The other road knows more ways of writing, and says what is wrong.
+    if not is_bare:
+        return json_body.decode(data, RegisterBrokerBody, _ODD)
+    bare = json_body.decode(data, TopicConfigSerializeWrapper, _ODD)
     return RegisterBrokerBody(
         topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
             data_version=bare.data_version, topic_config_table=bare.topic_config_table
         )
+    )
+
+
+def _decode_in_pieces(data: bytes, is_bare: bool) -> RegisterBrokerBody:
+    if is_bare:
+        outline = registration_outline.Outline(
+            topic_config_serialize_wrapper=msgspec.json.decode(data, type=registration_outline.TopicsOutline)
+        )
+    else:
+        outline = msgspec.json.decode(data, type=registration_outline.Outline)
+    small = registration_outline.small
+    topics = outline.topic_config_serialize_wrapper or registration_outline.TopicsOutline()
+    content = TopicConfigAndMappingSerializeWrapper(
+        data_version=small(topics.data_version, DataVersion),
+        topic_config_table=registration_outline.topic_table(bytes(topics.topic_config_table)),
+    )
+    if not is_bare:
+        content.mapping_data_version = small(topics.mapping_data_version, DataVersion)
+        content.topic_queue_mapping_detail_map = small(
+            topics.topic_queue_mapping_detail_map, dict[str, TopicQueueMappingDetail]
+        )
+        content.topic_queue_mapping_info_map = small(
+            topics.topic_queue_mapping_info_map, dict[str, TopicQueueMappingInfo]
+        )
+    return RegisterBrokerBody(
+        filter_server_list=small(outline.filter_server_list, list[str]),
+        topic_config_serialize_wrapper=content,
     )
 
 
@@ -125,22 +185,28 @@ class _Chunks:
         return number
 
 
-def _decode_packed(data: bytes, version: int) -> RegisterBrokerBody:
+def _decode_packed(data: bytes, version: int, max_topics: int) -> RegisterBrokerBody:
     chunks = _Chunks(data)
-    data_version = json_body.decode(chunks.chunk(), DataVersion)
+    data_version = json_body.decode(chunks.chunk(), DataVersion, json_body.REQUEST)
     topics: dict[str, TopicConfig] = {}
     decode_text = _TopicDecoder().decode
-    for _ in range(chunks.count()):
+    count = chunks.count()
+    _check_topics(count, max_topics)
+    for _ in range(count):
         config = decode_text(chunks.chunk())
         topics[config.topic_name] = config
-    filter_servers = chunks.chunk()
+    filters = chunks.chunk()
     mappings: dict[str, TopicQueueMappingInfo] = {}
     if version >= V5_0_0 and chunks.at < len(data):
-        for _ in range(chunks.count()):
-            mapping = json_body.decode(chunks.chunk(), TopicQueueMappingInfo)
+        count = chunks.count()
+        _check_topics(count, max_topics)
+        for _ in range(count):
+            mapping = json_body.decode(chunks.chunk(), TopicQueueMappingInfo, json_body.REQUEST)
             mappings[mapping.topic or ""] = mapping
     return RegisterBrokerBody(
-        filter_server_list=[] if filter_servers == b"null" else json_body.decode(filter_servers, list[str]),
+        filter_server_list=(
+            [] if filters == b"null" else json_body.decode(filters, list[str], json_body.REQUEST)
+        ),
         topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
             data_version=data_version,
             topic_config_table=topics,
@@ -190,7 +256,7 @@ def _decode_tail(tail: bytes) -> TopicConfig:
     if not all(-(2**31) <= number < 2**31 for number in (read_queues, write_queues, perm)):
         raise RemoteProtocolError(f"the configuration of a topic has numbers beyond int32: {tail[:80]!r}")
     try:
-        attributes = json_body.decode(match[5] or b"{}", dict[str, str])
+        attributes = json_body.decode(match[5] or b"{}", dict[str, str], json_body.REQUEST)
     except RemoteProtocolError:
         # java: attributes that cannot be read are passed over
         attributes = {}

@@ -243,3 +243,35 @@ def test_plain_registrations_of_4x_and_5x_are_read() -> None:
     assert topics.data_version == DataVersion(counter=1, timestamp=5)
     assert topics.topic_config_table["t"].attributes == {}
     assert json_body.decode(json_body.encode(body), RegisterBrokerBody) == body
+
+
+def many_topics(count: int) -> RegisterBrokerBody:
+    topics = {
+        name: TopicConfig(topic_name=name, attributes={"}": '},"{'} if number % 97 == 0 else {})
+        for number, name in ((number, f"topic-{number}") for number in range(count))
+    }
+    return RegisterBrokerBody(
+        topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(topic_config_table=topics)
+    )
+
+
+def test_a_large_registration_in_json_is_read_in_pieces_wherever_they_are_cut() -> None:
+    body = many_topics(3000)
+    data = registration.encode_plain(body, CURRENT_VERSION)
+    assert len(data) > 400_000
+    assert registration.decode(data, compressed=False, version=CURRENT_VERSION, max_bytes=MEBIBYTE) == body
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_registration_has_so_many_topics_and_no_more(packed: bool) -> None:
+    encode = registration.encode_compressed if packed else registration.encode_plain
+
+    def read(count: int) -> RegisterBrokerBody:
+        data = encode(many_topics(count), CURRENT_VERSION)
+        return registration.decode(
+            data, compressed=packed, version=CURRENT_VERSION, max_bytes=MEBIBYTE, max_topics=10
+        )
+
+    assert len(read(10).topic_config_serialize_wrapper.topic_config_table) == 10
+    with pytest.raises(RemoteProtocolError, match="registration with 11 topics; 10 are allowed"):
+        read(11)

@@ -1,0 +1,54 @@
+"""A registration in JSON, read in pieces: first what is where, then one part after the other.
+
+It may have a hundred thousand topics. Reading it in one call would take a third of a second, in which no
+other thread runs.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.topics import TopicConfig
+
+_PIECE_BYTES = 64 * 1024
+_MAX_PIECE_BYTES = 512 * 1024
+
+T = TypeVar("T")
+
+
+class TopicsOutline(msgspec.Struct, rename="camel"):
+    data_version: Raw = Raw(b"{}")
+    mapping_data_version: Raw = Raw(b"{}")
+    topic_config_table: Raw = Raw(b"{}")
+    topic_queue_mapping_detail_map: Raw = Raw(b"{}")
+    topic_queue_mapping_info_map: Raw = Raw(b"{}")
+
+
+class Outline(msgspec.Struct, rename="camel"):
+    filter_server_list: Raw = Raw(b"[]")
+    topic_config_serialize_wrapper: TopicsOutline | None = None
+
+
+def small(raw: Raw, type_: type[T]) -> T:
+    return json_body.decode(bytes(raw), type_, json_body.REQUEST)
+
+
+def topic_table(text: bytes) -> dict[str, TopicConfig]:
+    """The members of an object, some at a time. A cut in the wrong place leaves no JSON before it."""
+    table: dict[str, Any] = {}
+    start, end = 1, len(text) - 1
+    size = _PIECE_BYTES
+    while start < end:
+        cut = end if end - start <= size else text.find(b'},"', start + size, end) + 1
+        if cut <= 0 or cut - start > _MAX_PIECE_BYTES:
+            raise RemoteProtocolError(f"no topic ends within {_MAX_PIECE_BYTES} bytes")
+        piece = text[start:cut]
+        if cut < end and piece.count(b"{") != piece.count(b"}"):
+            size = cut - start  # it is the end of something within a topic
+            continue
+        table |= json_body.decode(b"{%b}" % piece, dict[str, TopicConfig], json_body.REQUEST)
+        start, size = cut + 1, _PIECE_BYTES
+    return table
