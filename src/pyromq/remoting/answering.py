@@ -1,7 +1,8 @@
 """What the peer asks on one connection: each request goes to its handler, and its answer into the outbox.
 
-All frames of one read are handled together, unless they take so long that others would have to wait. An answer that is not there at once counts as in flight until it
-is; too many of them, and further requests that may have to wait are refused.
+All frames of one read are handled together, unless they take so long that others would have to wait. An
+answer that is not there at once counts as in flight until it is; too many of them, and further requests that
+may have to wait are refused.
 """
 
 import asyncio
