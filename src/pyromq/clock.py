@@ -17,6 +17,11 @@ class Clock(Protocol):
         ...
 
 
+def elapsed_ms(clock: Clock) -> int:
+    """Whole milliseconds of the monotonic clock: for tables that tell how long ago something was."""
+    return int(clock.monotonic() * 1000)
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -40,6 +45,11 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    def set_ahead(self, seconds: float) -> None:
+        """Change what time it is, as an operator or a time service would; no time passes."""
+        self._now_ms += round(seconds * 1000)
+
     def advance(self, seconds: float) -> None:
+        """Let time pass."""
         self._now_ms += round(seconds * 1000)
         self._monotonic += seconds

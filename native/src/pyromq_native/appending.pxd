@@ -10,6 +10,8 @@ cdef class LogEnd:
     cdef public int64_t buffer_start
     cdef public int64_t room_end
     cdef public int64_t last_store_timestamp
+    cdef public int64_t wall_from_ms
+    cdef public int64_t wall_until_ms
     cdef public int64_t appended_messages
     cdef public object buffer
 

@@ -7,6 +7,8 @@ class LogEnd:
     buffer_start: int
     room_end: int
     last_store_timestamp: int
+    wall_from_ms: int
+    wall_until_ms: int
     appended_messages: int
     buffer: mmap | bytearray
 
@@ -30,7 +32,7 @@ class Appender:
         self,
         queues_by_topic: Any,
         log: Any,
-        now_ms: Callable[[], int] | None,
+        now_ms: Callable[[], int],
         result_type: Callable[..., Any],
         ok: object,
     ) -> None: ...

@@ -58,7 +58,7 @@ cdef inline bint ends_in_zero(const Record *record) noexcept nogil:
 
 cdef class Appender:
     def __init__(self, dict queues_by_topic not None, LogEnd log not None, now_ms, result_type, ok):
-        """`now_ms` is what a clock says, or None for the system's; results are made of `result_type`."""
+        """`now_ms` is the log's time where the system's clock is not; results are made of `result_type`."""
         self._queues_by_topic = queues_by_topic
         self._log = log
         self._now_ms = now_ms
@@ -69,10 +69,12 @@ cdef class Appender:
 
     cdef int64_t _time(self) except? -1:
         cdef timespec now
-        if self._now_ms is not None:
-            return self._now_ms()
+        cdef int64_t wall_ms
         clock_gettime(CLOCK_REALTIME, &now)
-        return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+        wall_ms = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+        if self._log.wall_from_ms <= wall_ms < self._log.wall_until_ms:
+            return wall_ms
+        return self._now_ms()
 
     cdef QueueEnd find_queue(self, object topic, object queue_id):
         """The queue, if it exists."""

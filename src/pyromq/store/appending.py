@@ -7,7 +7,6 @@ both give the same files.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from pyromq.clock import Clock, SystemClock
 from pyromq.compiled import twin
 from pyromq.errors import LocalProtocolError, StoreError
 from pyromq.protocol.batch import BatchEntry, decode_batch
@@ -15,6 +14,7 @@ from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
 from pyromq.protocol.record import pack_record_into
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.dispatch import Dispatcher
+from pyromq.store.log_time import LogTime
 from pyromq.store.queues import Queues
 from pyromq.store.refusals import illegal, refuse_batch, refuse_queue, too_large
 from pyromq.store.results import AppendResult, AppendStatus
@@ -30,13 +30,12 @@ _PUT_OK: Final = AppendStatus.PUT_OK
 
 
 def compiled_appender(
-    log: CommitLog, queues: Queues, dispatcher: Dispatcher, clock: Clock
+    log: CommitLog, queues: Queues, dispatcher: Dispatcher, time: LogTime
 ) -> "Appender | None":
     """The compiled way in, if there is one."""
     if _native is None or not dispatcher.is_compiled:
         return None
-    now_ms = None if type(clock) is SystemClock else clock.now_ms
-    appender: Appender = _native.Appender(queues.by_topic, log, now_ms, AppendResult, _PUT_OK)
+    appender: Appender = _native.Appender(queues.by_topic, log, time.now_ms, AppendResult, _PUT_OK)
     return appender
 
 
@@ -47,7 +46,7 @@ class Appending:
         queues: Queues,
         dispatcher: Dispatcher,
         troubles: Troubles,
-        clock: Clock,
+        time: LogTime,
         settings: StoreSettings,
         appender: "Appender | None",
     ) -> None:
@@ -55,7 +54,7 @@ class Appending:
         self._queues = queues
         self._queues_by_topic = queues.by_topic
         self._dispatcher = dispatcher
-        self._now_ms = clock.now_ms
+        self._now_ms = time.append_ms
         self._troubles = troubles
         self._appender = appender
         self.refused_messages = 0

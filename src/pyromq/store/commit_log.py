@@ -45,6 +45,8 @@ class CommitLog(LogEnd):
         self.buffer_start = 0
         self.room_end = 0
         self.last_store_timestamp = 0
+        self.wall_from_ms = self.wall_until_ms = 0
+        """Between these the machine's clock is the log's time; otherwise ask `LogTime`."""
         self.appended_messages = 0
         self.wanted_segment: int | None = None
         """Start of the file that shall be made ahead of its use."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING or _native is None:
             "end_offset",
             "last_store_timestamp",
             "room_end",
+            "wall_from_ms",
+            "wall_until_ms",
         )
 
         appended_messages: int
@@ -25,6 +27,8 @@ if TYPE_CHECKING or _native is None:
         end_offset: int
         last_store_timestamp: int
         room_end: int
+        wall_from_ms: int
+        wall_until_ms: int
 
     class QueueEnd:
         __slots__ = (

@@ -23,6 +23,7 @@ from pyromq.store.filesystem import FileLock, Files
 from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index import Index
 from pyromq.store.json_table import JsonTable
+from pyromq.store.log_time import LogTime
 from pyromq.store.queue_files import QueueFiles
 from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.queues import Queues
@@ -61,11 +62,12 @@ class MessageStore:
             self._log, self._queues, self._index, settings.delays_ms, settings.max_pending_dispatch
         )
         self._reader = QueueReader(self._log, settings)
-        self.appender = compiled_appender(self._log, self._queues, self._dispatcher, clock)
+        self.time = LogTime(clock, self._log)
+        self.appender = compiled_appender(self._log, self._queues, self._dispatcher, self.time)
         """The compiled way in, for other compiled code; what it declines goes through `append`."""
         self._troubles = Troubles(self.appender)
         self._appending = Appending(
-            self._log, self._queues, self._dispatcher, self._troubles, clock, settings, self.appender
+            self._log, self._queues, self._dispatcher, self._troubles, self.time, settings, self.appender
         )
         # Bound here: a method in between would cost every message a call.
         self.append = self._appending.append
@@ -132,7 +134,10 @@ class MessageStore:
         self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
         self._waiters = FlushWaiters(self._flusher)
         self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
-        retention = Retention(files, paths, self._clock, self._settings, self._log, self._queues, self._index)
+        self.time.begin()
+        retention = Retention(
+            files, paths, self._clock, self.time, self._settings, self._log, self._queues, self._index
+        )
         self._upkeep = Upkeep(
             self._settings,
             self._log,
@@ -279,6 +284,7 @@ class MessageStore:
     def upkeep(self) -> CleaningReport | None:
         """What must be done now and then: call it every 10 ms to 100 ms. A report if cleaning ran."""
         self.settle()
+        self.time.look()
         return self._upkeep.run(self._clock.monotonic())
 
     def clean(self, *, on_demand: bool = False) -> CleaningReport:

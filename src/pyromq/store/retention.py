@@ -1,13 +1,19 @@
-"""Retention: which log files may go. They go oldest first, and never one that is being read or written."""
+"""Retention: which log files may go. They go oldest first, and never one that is being read or written.
+
+How old a file is says its date, compared with a time that no leap of the clock has touched. A file that was
+completed while we watched is no older than that, whatever its date: the clock was wrong when it was written.
+"""
 
 import time
 from dataclasses import dataclass
+from math import inf
 
 from pyromq.clock import Clock
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files, Space
 from pyromq.store.index import Index
+from pyromq.store.log_time import LogTime
 from pyromq.store.queues import Queues
 from pyromq.store.settings import StoreSettings
 
@@ -33,6 +39,7 @@ class Retention:
         files: Files,
         paths: StorePaths,
         clock: Clock,
+        time: LogTime,
         settings: StoreSettings,
         log: CommitLog,
         queues: Queues,
@@ -41,12 +48,18 @@ class Retention:
         self._files = files
         self._paths = paths
         self._clock = clock
+        self._time = time
         self._settings = settings
         self._log = log
         self._queues = queues
         self._index = index
         self._held_since: float | None = None
         self._cleaned_up_to = log.start_offset
+        self._looked = clock.monotonic()
+        self._watched_from = log.end_offset
+        """Files that end before this were complete when we came."""
+        self._complete_since: dict[int, float] = {}
+        """When the others were seen incomplete for the last time, by the offset they end at."""
 
     def use(self, settings: StoreSettings) -> None:
         self._settings = settings
@@ -65,6 +78,7 @@ class Retention:
         is_forced = settings.clean_forcibly and used_percent > settings.disk_clean_forcibly_percent
         is_due = on_demand or self._is_hour_to_delete() or used_percent > settings.disk_max_used_percent
         report = CleaningReport()
+        self._notice_complete_segments()
         try:
             self._forget_lost_segments(report)
             if is_due or is_forced:
@@ -94,16 +108,20 @@ class Retention:
             report.segments_removed += 1
 
     def _is_hour_to_delete(self) -> bool:
-        hour = time.localtime(self._clock.now_ms() // 1000).tm_hour
+        hour = time.localtime(self._time.now_ms() // 1000).tm_hour
         return any(int(each) == hour for each in self._settings.delete_when.split(";"))
 
     def _remove_segments(self, is_forced: bool, safe_offset: int, report: CleaningReport) -> None:
-        oldest_kept_ms = self._clock.now_ms() - self._settings.file_reserved_hours * _HOUR_MS
+        reserved_ms = self._settings.file_reserved_hours * _HOUR_MS
+        oldest_kept_ms = self._time.cautious_ms() - reserved_ms
         while report.segments_removed < self._settings.delete_batch_max:
             segment = self._log.segments.row[0] if len(self._log.segments) else None
             if segment is None or segment.end > safe_offset or segment.end >= self._log.end_offset:
                 return
-            if not is_forced and self._files.modified_ms(segment.path) >= oldest_kept_ms:
+            if not is_forced and (
+                self._files.modified_ms(segment.path) >= oldest_kept_ms
+                or self._watched_ms(segment.end) < reserved_ms
+            ):
                 return
             if not segment.try_unmap() and not self._has_waited_enough():
                 report.held_by_readers = True
@@ -111,6 +129,21 @@ class Retention:
             self._held_since = None
             self._log.segments.remove_first()
             report.segments_removed += 1
+
+    def _notice_complete_segments(self) -> None:
+        log = self._log
+        known = self._complete_since
+        self._complete_since = {
+            each.end: known.get(each.end, self._looked)
+            for each in log.segments.row
+            if self._watched_from < each.end <= log.end_offset
+        }
+        self._looked = self._clock.monotonic()
+
+    def _watched_ms(self, end: int) -> float:
+        """How long a file has been complete at most; no limit for those that were when we came."""
+        since = self._complete_since.get(end)
+        return inf if since is None else (self._clock.monotonic() - since) * 1000
 
     def _has_waited_enough(self) -> bool:
         """java: after two minutes a file loses its name even if someone still reads it."""

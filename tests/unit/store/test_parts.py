@@ -283,6 +283,105 @@ class TestCleaning:
         store.close()
 
 
+class TestRetentionAndClocks:
+    """A clock that is wrong deletes nothing before its time."""
+
+    DAY_S = 86_400
+
+    def fill(self, store: MessageStore, count: int = 300) -> None:
+        for number in range(count):
+            assert append(store, b"%d" % number * 100).is_ok
+        dispatch_all(store)
+        store.flush()
+
+    def open(self, root: Path, clock: ManualClock) -> MessageStore:
+        settings = small_settings(
+            root, file_reserved_hours=72, delete_when=";".join(map(str, range(24))), delete_batch_max=1000
+        )
+        return MessageStore.open(settings, clock=clock, start_flusher=False)
+
+    def touch(self, root: Path, clock: ManualClock) -> None:
+        for path in (root / "commitlog").iterdir():
+            os.utime(path, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+
+    def removed(self, store: MessageStore, clock: ManualClock, seconds: int) -> int:
+        total = 0
+        for _ in range(seconds // 10):
+            clock.advance(10)
+            report = store.upkeep()
+            total += report.segments_removed if report is not None else 0
+        return total
+
+    def test_a_clock_five_days_ahead_for_some_seconds_deletes_nothing(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        with self.open(tmp_path, clock) as store:
+            self.fill(store)
+            self.touch(tmp_path, clock)
+        with self.open(tmp_path, clock) as store:
+            clock.advance(10)
+            store.upkeep()
+            clock.set_ahead(5 * self.DAY_S)
+            assert store.clean(on_demand=True).segments_removed == 0
+            assert self.removed(store, clock, 600) == 0
+            clock.set_ahead(-5 * self.DAY_S)
+            assert self.removed(store, clock, 3600) == 0
+            assert any("set ahead by 5 days" in text for text in store.time.take_notices())
+
+    def test_a_leap_that_stands_is_believed_for_files_that_were_there_at_the_start(
+        self, tmp_path: Path
+    ) -> None:
+        clock = ManualClock()
+        with self.open(tmp_path, clock) as store:
+            self.fill(store)
+            self.touch(tmp_path, clock)
+        with self.open(tmp_path, clock) as store:
+            clock.set_ahead(5 * self.DAY_S)
+            assert self.removed(store, clock, 890) == 0
+            assert self.removed(store, clock, 60) > 0
+
+    def test_a_start_with_a_clock_ahead_waits_before_it_deletes(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        with self.open(tmp_path, clock) as store:
+            self.fill(store)
+            self.touch(tmp_path, clock)
+        clock.set_ahead(5 * self.DAY_S)
+        with self.open(tmp_path, clock) as store:
+            assert store.clean(on_demand=True).segments_removed == 0
+            assert self.removed(store, clock, 890) == 0
+            # A time service puts it right just in time.
+            clock.set_ahead(-5 * self.DAY_S)
+            assert self.removed(store, clock, 3600) == 0
+        clock.advance(5 * self.DAY_S)
+        with self.open(tmp_path, clock) as store:
+            assert self.removed(store, clock, 890) == 0
+            assert self.removed(store, clock, 60) > 0
+
+    def test_files_written_under_a_clock_years_behind_are_not_old_when_it_is_put_right(
+        self, tmp_path: Path
+    ) -> None:
+        clock = ManualClock(1_000_000)
+        with self.open(tmp_path, clock) as store:
+            self.removed(store, clock, 60)
+            self.fill(store)
+            self.touch(tmp_path, clock)
+            clock.set_ahead(1_700_000_000)
+            assert self.removed(store, clock, 2 * 3600) == 0
+            assert store.time.now_ms() == clock.now_ms()
+            clock.advance(71 * 3600)
+            assert self.removed(store, clock, 10) > 0
+
+    def test_a_clock_set_back_for_an_hour_deletes_what_is_due_and_no_more(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        with self.open(tmp_path, clock) as store:
+            self.fill(store)
+            self.touch(tmp_path, clock)
+            clock.advance(72 * 3600 - 600)
+            clock.set_ahead(-7200)
+            assert self.removed(store, clock, 3600) == 0
+            clock.set_ahead(7200)
+            assert self.removed(store, clock, 3600) > 0
+
+
 def test_settings_carry_apaches_names_and_defaults() -> None:
     settings = StoreSettings().as_java_dict()
     assert settings["mappedFileSizeCommitLog"] == "1073741824"

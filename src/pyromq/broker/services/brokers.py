@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.broker.tables.topics import TopicTable
-from pyromq.clock import Clock
+from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.changes import parse_changes
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConfigError, Refused, StoreError
@@ -59,7 +59,7 @@ class Brokers:
         self._figures = figures
         self._save_settings = save_settings
         self._clock = clock
-        self._started_ms = clock.now_ms()
+        self._started_ms = elapsed_ms(clock)
 
     # Settings
 
@@ -113,7 +113,7 @@ class Brokers:
             "brokerActive": "true",
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
-            "runtime": _duration(self._clock.now_ms() - self._started_ms),
+            "runtime": _duration(elapsed_ms(self._clock) - self._started_ms),
             "startAcceptSendRequestTimeStamp": str(self._live.now.start_accept_send_ms),
             "commitLogMinOffset": str(store.log_start_offset),
             "commitLogMaxOffset": str(store.log_end_offset),

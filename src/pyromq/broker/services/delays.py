@@ -1,7 +1,8 @@
 """Delays: messages that wait on a level are delivered to their own queues when their time has come.
 
-All messages of a level wait equally long, so those of one queue become due in their order, and only the first
-of each queue has to be watched. A delivered message counts as delivered once it is safe on disk: a crash can
+Waiting goes by the time of the log, which neither runs back nor leaps with the machine's clock. All messages
+of a level wait equally long, so those of one queue become due in their order, and only the first of each
+queue has to be watched. A delivered message counts as delivered once it is safe on disk: a crash can
 deliver it twice, and loses none.
 """
 
@@ -31,7 +32,7 @@ _ROUND = 256
 """Messages of one level delivered before others have their turn."""
 _RETRY_MS = 1000
 _LONGEST_SLEEP_S = 1.0
-"""The wall clock may be set while we sleep; this is how late that is noticed."""
+"""The clock may be set while we sleep; this is how late that is noticed."""
 
 
 class Delays:
@@ -50,6 +51,8 @@ class Delays:
         self._offsets = offsets
         self._statistics = statistics
         self._clock = clock
+        self._time = store.time
+        self._leap_count = 0
         self._delays_ms = dict(enumerate(store.settings.delays_ms))
         self._due_ms: dict[int, float] = {}
         """When the first message of a queue is due, for queues that were looked at; never, if it is empty."""
@@ -111,20 +114,27 @@ class Delays:
 
     def deliver_due(self) -> float | None:
         """Deliver what is due. How many seconds there is nothing to do; None as long as nothing arrives."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._time.now_ms()
+        if self._leap_count != self._time.leap_count:
+            self._leap_count = self._time.leap_count
+            self._due_ms.clear()  # What waits goes on waiting.
         for queue_id in self._store.queue_ids(names.SCHEDULE_TOPIC):
             due_ms = self._due_ms.get(queue_id)
-            if due_ms is None or due_ms <= now_ms or self._is_too_late(queue_id, due_ms, now_ms):
+            if due_ms is None or due_ms <= now_ms:
                 self._due_ms[queue_id] = self._deliver_from(queue_id, now_ms)
         first_due_ms = min(self._due_ms.values(), default=inf)
         if first_due_ms == inf:
             return None
-        return min(max(first_due_ms - self._clock.now_ms(), 0) / 1000, _LONGEST_SLEEP_S)
+        return min(max(first_due_ms - now_ms, 0) / 1000, _LONGEST_SLEEP_S)
 
-    def _is_too_late(self, queue_id: int, due_ms: float, now_ms: int) -> bool:
-        """java: nothing waits longer than its level does; if it would, clock or levels were changed."""
-        # Levels that were taken out of the settings have no length; their messages go when they are due.
-        return inf != due_ms > now_ms + self._delays_ms.get(queue_id, inf)
+    def _due_at(self, queue_id: int, due_ms: int, now_ms: int) -> float:
+        """When a message is due that was to be due then: leaps of the clock are no waiting."""
+        delay_ms = self._delays_ms.get(queue_id)
+        if delay_ms is None:
+            return due_ms  # A level that was taken out of the settings: nobody knows how long it was.
+        if due_ms > now_ms + delay_ms:
+            return now_ms  # java: nothing waits longer than its level does; this one was made shorter
+        return due_ms + self._time.leapt_since(due_ms - delay_ms)
 
     def _deliver_from(self, queue_id: int, now_ms: int) -> float:
         """Deliver the due messages of a queue; when the next one is due."""
@@ -133,8 +143,9 @@ class Delays:
             return inf
         offset = self._corrected_offset(queue)
         for log_offset, _, due_ms in UNIT.iter_unpack(queue.units(offset, _ROUND)):
-            if due_ms > now_ms and not self._is_too_late(queue_id, due_ms, now_ms):
-                return float(due_ms)
+            due_at_ms = self._due_at(queue_id, due_ms, now_ms)
+            if due_at_ms > now_ms:
+                return due_at_ms
             if not self._deliver(queue_id, offset, log_offset):
                 return now_ms + _RETRY_MS
             offset += 1

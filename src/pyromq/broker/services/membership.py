@@ -8,7 +8,7 @@ from pyromq.broker.tables.clients import Client, ConsumerGroup, ConsumerTable, P
 from pyromq.broker.tables.filters import SQL92, FilterTable, is_tag_type
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
-from pyromq.clock import Clock
+from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.live import LiveSettings
 from pyromq.errors import BadExpression, Refused, StoreError
 from pyromq.filtering.sql_parser import compile_sql
@@ -85,7 +85,9 @@ class Membership:
     def heartbeat(self, request: SendHeartbeat, caller: Caller) -> SendHeartbeatAnswer:
         beat = request.body
         self._check_size(beat, caller)
-        client = Client(caller.channel, beat.client_id, caller.language, caller.version, self._clock.now_ms())
+        client = Client(
+            caller.channel, beat.client_id, caller.language, caller.version, elapsed_ms(self._clock)
+        )
         # java: whoever sends no fingerprint is always told to send all it has again
         is_changed = beat.heartbeat_fingerprint == 0
         consumers = list(filter(self._is_welcome, beat.consumer_data_set))
@@ -228,7 +230,7 @@ class Membership:
 
     def expire(self) -> None:
         """Drop and hang up on clients that have been silent for too long."""
-        before_ms = self._clock.now_ms() - self._live.now.client_expiry_ms
+        before_ms = elapsed_ms(self._clock) - self._live.now.client_expiry_ms
         silent = [*self._consumers.silent_since(before_ms), *self._producers.silent_since(before_ms)]
         for connection in dict.fromkeys(client.channel for client in silent):
             _log.warning("client expired address=%s", connection.peer_address)
@@ -323,7 +325,7 @@ class Membership:
         return GetAllProducersAnswer(
             body=client_bodies.ProducerTableInfo(
                 data={
-                    group: [_as_producer(client) for client in members.values()]
+                    group: [_as_producer(client, self._clock) for client in members.values()]
                     for group, members in self._producers.groups().items()
                 }
             )
@@ -344,11 +346,11 @@ def _described(client: Client) -> client_bodies.Connection:
     )
 
 
-def _as_producer(client: Client) -> client_bodies.ProducerInfo:
+def _as_producer(client: Client, clock: Clock) -> client_bodies.ProducerInfo:
     return client_bodies.ProducerInfo(
         client_id=client.client_id,
         language=_language(client),
-        last_update_timestamp=client.last_seen_ms,
+        last_update_timestamp=clock.now_ms() - (elapsed_ms(clock) - client.last_seen_ms),
         remote_ip=f"/{client.address}",  # java: the text of a socket address without a host name
         version=client.version,
     )

@@ -1,7 +1,7 @@
 """Ordered consumption: a member of a group reserves queues, so that no other member reads them meanwhile."""
 
 from pyromq.broker.tables.queue_locks import QueueLocks
-from pyromq.clock import Clock
+from pyromq.clock import Clock, elapsed_ms
 from pyromq.protocol.bodies.locks import LockBatchResponseBody
 from pyromq.protocol.requests.ordering import LockQueues, LockQueuesAnswer, UnlockQueues
 from pyromq.remoting.routing import Caller, handles
@@ -19,7 +19,7 @@ class Ordering:
     def lock(self, request: LockQueues, caller: Caller) -> LockQueuesAnswer:
         wanted = request.body
         held = self._locks.acquire(
-            wanted.consumer_group, wanted.client_id, wanted.mq_set, self._clock.now_ms()
+            wanted.consumer_group, wanted.client_id, wanted.mq_set, elapsed_ms(self._clock)
         )
         return LockQueuesAnswer(body=LockBatchResponseBody(lock_ok_mq_set=set(held)))
 

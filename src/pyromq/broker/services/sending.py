@@ -11,7 +11,7 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
-from pyromq.clock import Clock
+from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import properties as props
@@ -163,7 +163,7 @@ class Sending:
         if caller.version >= _V3_4_9 and request.max_reconsume_times is not None:
             max_times = request.max_reconsume_times
         # java: only orderly consumers that have given up send here while their group holds locks
-        is_ordered = self._locks.holds_any(group_name, self._clock.now_ms())
+        is_ordered = self._locks.holds_any(group_name, elapsed_ms(self._clock))
         if (request.reconsume_times or 0) <= max_times and not is_ordered:
             return lane
         return self._lanes.dead_letters(group_name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
-from pyromq.clock import Clock
+from pyromq.clock import Clock, elapsed_ms
 from pyromq.store.message_store import MessageStore
 from pyromq.store.trouble import Trouble
 
@@ -49,6 +49,8 @@ class Upkeep:
             if self._store.has_dispatch_work:
                 self._dispatch_soon()  # a full disk may have stopped it, and nobody else would wake it
             self._tell_trouble()
+            for notice in self._store.time.take_notices():
+                _log.warning("%s", notice)
             await asyncio.sleep(_STORE_INTERVAL_S)
 
     def _tell_trouble(self) -> None:
@@ -69,4 +71,4 @@ class Upkeep:
     async def _release_locks(self) -> None:
         while True:
             await asyncio.sleep(_LOCK_INTERVAL_S)
-            self._locks.remove_expired(self._clock.now_ms())
+            self._locks.remove_expired(elapsed_ms(self._clock))

@@ -28,6 +28,7 @@ class Client:
     language: int
     version: int
     last_seen_ms: int
+    """On a clock that nobody sets."""
 
     @property
     def address(self) -> str:

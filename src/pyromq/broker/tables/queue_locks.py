@@ -1,6 +1,6 @@
 """Which client may consume a queue in order; one at a time, until it stops renewing.
 
-Pure: times are handed in.
+Pure: times are handed in. They are those of a clock that nobody sets.
 """
 
 from collections.abc import Iterable

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final, NamedTuple
 
-from pyromq.clock import Clock
+from pyromq.clock import Clock, elapsed_ms
 from pyromq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
 
 
@@ -36,7 +36,7 @@ TOPIC_PUT_LATENCY, GROUP_GET_LATENCY = "TOPIC_PUT_LATENCY", "GROUP_GET_LATENCY"
 
 
 _Sample = tuple[int, int, int, int]
-"""A time, and the calls, messages and bytes counted until then."""
+"""A time on a clock that nobody sets, and the calls, messages and bytes counted until then."""
 
 _CALLS, _MESSAGES, _BYTES = 1, 2, 3
 
@@ -117,7 +117,7 @@ class Statistics:
         self.pulls_missed = 0
         """Looks at queues that found nothing; those that found something are counted by `got`."""
         self.start_ms = clock.now_ms()
-        self._sampled_ms = [self.start_ms] * len(_SPANS)
+        self._sampled_ms = [elapsed_ms(clock)] * len(_SPANS)
         self._totals: deque[_Totals] = deque([self._now()], maxlen=_RATES_KEPT_S + 1)
         self._today = self._date()
         self.put_until_today = self.put_until_yesterday = 0
@@ -221,7 +221,7 @@ class Statistics:
 
     def sample(self) -> None:
         """Look at the counters; called every second."""
-        now_ms = self._clock.now_ms()
+        now_ms = elapsed_ms(self._clock)
         self._totals.append(self._now())
         for which, span in enumerate(_SPANS):
             if now_ms - self._sampled_ms[which] >= span.period_ms:
@@ -236,7 +236,7 @@ class Statistics:
 
     def _now(self) -> _Totals:
         return _Totals(
-            self._clock.now_ms(), self.put_messages, self.got_messages, self.pulls_found, self.pulls_missed
+            elapsed_ms(self._clock), self.put_messages, self.got_messages, self.pulls_found, self.pulls_missed
         )
 
     def _date(self) -> date:

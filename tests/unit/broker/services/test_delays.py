@@ -181,14 +181,6 @@ class TestTrouble:
             assert bench.delivered() == [b"found"]
             error_logs.expect(why)
 
-    async def test_a_clock_that_is_set_back_keeps_nothing_longer_than_its_level(self, tmp_path: Path) -> None:
-        with opened(tmp_path) as bench:
-            bench.park(b"body", 2)
-            bench.deliver()
-            bench.clock.advance(-3600)
-            bench.deliver()
-            assert bench.delivered() == [b"body"]
-
     async def test_a_level_that_was_made_shorter_is_shorter_at_once(self, tmp_path: Path) -> None:
         with opened(tmp_path, message_delay_levels="1h") as bench:
             bench.park(b"body", 1)
@@ -222,6 +214,75 @@ class TestTrouble:
             bench.delays._due_ms.clear()
             bench.deliver()
             assert bench.delivered() == [b"1", b"2"][offset > 0 :]
+
+
+class TestClocks:
+    """Whatever happens to the clock, a message waits as long as its level, and hardly longer."""
+
+    def wait(self, bench: Bench, seconds: float) -> None:
+        """Let time pass as it does: with a look at the clocks now and then."""
+        for _ in range(int(seconds * 10)):
+            bench.clock.advance(0.1)
+            bench.parts.store.time.look()
+        bench.deliver()
+
+    @pytest.mark.parametrize("step_s", [-7200, -5, -1, 3, 59, 3600, 5 * 86_400])
+    async def test_a_message_that_waits_while_the_clock_is_set_waits_its_time(
+        self, tmp_path: Path, step_s: int
+    ) -> None:
+        with opened(tmp_path) as bench:
+            bench.park(b"later", 2)
+            bench.deliver()
+            self.wait(bench, 2)
+            bench.clock.set_ahead(step_s)
+            self.wait(bench, 2.9)
+            assert bench.delivered() == []
+            self.wait(bench, 0.5)
+            assert bench.delivered() == [b"later"]
+
+    @pytest.mark.parametrize("step_s", [-7200, -5, -1, 3, 59, 3600, 5 * 86_400])
+    async def test_messages_parked_after_the_clock_was_set_wait_their_time(
+        self, tmp_path: Path, step_s: int
+    ) -> None:
+        with opened(tmp_path) as bench:
+            bench.park(b"before", 1)
+            bench.clock.set_ahead(step_s)
+            self.wait(bench, 30)
+            for number in range(3):
+                bench.park(b"%d" % number, 2)
+                bench.delays._due_ms.clear()
+                self.wait(bench, 4.9)
+                assert len(bench.delivered()) == 1 + number
+                self.wait(bench, 0.5)
+                assert len(bench.delivered()) == 2 + number
+
+    async def test_a_leap_that_is_believed_at_last_is_no_waiting(self, tmp_path: Path) -> None:
+        with opened(tmp_path) as bench:
+            bench.park(b"two hours", 18)
+            bench.deliver()
+            bench.clock.set_ahead(86_400)
+            self.wait(bench, 1000)
+            assert bench.parts.store.time.leap_count == 1
+            assert bench.parts.store.time.now_ms() == bench.clock.now_ms()
+            assert bench.delivered() == []
+            self.wait(bench, 7200 - 1000 - 0.2)
+            assert bench.delivered() == []
+            self.wait(bench, 0.3)
+            assert bench.delivered() == [b"two hours"]
+
+    async def test_after_a_restart_with_a_clock_behind_the_log_nothing_leaves_early(
+        self, tmp_path: Path
+    ) -> None:
+        with opened(tmp_path) as bench:
+            bench.park(b"later", 2)
+            clock = bench.clock
+        clock.set_ahead(-7200)
+        with opened(tmp_path, clock) as bench:
+            bench.deliver()
+            self.wait(bench, 4.9)
+            assert bench.delivered() == []
+            self.wait(bench, 0.5)
+            assert bench.delivered() == [b"later"]
 
 
 class TestRestart:

@@ -10,6 +10,7 @@ from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, r
 
 from pyromq.broker.services.membership import Membership
 from pyromq.broker.tables.filters import FilterTable
+from pyromq.clock import elapsed_ms
 from pyromq.protocol import names
 from pyromq.protocol.bodies.clients import ClientLanguage
 from pyromq.protocol.bodies.heartbeat import (
@@ -200,6 +201,21 @@ async def test_a_member_that_leaves_is_noticed_by_the_others(world: World, how: 
     group = world.parts.consumers.group("g")
     assert group is not None
     assert group.client_ids == ["a"]
+
+
+@pytest.mark.parametrize("set_ahead_s", [-7200, 5 * 86_400])
+async def test_a_clock_that_is_set_makes_no_client_silent_and_keeps_none(
+    world: World, set_ahead_s: int
+) -> None:
+    connection = FakeChannel()
+    world.beat(connection, "p", produces=("known",))
+    world.parts.clock.advance(60)
+    world.parts.clock.set_ahead(set_ahead_s)
+    world.membership.expire()
+    assert list(world.parts.producers.groups()) == ["known"]
+    world.parts.clock.advance(61)
+    world.membership.expire()
+    assert world.parts.producers.groups() == {}
 
 
 async def test_silent_producers_go_too(world: World) -> None:
@@ -405,7 +421,7 @@ async def test_producers_are_passed_over_where_nobody_needs_them(world: World) -
     world.parts.clock.advance(1)
     world.beat(one, "p", produces=("known", "unknown"))
     assert list(world.parts.producers.groups()) == ["known"]
-    assert world.parts.producers.members("known")[0].last_seen_ms == world.parts.clock.now_ms()
+    assert world.parts.producers.members("known")[0].last_seen_ms == elapsed_ms(world.parts.clock)
     world.leave(one, producer_group="known")
     assert world.parts.producers.groups() == {}
 

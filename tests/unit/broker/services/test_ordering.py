@@ -1,5 +1,6 @@
 """Queues reserved by members of a group."""
 
+import pytest
 from tests.support.broker_parts import caller_on
 
 from pyromq.broker.services.ordering import Ordering
@@ -59,3 +60,14 @@ def test_locks_nobody_renews_are_forgotten() -> None:
     world.clock.advance(121)
     world.lock("b", {MessageQueue("U", "b", 0)})
     assert "locks=1" in repr(world.ordering)
+
+
+@pytest.mark.parametrize("set_ahead_s", [-7200, 5 * 86_400])
+def test_a_clock_that_is_set_frees_no_lock_and_keeps_none(set_ahead_s: int) -> None:
+    world = World()
+    world.lock("a")
+    world.clock.advance(30)
+    world.clock.set_ahead(set_ahead_s)
+    assert world.lock("b") == set()
+    world.clock.advance(31)
+    assert world.lock("b") == QUEUES

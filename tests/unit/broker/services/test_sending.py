@@ -24,6 +24,7 @@ from pyromq.broker.flow.pressure import Pressure
 from pyromq.broker.flow.stamping import Stamp
 from pyromq.broker.services.sending import Sending
 from pyromq.broker.tables.statistics import Statistics
+from pyromq.clock import elapsed_ms
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.batch import BatchEntry, encode_batch
@@ -433,7 +434,7 @@ class TestRetries:
     async def test_a_group_that_consumes_in_order_has_given_up(self, make: Make) -> None:
         bench = make()
         queue = MessageQueue(topic=TOPIC, broker_name="b", queue_id=0)
-        bench.parts.locks.acquire(GROUP, "client", [queue], bench.parts.clock.now_ms())
+        bench.parts.locks.acquire(GROUP, "client", [queue], elapsed_ms(bench.parts.clock))
         bench.send(topic=RETRY)
         bench.parts.clock.advance(61)
         await asyncio.sleep(0)

@@ -211,3 +211,19 @@ def test_idle_counters_keep_one_sample_per_window() -> None:
     world.pass_seconds(30 * 3600, step=10)
     series = world.statistics.puts_of("T", 0)
     assert [len(samples) for samples in series.samples] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("set_ahead_s", [-7200, 5 * 86_400])
+def test_a_clock_that_is_set_does_not_change_a_rate(set_ahead_s: int) -> None:
+    clock = ManualClock()
+    statistics = Statistics(clock)
+    for second in range(120):
+        if second == 60:
+            clock.set_ahead(set_ahead_s)
+        statistics.put("Orders", 0, 5, 500)
+        clock.advance(1)
+        statistics.sample()
+    found = statistics.data("TOPIC_PUT_NUMS", "Orders")
+    assert found is not None
+    assert found.stats_minute is not None
+    assert found.stats_minute.tps == pytest.approx(5)
