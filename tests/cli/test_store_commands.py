@@ -74,7 +74,8 @@ def test_inspect_fails_on_damage_and_names_it(root: Path) -> None:
     log.write_bytes(content)
     outcome = pyromq("inspect", root, "--verify")
     assert outcome.exit_code == 1
-    assert "damage: log offset 0" in outcome.output
+    assert "damage: log offsets 0 to 138, 138 bytes: " in outcome.output
+    assert "damage in all: 138 bytes of the log, 1 messages lost" in outcome.output
 
 
 def test_dump_shows_messages_without_obeying_them(root: Path) -> None:

@@ -81,6 +81,8 @@ _TABLES = (
     "delayOffset.json",
 )
 
+_MOST_RANGES_NAMED = 20
+
 _PORT_TRIES = 20
 """How often a pair of free ports is looked for when the system may choose."""
 
@@ -537,8 +539,16 @@ def _tell(report: RecoveryReport) -> None:
         report.queues_cut,
         report.segments_removed,
     )
-    for remark in filter(None, (report.stopped_because, *report.remarks)):
+    for remark in report.remarks:
         _log.warning("recovery of the store: %s", remark)
+    if report.damage:
+        _log.warning(
+            "recovery of the store: %d damaged ranges, %d messages missing from their queues: %s",
+            len(report.damage),
+            report.messages_missing,
+            "; ".join(map(str, report.damage[:_MOST_RANGES_NAMED]))
+            + ("; and more" if len(report.damage) > _MOST_RANGES_NAMED else ""),
+        )
 
 
 def _looked_up(host: str) -> str:

@@ -164,6 +164,13 @@ def _show_verification(out: Console, verification: Verification) -> None:
     )
     for each in verification.damage:
         out.print(f"damage: {printable(each)}")
+    if verification.damaged_bytes or verification.messages_missing:
+        out.print(
+            f"damage in all: {verification.damaged_bytes} bytes of the log,"
+            f" {verification.messages_missing} messages lost"
+        )
+    for start, end in verification.filled:
+        out.print(f"note: log offsets {start} to {end} were damaged; a start has set their bytes aside")
 
 
 def _new_table(topic: str) -> Table:

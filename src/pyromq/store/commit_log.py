@@ -24,7 +24,7 @@ from pyromq.protocol.record import (
 from pyromq.store.ends import LogEnd
 from pyromq.store.filenames import can_be_directory, offset_name
 from pyromq.store.filesystem import Files
-from pyromq.store.segment import Segment
+from pyromq.store.segment import MissingSegment, Segment
 from pyromq.store.segments import Segments
 
 
@@ -36,6 +36,7 @@ class CommitLog(LogEnd):
         self._preallocate = preallocate
         self._warm_up = warm_up
         self._creating = threading.Lock()
+        self._made: set[int] = set()
         self._current: Segment | None = None
         self.segments = Segments(files, directory, segment_bytes)
         self.end_offset = 0
@@ -108,9 +109,9 @@ class CommitLog(LogEnd):
     def _create(self, start: int) -> None:
         path = self.segments.directory / offset_name(start)
         size_bytes = self.segments.segment_bytes
-        if self._files.size(path) == size_bytes:
+        if start in self._made and self._files.size(path) == size_bytes:
             return
-        self._files.remove(path)
+        self._set_aside_stray(path)
         try:
             self._files.create(path, size_bytes, size_bytes if self._preallocate else 0)
             if self._warm_up:
@@ -121,6 +122,19 @@ class CommitLog(LogEnd):
         except OSError:
             self._files.remove(path)
             raise
+        self._made = {start}
+
+    def _set_aside_stray(self, path: Path) -> None:
+        """A file that lay behind a gap is in the way now: its bytes must not come back as records."""
+        size_bytes = self._files.size(path)
+        if size_bytes is None:
+            return
+        with self._files.open(path) as reader:
+            is_empty = reader.is_zero_after(0)
+        if is_empty:
+            self._files.remove(path)
+        else:
+            self._files.rename(path, path.with_name(f"{path.name}.stray"))
 
     def create_wanted_segment(self) -> None:
         """Make the next file ahead of its use; called by the flusher. Raises OSError if that fails."""
@@ -192,8 +206,21 @@ class CommitLog(LogEnd):
                 yield segment, outline
                 offset += outline.size
 
+    def end_of_blanks(self, offset: int) -> int:
+        """Where the next record would begin: here, or in the first file behind blanks that begin here."""
+        while True:
+            try:
+                found = self.outline(offset)
+            except RemoteProtocolError:
+                return offset
+            if found is None or found[1] is not None:
+                return offset
+            offset = found[0].end
+
     def first_store_timestamp(self, segment: Segment) -> int:
         """The store time of a file's first record; 0 if it does not begin with one."""
+        if isinstance(segment, MissingSegment):
+            return 0
         head = self._files.read(segment.path, 0, 128)
         if len(head) < MIN_RECORD_SIZE or peek_size_and_magic(head)[1] not in (MAGIC_V1, MAGIC_V2):
             return 0

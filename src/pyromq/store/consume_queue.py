@@ -7,7 +7,8 @@
 
 Unit number n of a queue is its message with queue offset n. A unit is either all there or all zero: what
 follows the last unit is zeros. Units before the first message of a queue whose start is lost are *pre-blank*:
-offset 0, size 0x7FFFFFFF.
+offset 0, size 0x7FFFFFFF. Units of messages that were damaged are *gaps*: one more than the log offset of the
+message before them, so that log offsets never decrease, and the same size, which no record has.
 """
 
 import struct
@@ -119,6 +120,19 @@ class ConsumeQueue(QueueEnd):
             self.end_offset += 1
         self._files.mark_dirty(self)
 
+    def fill_gap(self, queue_offset: int) -> None:
+        """The messages between the last one and `queue_offset` were damaged: gaps keep their numbers."""
+        log_offset, size, _ = self.unit(self.end_offset - 1)
+        if size != PRE_BLANK_SIZE:
+            log_offset += 1
+        while self.end_offset < queue_offset:
+            if self.write_position == self.write_limit:
+                self._make_room()
+            _pack_unit(self.write_buffer, self.write_position, log_offset, PRE_BLANK_SIZE, 0)
+            self.write_position += UNIT_BYTES
+            self.end_offset += 1
+        self._files.mark_dirty(self)
+
     def close_for_writing(self) -> None:
         self.write_buffer = _NOT_MAPPED
         self.write_position = self.write_limit = 0
@@ -162,7 +176,7 @@ class ConsumeQueue(QueueEnd):
                 except FileNotFoundError:
                     low = self.first_offset_after_file(middle)
                     continue
-                if log_offset < log_start or size == PRE_BLANK_SIZE:
+                if log_offset < log_start or (size == PRE_BLANK_SIZE and not log_offset):
                     low = middle + 1
                 else:
                     high = middle

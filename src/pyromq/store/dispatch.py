@@ -17,6 +17,7 @@ from pyromq.protocol.properties import get_property_bytes
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
+from pyromq.store.damage import is_filler
 from pyromq.store.index import Index
 from pyromq.store.index_file import Entry
 from pyromq.store.key_hash import index_key_hashes
@@ -216,20 +217,20 @@ class Dispatcher:
             self.offset = min(segment.end, log.end_offset)
         elif self.offset + outline.size > limit:
             return False
-        elif outline.log_offset < self._forgotten.get(outline.topic, 0):
+        elif outline.log_offset < self._forgotten.get(outline.topic, 0) or is_filler(outline):
             self.offset += outline.size
         else:
             self.dispatch_record(segment, outline)
         return True
 
-    def dispatch_record(self, segment: Segment, outline: RecordOutline) -> None:
-        """Dispatch a record of the log and move behind it."""
+    def dispatch_record(self, segment: Segment, outline: RecordOutline, *, has_unit: bool = True) -> None:
+        """Dispatch a record of the log and move behind it; without a unit only its keys."""
         message = (
             self._queues.get(outline.topic, outline.queue_id),
             outline.log_offset,
             outline.size,
             outline.queue_offset,
-            outline.sys_flag,
+            outline.sys_flag if has_unit else SysFlag.TRANSACTION_PREPARED,
             outline.store_timestamp,
             segment.mapped.buffer[outline.properties_start : outline.properties_end],
         )

@@ -42,6 +42,11 @@ class StorePaths:
         return self.config / "topics.json"
 
     @property
+    def damaged(self) -> Path:
+        """Bytes of the log that were damaged, set aside."""
+        return self.root / "damaged"
+
+    @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
 

@@ -89,13 +89,17 @@ class Reader:
 
     def is_zero_after(self, position: int) -> bool:
         """Whether only zeros follow `position`; what has no data on disk is not read."""
-        # All places are found before any is read: reading reserved blocks makes them look like data.
-        for start, end in list(self._data_after(position)):
+        for start, end in self.data_after(position):
             for block in range(start, end, _BLOCK_BYTES):
                 content = self.read(block, min(_BLOCK_BYTES, end - block))
                 if content.count(0) != len(content):
                     return False
         return True
+
+    def data_after(self, position: int) -> list[tuple[int, int]]:
+        """The ranges behind `position` that have data on disk; everything else is zeros."""
+        # All places are found before any is read: reading reserved blocks makes them look like data.
+        return list(self._data_after(position))
 
     def _data_after(self, position: int) -> Iterator[tuple[int, int]]:
         while position < self.size_bytes:
@@ -279,6 +283,10 @@ class Files:
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
+
+    def copy_times(self, source: Path, target: Path) -> None:
+        status = source.stat()
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def make_directories(self, path: Path) -> None:
         missing = []

@@ -127,6 +127,13 @@ class MessageStore:
             checkpoint,
             was_clean=was_clean,
         )
+        try:
+            recovery.load_log()
+        except StoreError:
+            if was_clean:  # nothing was changed: the next start shall find it as this one did
+                files.remove(paths.abort)
+                files.sync_all_directories()
+            raise
         self.recovery: RecoveryReport = recovery.run()
         checkpoint = write_first_checkpoint(
             files, paths, self._log, self._queues, self._index, checkpoint, self.recovery.began_at

@@ -16,11 +16,13 @@ from pyromq.protocol.record import RecordOutline, StoredMessage, SysFlag, decode
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
+from pyromq.store.damage import is_filler
 from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name
 from pyromq.store.filesystem import Files, MappedFile
 from pyromq.store.index_file import read_header
 from pyromq.store.queues import count_units
 from pyromq.store.segment import Segment
+from pyromq.store.soundness import next_sound_record
 
 _NO_LIMIT = 1 << 63
 
@@ -65,10 +67,22 @@ class Verification:
     record_bytes: int = 0
     units: int = 0
     damage: list[str] = field(default_factory=list)
+    damaged_bytes: int = 0
+    """Bytes of the log in which no sound record was found although sound ones follow."""
+    messages_missing: int = 0
+    """Messages with damaged bodies, units that lead to no message, and gaps that a start has left."""
+    filled: list[tuple[int, int]] = field(default_factory=list)
+    """Where fillers stand in the log: what was there was damaged, and set aside by a start."""
 
     @property
     def is_sound(self) -> bool:
         return not self.damage
+
+    def note_filler(self, outline: RecordOutline) -> None:
+        start, end = outline.log_offset, outline.log_offset + outline.size
+        if self.filled and self.filled[-1][1] == start:
+            start = self.filled.pop()[0]
+        self.filled.append((start, end))
 
 
 class _ReadOnlyFiles(Files):
@@ -139,6 +153,10 @@ class OfflineStore:
             try:
                 found = self._log.outline(offset)
             except RemoteProtocolError as error:
+                following = next_sound_record(self._files, self._log, offset, self._log.segments.end)
+                if following is not None:
+                    offset = following
+                    continue
                 segment = self._log.segments.find(offset)
                 position = offset - segment.start if segment is not None else 0
                 is_untouched = segment is None or not any(segment.mapped.buffer[position : position + 8])
@@ -268,15 +286,20 @@ class OfflineStore:
                     self._verify_record(segment, outline, result)
                     tell(outline.log_offset + outline.size - offset)
                     offset = outline.log_offset + outline.size
+                    if is_filler(outline):
+                        result.note_filler(outline)
                     if not outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
                         queue = places.setdefault((outline.topic, outline.queue_id), array("q"))
                         queue.extend((outline.queue_offset, outline.log_offset))
                 break
             except RemoteProtocolError as error:
-                result.damage.append(f"{error}; the rest of its file was passed over")
-                passed_over = self._log.segment_bytes - offset % self._log.segment_bytes
-                tell(min(passed_over, self.log_end - offset))
-                offset += passed_over
+                damaged = self._log.end_of_blanks(offset)
+                following = next_sound_record(self._files, self._log, damaged, self.log_end)
+                end = self.log_end if following is None else following
+                result.damage.append(f"log offsets {damaged} to {end}, {end - damaged} bytes: {error}")
+                result.damaged_bytes += end - damaged
+                tell(end - offset)
+                offset = end
         result.damage += [str(each) for each in self._look_at_index_files() if isinstance(each, StoreError)]
         for summary in self.queues():
             self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), array("q")), result)
@@ -300,7 +323,10 @@ class OfflineStore:
         try:
             verify_body_crc(segment.mapped.buffer, outline)
         except RemoteProtocolError as error:
-            result.damage.append(f"log offset {outline.log_offset}: {error}")
+            end = outline.log_offset + outline.size
+            result.damage.append(f"log offsets {outline.log_offset} to {end}, {outline.size} bytes: {error}")
+            result.damaged_bytes += outline.size
+            result.messages_missing += 1
 
     def _verify_queue(self, summary: QueueSummary, pairs: "array[int]", result: Verification) -> None:
         """`pairs` are queue offset and log offset of each message that the log has of this queue."""
@@ -309,11 +335,14 @@ class OfflineStore:
         astray = array("q")
         for number, log_offset, size in self._units_of(summary):
             result.units += 1
+            if size == PRE_BLANK_SIZE and log_offset > self.log_start:
+                result.messages_missing += 1
             if size == PRE_BLANK_SIZE or log_offset < self.log_start:
                 continue
             if places.pop(number, None) != log_offset:
                 astray.append(number)
         if astray:
+            result.messages_missing += len(astray)
             which = f"{astray[0]} to {astray[-1]}" if len(astray) > 1 else f"{astray[0]}"
             result.damage.append(f"{name}: {len(astray)} units ({which}) do not lead to their messages")
         if places:

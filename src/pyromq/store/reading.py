@@ -196,10 +196,15 @@ class QueueReader:
         low = first = queue.min_offset(self._log.start_offset)
         high = queue.end_offset
         while low < high:
-            middle = (low + high) // 2
+            middle = readable = (low + high) // 2
             stored_ms = self.stored_at(queue, middle)
-            if stored_ms < timestamp_ms or (boundary is Boundary.UPPER and stored_ms == timestamp_ms):
-                low = middle + 1
+            while stored_ms < 0 and readable + 1 < high:  # a gap says no time: the next message does
+                readable += 1
+                stored_ms = self.stored_at(queue, readable)
+            if stored_ms < 0:
+                high = middle
+            elif stored_ms < timestamp_ms or (boundary is Boundary.UPPER and stored_ms == timestamp_ms):
+                low = readable + 1
             else:
                 high = middle
         return low if boundary is Boundary.LOWER else max(low - 1, first)

@@ -32,18 +32,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol.record import RecordOutline, SysFlag, verify_body_crc
-from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, write_checkpoint
+from pyromq.protocol.record import RecordOutline, SysFlag
+from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
+from pyromq.store.damage import Damage, DamagedBytes, is_filler
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files
 from pyromq.store.index import Index
+from pyromq.store.numbering import Numbering
 from pyromq.store.queues import Queues
-from pyromq.store.segment import Segment
-
-_SECTOR_BYTES = 512
+from pyromq.store.soundness import LEAST_GAP_BYTES, next_sound_record, sound_outline
 
 
 @dataclass(slots=True)
@@ -60,6 +60,12 @@ class RecoveryReport:
     """Why the walk over the log ended where it did; empty if the log ended there cleanly."""
     segments_removed: int = 0
     tail_wiped: bool = False
+    damage: list[Damage] = field(default_factory=list)
+    """What was found in the log that is no sound record, in the order it was found."""
+    messages_missing: int = 0
+    """Queue offsets that no record of the log has, as far as the records around them tell."""
+    messages_left_out: int = 0
+    """Records that are in the log and not in their queues, because their queue offsets cannot be true."""
     queues: int = 0
     queues_rebuilt: list[str] = field(default_factory=list)
     queues_cut: int = 0
@@ -91,11 +97,18 @@ class Recovery:
         self._loaded: list[tuple[ConsumeQueue, list[int]]] = []
         self._last_places: dict[ConsumeQueue, int] = {}
         self._are_queues_complete = False
+        self._numbering = Numbering(queues, dispatcher.put_unit)
+        self._ends_of_dropped: dict[tuple[str, int], int] = {}
         self.report = RecoveryReport(was_clean)
 
+    def load_log(self) -> None:
+        """Step 2. Raises StoreError if the log's files are not what they must be; then all is as it was."""
+        self.report.remarks += self._log.segments.load(repair=True)
+        self._numbering.log_start = self._log.start_offset
+
     def run(self) -> RecoveryReport:
+        """The steps behind it."""
         report = self.report
-        report.remarks += self._log.segments.load(repair=True)
         self._load_queues()
         if report.was_clean:
             self._cut_queues(None)
@@ -107,6 +120,8 @@ class Recovery:
         if self._are_units_missing():
             self._complete_queues(begin)
         end = self._walk(begin)
+        self._finish_numbering()
+        self._mend(end)
         report.segments_removed, report.tail_wiped = self._log.cut(end)
         self._drop_what_points_beyond(end)
         report.log_start, report.log_end = self._log.start_offset, end
@@ -142,6 +157,7 @@ class Recovery:
         for queue, starts in self._loaded:
             last = self._queues.adopt_files(queue, starts, before)
             if last is not None and not self._leads_to_its_record(queue, *last):
+                self._ends_of_dropped[queue.topic, queue.queue_id] = queue.end_offset
                 self._drop(queue, "its last unit does not lead to its message")
                 continue
             if last is not None:
@@ -189,14 +205,48 @@ class Recovery:
             try:
                 for segment, outline in self._log.outlines(offset, end):
                     offset = outline.log_offset + outline.size
-                    if self._dispatcher.put_unit(segment, outline):
+                    if is_filler(outline):
+                        continue
+                    if self._numbering.must_wait(segment, outline) or self._dispatcher.put_unit(
+                        segment, outline
+                    ):
                         rebuilt.add(f"{outline.topic}/{outline.queue_id}")
                 break
             except RemoteProtocolError as error:
-                self.report.remarks.append(f"building queues again: {error}: rest of that file passed over")
-                offset = offset - offset % self._log.segment_bytes + self._log.segment_bytes
+                # Inside one call of `outlines`, blanks move on without a word: ask where it stopped.
+                offset = self._log.end_of_blanks(offset)
+                offset = self._pass_over(offset, end, str(error))
         self.report.queues_rebuilt = sorted(rebuilt)
         self._are_queues_complete = True
+
+    def _pass_over(self, offset: int, end: int, reason: str) -> int:
+        """Where the walk that builds queues goes on behind damage; what the other walk found is known."""
+        for known in self.report.damage:
+            if known.start == offset:
+                return known.end
+        following = next_sound_record(self._files, self._log, offset, end)
+        damage = Damage(offset, end if following is None else following, reason, is_left_in_place=True)
+        self.report.damage.append(damage)
+        return damage.end
+
+    def _finish_numbering(self) -> None:
+        numbering, report = self._numbering, self.report
+        numbering.finish()
+        # A queue was dropped because the message of its last unit is damaged: its number is not given again.
+        lost_bytes = sum(each.end - each.start for each in report.damage)
+        for (topic, queue_id), end in self._ends_of_dropped.items():
+            queue = self._queues.find(topic, queue_id)
+            if queue is not None and 0 < end - queue.end_offset <= lost_bytes // LEAST_GAP_BYTES:
+                numbering.missing += end - queue.end_offset
+                queue.fill_gap(end)
+        report.messages_missing = numbering.missing
+        report.messages_left_out = numbering.left_out
+        if numbering.left_out:
+            places = ", ".join(map(str, numbering.places_left_out))
+            report.remarks.append(
+                f"{numbering.left_out} records say queue offsets that cannot be true and are left out of"
+                f" their queues; they are at log offsets {places}"
+            )
 
     def _mend_gap(self, outline: RecordOutline) -> None:
         """A queue ends before the message that comes next: its last files are lost.
@@ -255,36 +305,59 @@ class Recovery:
     def _walk(self, begin: int) -> int:
         """Check and dispatch the records from `begin` on; returns where the log ends."""
         report = self.report
-        log, dispatcher = self._log, self._dispatcher
+        log, dispatcher, numbering = self._log, self._dispatcher, self._numbering
         offset = end = begin
         log.last_store_timestamp = self._checkpoint.log_timestamp
+        last_timestamp = 0
         while True:
             try:
-                found = log.outline(offset)
-                if found is None:
-                    break
-                segment, outline = found
-                if outline is None:
-                    offset = segment.end
-                    continue
-                verify_body_crc(segment.mapped.buffer, outline)
-                _verify_complete(segment, outline)
+                found = sound_outline(log, offset)
             except RemoteProtocolError as error:
-                if not _is_untouched(log, offset):
-                    report.stopped_because = str(error)
+                following = next_sound_record(self._files, log, offset, log.segments.end)
+                if following is None:
+                    if not _is_untouched(log, offset):
+                        report.stopped_because = str(error)
+                    break
+                report.damage.append(Damage(offset, following, str(error)))
+                offset = following
+                continue
+            if found is None:
                 break
-            self._mend_gap(outline)
-            dispatcher.dispatch_record(segment, outline)
+            segment, outline = found
+            if outline is None:
+                offset = segment.end
+                continue
+            if not is_filler(outline):
+                self._mend_gap(outline)
+                dispatcher.dispatch_record(
+                    segment, outline, has_unit=not numbering.must_wait(segment, outline)
+                )
+                if is_time(outline.store_timestamp):
+                    last_timestamp = outline.store_timestamp
             if report.records_checked % 1000 == 999:
                 dispatcher.write_index()
-            log.last_store_timestamp = max(log.last_store_timestamp, outline.store_timestamp)
             report.records_checked += 1
             report.bytes_checked += outline.size
             offset = end = outline.log_offset + outline.size
         dispatcher.write_index()
+        # Store times never decrease: the last one is the latest, unless a damaged one is among them.
+        log.last_store_timestamp = max(log.last_store_timestamp, last_timestamp)
         dispatcher.last_timestamp = log.last_store_timestamp
         # java: a blank with nothing behind it does not count; the next record may still fit in its place
         return end
+
+    def _mend(self, end: int) -> None:
+        """Set damaged bytes aside, those behind the end as well, and fill the places of those before it."""
+        report = self.report
+        damaged_bytes = DamagedBytes(self._files, self._log, self._paths.damaged)
+        tail = Damage(end, self._log.segments.end, report.stopped_because or "garbage", is_tail=True)
+        damaged_bytes.set_aside(tail)
+        for each in report.damage:
+            if not each.is_left_in_place:
+                damaged_bytes.set_aside(each)
+                damaged_bytes.fill(each)
+        if tail.kept_as:
+            report.damage.append(tail)
 
     def _drop_what_points_beyond(self, end: int) -> None:
         for queue, starts in self._loaded:
@@ -297,23 +370,6 @@ class Recovery:
             self.report.index_entries_kept = self._index.entry_count
             self._dispatcher.index_from = end
         self._dispatcher.start_at(end)
-
-
-def _verify_complete(segment: Segment, outline: RecordOutline) -> None:
-    """The body has a checksum, the rest has not: look for pieces that were never written.
-
-    Topic and properties lie behind the body, and before they were written there were zeros. No topic has a
-    zero byte, a record of ours never ends in one unless it has no properties, and a lost piece is at least
-    one disk sector.
-    """
-    buffer = segment.mapped.buffer
-    start, end = outline.properties_start, outline.properties_end
-    if end > start and buffer[end - 1] == 0:
-        raise RemoteProtocolError(f"record at {outline.log_offset}: its end was not written")
-    for sector in range(start + -start % _SECTOR_BYTES, end, _SECTOR_BYTES):
-        piece = buffer[sector : min(sector + _SECTOR_BYTES, end)]
-        if piece.count(0) == len(piece):
-            raise RemoteProtocolError(f"record at {outline.log_offset}: a part was not written")
 
 
 def _is_untouched(log: CommitLog, offset: int) -> bool:

@@ -1,7 +1,9 @@
 """One file of a row: mapped when first touched, and its bytes outlive its name while someone reads them."""
 
+import mmap
 from pathlib import Path
 
+from pyromq.protocol.record import pack_blank_into
 from pyromq.store.filenames import offset_name
 from pyromq.store.filesystem import Files, MappedFile
 
@@ -51,3 +53,18 @@ class Segment:
         self._files.remove(self.path)
         self.try_unmap()
         self._mapped = None
+
+
+class MissingSegment(Segment):
+    """Stands in a row for a file that is not there: a blank record from one end to the other, in memory."""
+
+    __slots__ = ()
+
+    @property
+    def mapped(self) -> MappedFile:
+        mapped = self._mapped
+        if mapped is None:
+            blank = mmap.mmap(-1, self.size_bytes)
+            pack_blank_into(blank, 0, self.size_bytes)
+            mapped = self._mapped = MappedFile(self.path, blank)
+        return mapped

@@ -1,13 +1,20 @@
-"""A gapless row of files of one size, each named by the offset it starts at."""
+"""A gapless row of files of one size, each named by the offset it starts at.
+
+Where files are missing between others, files that hold nothing but a blank record take their places: every
+walk over the log goes on behind them, and everything before them stays readable.
+"""
 
 from pathlib import Path
+from typing import Final
 
 from pyromq.errors import StoreError
+from pyromq.protocol.record import BLANK_SIZE, pack_blank_into
 from pyromq.store.filenames import offset_name, parse_offset_name
 from pyromq.store.filesystem import Files
-from pyromq.store.segment import Segment
+from pyromq.store.segment import MissingSegment, Segment
 
-_HEAD_BYTES = 8
+_MOST_MISSING: Final = 1024
+"""Over a wider gap, the files on its two sides are hardly of one log."""
 
 
 class Segments:
@@ -41,8 +48,8 @@ class Segments:
     def load(self, *, repair: bool) -> list[str]:
         """Take in the directory; what had to be mended or left aside is said in words.
 
-        With `repair` a short last file is mended, and a wrong size elsewhere raises StoreError; without it
-        nothing is touched and such files are left aside.
+        With `repair` a short last file is mended, missing files are made, and a wrong size elsewhere raises
+        StoreError; without it nothing is touched and files of a wrong size are left aside.
         """
         remarks: list[str] = []
         names, directories = self._files.names(self.directory)
@@ -55,7 +62,7 @@ class Segments:
                 starts.append(start)
         for start in starts:
             self._load_one(start, start == starts[-1], repair, remarks)
-        self._keep_newest_run(remarks)
+        self._close_gaps(repair, remarks)
         self.loaded_end = min(self.loaded_end, self.end)
         return remarks
 
@@ -70,7 +77,7 @@ class Segments:
             remarks.append(f"{label} has {size_bytes} of {self.segment_bytes} bytes: left aside")
             return
         if not is_last or size_bytes is None or size_bytes > self.segment_bytes:
-            raise StoreError(f"{path} has {size_bytes} bytes, expected {self.segment_bytes}")
+            raise StoreError(_wrong_size(path, size_bytes, self.segment_bytes))
         if size_bytes == 0:
             # java: an empty last file is what a crash leaves of a file being made
             remarks.append(f"{label} is empty: removed")
@@ -82,19 +89,52 @@ class Segments:
         self.adopt(start)
         self.loaded_end = start + size_bytes
 
-    def _keep_newest_run(self, remarks: list[str]) -> None:
-        """Of files with gaps between them keep the newest that have anything in them."""
+    def _close_gaps(self, repair: bool, remarks: list[str]) -> None:
+        """Make the row gapless: unused files behind a gap are left aside, missing ones replaced."""
         for position in range(len(self._row) - 1, 0, -1):
             before, first = self._row[position - 1], self._row[position]
             if before.end == first.start:
                 continue
-            gap = f"{self.directory.name}: nothing between {before.end} and {first.start}"
-            if any(self._files.read(first.path, 0, _HEAD_BYTES)):
-                remarks.append(f"{gap}: {position} older files left aside")
-                del self._row[:position]
-                return
-            remarks.append(f"{gap}: {len(self._row) - position} unused files left aside")
-            del self._row[position:]
+            if not any(map(self._has_content, self._row[position:])):
+                unused = len(self._row) - position
+                remarks.append(
+                    f"{self.directory.name}: nothing between {before.end} and {first.start}:"
+                    f" {unused} unused files left aside"
+                )
+                del self._row[position:]
+                continue
+            starts = range(before.end, first.start, self.segment_bytes)
+            if len(starts) > _MOST_MISSING:
+                raise StoreError(
+                    f"{self.directory}: {len(starts)} files are missing between {before.path.name} and"
+                    f" {first.path.name}; if the older or the newer ones do not belong to this log,"
+                    " move them to another directory"
+                )
+            replace = self._make_blank if repair else self._stand_in
+            self._row[position:position] = [replace(start, first) for start in starts]
+            remarks.append(
+                f"{self.directory.name}: {len(starts)} files from {before.end} to {first.start} are missing:"
+                " their messages are passed over"
+                + (", blank files take their places until they are put back" if repair else "")
+            )
+
+    def _has_content(self, segment: Segment) -> bool:
+        with self._files.open(segment.path) as reader:
+            return not reader.is_zero_after(0)
+
+    def _stand_in(self, start: int, following: Segment) -> Segment:
+        return MissingSegment(self._files, self.directory, start, self.segment_bytes)
+
+    def _make_blank(self, start: int, following: Segment) -> Segment:
+        """A file with nothing in it, as old as the one behind it: then it does not hold up cleaning."""
+        segment = Segment(self._files, self.directory, start, self.segment_bytes)
+        blank = bytearray(BLANK_SIZE)
+        pack_blank_into(blank, 0, self.segment_bytes)
+        self._files.create(segment.path, self.segment_bytes)
+        self._files.overwrite(segment.path, 0, bytes(blank))
+        self._files.copy_times(following.path, segment.path)
+        self._files.sync_directory(self.directory)
+        return segment
 
     def find(self, offset: int) -> Segment | None:
         """The segment that holds `offset`."""
@@ -131,3 +171,16 @@ class Segments:
         for segment in self._row:
             segment.try_unmap()
         self._row.clear()
+
+
+def _wrong_size(path: Path, size_bytes: int | None, expected: int) -> str:
+    text = (
+        f"{path} has {size_bytes} bytes, expected {expected}:"
+        " set the size of log files to the one this log was made with"
+    )
+    if size_bytes is None or size_bytes > expected:
+        return text
+    return (
+        f"{text}, or put a whole copy of the file in its place;"
+        f" to go on without its last {expected - size_bytes} bytes: truncate -s {expected} {path}"
+    )

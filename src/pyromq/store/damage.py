@@ -1,0 +1,165 @@
+"""Damage in the log: what becomes of bytes that are no sound records.
+
+They are never just erased: first they are set aside as a file under `damaged/`, then their place is taken.
+Behind the last sound record that is done by wiping, elsewhere by fillers, so that the log stays one row of
+records for every reader, Apache's broker included: a record of a rolled-back message, which no queue and no
+index takes in, or the blank record that fills the end of a file.
+
+A crash in between leaves damage again, and the next start does it once more.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyromq.protocol.record import (
+    BLANK_SIZE,
+    MIN_RECORD_SIZE,
+    RecordOutline,
+    StoredMessage,
+    SysFlag,
+    encode_record,
+    pack_blank_into,
+    peek_store_timestamp,
+)
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.filesystem import Files
+from pyromq.store.segment import Segment
+from pyromq.store.soundness import LEAST_GAP_BYTES, count_record_starts
+
+FILLER_TOPIC: Final = "DAMAGED"
+_MOST_FILLER_BYTES: Final = 1024 * 1024
+_BLOCK_BYTES: Final = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Damage:
+    """A range of the log without sound records."""
+
+    start: int
+    end: int
+    reason: str
+    is_tail: bool = False
+    """Whether nothing sound lies behind it: the log ends at its start."""
+    is_left_in_place: bool = False
+    """Whether it is in the part of the log that is not walked again, and was passed over only this once."""
+    records: int = 0
+    """How many records seem to have begun in it."""
+    kept_as: tuple[Path, ...] = ()
+    """Where its bytes are now; nothing if they were all zero or left in place."""
+
+    def __str__(self) -> str:
+        text = f"damage in the log from offset {self.start} to {self.end}, {self.end - self.start} bytes"
+        if self.is_left_in_place:
+            return f"{text} ({self.reason}): passed over and left in place"
+        outcome = "no sound record follows, the log ends before it" if self.is_tail else "passed over"
+        if not self.kept_as:
+            return f"{text} ({self.reason}): {outcome}; all of them are zero"
+        begun = f"{self.records} record{'s' if self.records != 1 else ''} began there"
+        return f"{text} ({self.reason}): {outcome}; {begun}, kept in {', '.join(map(str, self.kept_as))}"
+
+
+def is_filler(outline: RecordOutline) -> bool:
+    """Whether a record stands where damaged bytes were."""
+    return (
+        outline.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK
+        and outline.topic == FILLER_TOPIC[: len(outline.topic)]
+        and outline.queue_id == outline.queue_offset == 0
+    )
+
+
+class DamagedBytes:
+    """Sets damaged ranges of a log aside and fills their places."""
+
+    def __init__(self, files: Files, log: CommitLog, directory: Path) -> None:
+        self._files = files
+        self._log = log
+        self._directory = directory
+
+    def set_aside(self, damage: Damage) -> None:
+        """Copy what is not zero to files of its own, one for each file of the log, and make them safe."""
+        kept = []
+        last = damage.start
+        for segment in self._log.segments.covering(damage.start, damage.end):
+            start = max(damage.start - segment.start, 0)
+            end = min(damage.end - segment.start, segment.size_bytes)
+            end = self._end_of_data(segment, start, end)
+            if end > start:
+                kept.append(self._copy(segment, start, end, damage))
+                last = segment.start + end
+        if kept:
+            self._files.sync_directory(self._directory)
+            self._files.sync_directory(self._directory.parent)
+        damage.kept_as = tuple(kept)
+        if damage.is_tail:
+            damage.end = last  # zeros behind the end of the log are no damage
+
+    def _end_of_data(self, segment: Segment, start: int, end: int) -> int:
+        """Where the last byte that is not zero ends."""
+        with self._files.open(segment.path) as reader:
+            for first, last in reversed(reader.data_after(start)):
+                block_end = min(last, end)
+                while block_end > first:
+                    block = max(first, block_end - _BLOCK_BYTES)
+                    content = reader.read(block, block_end - block).rstrip(b"\0")
+                    if content:
+                        return block + len(content)
+                    block_end = block
+        return start
+
+    def _copy(self, segment: Segment, start: int, end: int, damage: Damage) -> Path:
+        target = self._free_name(f"{segment.start + start:020d}-{end - start}")
+        self._files.write(target, b"")
+        with self._files.open(segment.path) as reader:
+            for block in range(start, end, _BLOCK_BYTES):
+                content = reader.read(block, min(_BLOCK_BYTES, end - block))
+                damage.records += count_record_starts(content)
+                self._files.overwrite(target, block - start, content)
+        return target
+
+    def _free_name(self, name: str) -> Path:
+        """Of an interrupted start there may be a file of this name: that is kept, too."""
+        number = 1
+        path = self._directory / f"{name}.bin"
+        while self._files.size(path) is not None:
+            number += 1
+            path = self._directory / f"{name}.{number}.bin"
+        return path
+
+    def fill(self, damage: Damage) -> None:
+        """Put fillers in the place of a range that ends where a sound record begins."""
+        for segment in self._log.segments.covering(damage.start, damage.end):
+            start = max(damage.start, segment.start)
+            if damage.end < segment.end:
+                self._fill_with_records(segment, start, damage.end, damage.reason)
+            elif segment.end - start >= BLANK_SIZE:
+                blank = bytearray(BLANK_SIZE)
+                pack_blank_into(blank, 0, segment.end - start)
+                self._files.overwrite(segment.path, start - segment.start, bytes(blank))
+
+    def _fill_with_records(self, segment: Segment, start: int, end: int, reason: str) -> None:
+        store_timestamp = peek_store_timestamp(segment.mapped.buffer, end - segment.start)
+        while start < end:
+            size_bytes = min(end - start, _MOST_FILLER_BYTES)
+            if 0 < end - start - size_bytes < LEAST_GAP_BYTES:
+                size_bytes -= LEAST_GAP_BYTES
+            record = filler(start, size_bytes, store_timestamp, reason)
+            self._files.overwrite(segment.path, start - segment.start, record)
+            start += size_bytes
+
+
+def filler(log_offset: int, size_bytes: int, store_timestamp: int, reason: str) -> bytes:
+    """A record of exactly `size_bytes` that every walk over the log passes by."""
+    topic = FILLER_TOPIC[: size_bytes - MIN_RECORD_SIZE]
+    body_bytes = size_bytes - MIN_RECORD_SIZE - len(topic)
+    text = f"damaged bytes were here: {reason}".encode(errors="replace")[:body_bytes]
+    return encode_record(
+        StoredMessage(
+            topic,
+            text.ljust(body_bytes, b"\0"),
+            log_offset=log_offset,
+            sys_flag=SysFlag.TRANSACTION_ROLLBACK,
+            born_timestamp=store_timestamp,
+            store_timestamp=store_timestamp,
+        )
+    )

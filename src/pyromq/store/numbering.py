@@ -1,0 +1,110 @@
+"""Numbering: which queue offsets are believed when a walk over the log builds queues.
+
+No checksum covers a record's queue offset, queue and topic, and one wrong offset could hide all messages of
+a queue that follow. In a queue the offsets go up by one. A record that jumps ahead therefore waits for the
+records behind it: if they go on from it the jump is real, because messages in between were damaged or
+cleaned; if they go on from before it, the jump was damage, and the record is left out of its queue. It stays
+in the log.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pyromq.protocol.record import MIN_RECORD_SIZE, RecordOutline, SysFlag
+from pyromq.store.queues import Queues
+from pyromq.store.segment import Segment
+
+_Waiting = list[tuple[Segment, RecordOutline]]
+
+_MOST_NAMED: Final = 20
+
+
+class Numbering:
+    def __init__(self, queues: Queues, put_unit: Callable[[Segment, RecordOutline], bool]) -> None:
+        self._queues = queues
+        self._put_unit = put_unit
+        self._waiting: dict[tuple[str, int], _Waiting] = {}
+        self.log_start = 0
+        self.missing = 0
+        """Queue offsets that no record of the log has."""
+        self.left_out = 0
+        self.places_left_out: list[int] = []
+        """Log offsets of the first records that were left out of their queues."""
+
+    def must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
+        """Whether a record cannot be put in its queue now; then its unit comes later, or never."""
+        if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            return False
+        key = (outline.topic, outline.queue_id)
+        offset = outline.queue_offset
+        expected = self._end_of(key)
+        waiting = self._waiting.get(key)
+        if offset < expected or (offset == expected and waiting is None):
+            return False
+        if offset * MIN_RECORD_SIZE > outline.log_offset:
+            self._leave_out(outline)  # there was never room in the log for so many messages
+            return True
+        if waiting is not None and self._judge(key, waiting, offset):
+            expected = self._end_of(key)
+        if offset == expected and key not in self._waiting:
+            return False
+        self._waiting.setdefault(key, []).append((segment, outline))
+        return True
+
+    def _judge(self, key: tuple[str, int], waiting: _Waiting, offset: int) -> bool:
+        """Decide about those that wait, if a new offset tells; at most two wait, and the third one does."""
+        believed: tuple[Segment, RecordOutline] | None = None
+        for distance, each in enumerate(reversed(waiting), 1):
+            if each[1].queue_offset + distance == offset:
+                believed = each  # and everything between them follows it
+                break
+            if each[1].queue_offset < offset and (
+                believed is None or believed[1].queue_offset < each[1].queue_offset
+            ):
+                believed = each
+        if believed is None:
+            if len(waiting) > 1:
+                self._leave_out(waiting.pop(0)[1])
+            return False
+        for each in waiting:
+            if each is not believed:
+                self._leave_out(each[1])
+        del self._waiting[key]
+        self._accept(*believed)
+        return True
+
+    def finish(self) -> None:
+        """The walk is over: nothing speaks against those that still wait."""
+        for waiting in self._waiting.values():
+            # Of two with the same offset the first one is wrong: otherwise more than one record was damaged.
+            waiting.reverse()
+            for segment, outline in sorted(waiting, key=_offset_of):
+                if outline.queue_offset >= self._end_of((outline.topic, outline.queue_id)):
+                    self._accept(segment, outline)
+                else:
+                    self._leave_out(outline)
+        self._waiting.clear()
+
+    def _end_of(self, key: tuple[str, int]) -> int:
+        queue = self._queues.find(*key)
+        return queue.end_offset if queue is not None else 0
+
+    def _accept(self, segment: Segment, outline: RecordOutline) -> None:
+        queue = self._queues.get(outline.topic, outline.queue_id)
+        end = queue.end_offset
+        # Where the log no longer has what a queue leads to, the jump was made by cleaning.
+        if end > queue.first_unit and queue.unit(end - 1)[0] >= self.log_start:
+            self.missing += outline.queue_offset - end
+            queue.fill_gap(outline.queue_offset)
+        elif not self.log_start:
+            self.missing += outline.queue_offset - end
+        self._put_unit(segment, outline)
+
+    def _leave_out(self, outline: RecordOutline) -> None:
+        self.left_out += 1
+        if len(self.places_left_out) < _MOST_NAMED:
+            self.places_left_out.append(outline.log_offset)
+
+
+def _offset_of(each: tuple[Segment, RecordOutline]) -> int:
+    return each[1].queue_offset

@@ -1,0 +1,133 @@
+"""Soundness: whether a record of the log can be believed, and where the next one is that can.
+
+A record is sound if its sizes agree, it says its own log offset, a possible topic and a possible place in a
+queue, its body has the right checksum and no part of it is missing. Behind damage, only a sound record ends
+the search: its own offset and its checksum tell it from bytes that merely look like one.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.record import (
+    MIN_RECORD_SIZE,
+    RecordOutline,
+    peek_log_offset,
+    peek_size,
+    verify_body_crc,
+)
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.filesystem import Files
+from pyromq.store.segment import MissingSegment, Segment
+
+LEAST_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
+"""No record is smaller: it has a topic of one byte at least."""
+
+_MAGIC_START: Final = b"\xda\xa3\x20"
+_MAGIC_POSITION: Final = 4
+_SECTOR_BYTES: Final = 512
+_BLOCK_BYTES: Final = 1024 * 1024
+
+
+def sound_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline | None] | None:
+    """The record at an offset, without one for the blank at the end of a file; None where the files end.
+
+    Raises RemoteProtocolError for anything that is not sound.
+    """
+    found = log.outline(offset)
+    if found is None:
+        return None
+    segment, outline = found
+    buffer = segment.mapped.buffer
+    if outline is None:
+        blank_bytes = peek_size(buffer, offset - segment.start)
+        if blank_bytes != segment.end - offset:
+            raise RemoteProtocolError(
+                f"blank at {offset} has {blank_bytes} bytes, its file has {segment.end - offset} more"
+            )
+        return found
+    if outline.queue_id < 0 or outline.queue_offset < 0:
+        raise RemoteProtocolError(
+            f"record at {offset} is of no possible queue: {outline.queue_id}, offset {outline.queue_offset}"
+        )
+    verify_body_crc(buffer, outline)
+    _verify_complete(segment, outline)
+    return found
+
+
+def _verify_complete(segment: Segment, outline: RecordOutline) -> None:
+    """The body has a checksum, the rest has not: look for pieces that were never written.
+
+    Topic and properties lie behind the body, and before they were written there were zeros. No topic has a
+    zero byte, a record of ours never ends in one unless it has no properties, and a lost piece is at least
+    one disk sector.
+    """
+    buffer = segment.mapped.buffer
+    start, end = outline.properties_start, outline.properties_end
+    if end > start and buffer[end - 1] == 0:
+        raise RemoteProtocolError(f"record at {outline.log_offset}: its end was not written")
+    for sector in range(start + -start % _SECTOR_BYTES, end, _SECTOR_BYTES):
+        piece = buffer[sector : min(sector + _SECTOR_BYTES, end)]
+        if piece.count(0) == len(piece):
+            raise RemoteProtocolError(f"record at {outline.log_offset}: a part was not written")
+
+
+def next_sound_record(files: Files, log: CommitLog, offset: int, end: int) -> int | None:
+    """The log offset of the first sound record behind the damage at `offset`, before `end` if there is one.
+
+    Costs one look at every byte that is on disk in between, and nothing for what was never written.
+    """
+    begin = _end_of_damaged(log, offset)
+    for segment in log.segments.covering(begin, end):
+        if isinstance(segment, MissingSegment):
+            continue
+        for position in _record_starts(files, segment, max(begin - segment.start, 0)):
+            place = segment.start + position
+            if place >= end:
+                return None
+            if _is_sound_record(log, segment, position):
+                return place
+    return None
+
+
+def _end_of_damaged(log: CommitLog, offset: int) -> int:
+    """Where a search begins: inside a record whose four sizes agree, no other one can begin."""
+    try:
+        found = log.outline(offset)
+    except RemoteProtocolError:
+        found = None
+    outline = found[1] if found is not None else None
+    return offset + (outline.size if outline is not None else LEAST_GAP_BYTES)
+
+
+def _is_sound_record(log: CommitLog, segment: Segment, position: int) -> bool:
+    if position + MIN_RECORD_SIZE > segment.size_bytes:
+        return False
+    place = segment.start + position
+    if peek_log_offset(segment.mapped.buffer, position) != place:  # most that look like one end here
+        return False
+    try:
+        found = sound_outline(log, place)
+    except RemoteProtocolError:
+        return False
+    return found is not None and found[1] is not None
+
+
+def _record_starts(files: Files, segment: Segment, begin: int) -> Iterator[int]:
+    """Positions from `begin` on where a record would have its magic code."""
+    overlap = len(_MAGIC_START) - 1
+    with files.open(segment.path) as reader:
+        for start, end in reader.data_after(begin):
+            for block in range(start, end, _BLOCK_BYTES):
+                content = reader.read(block, min(_BLOCK_BYTES + overlap, end - block))
+                found = content.find(_MAGIC_START)
+                while found >= 0:
+                    position = block + found - _MAGIC_POSITION
+                    if position >= begin:
+                        yield position
+                    found = content.find(_MAGIC_START, found + 1)
+
+
+def count_record_starts(content: bytes) -> int:
+    """How many records seem to begin in these bytes."""
+    return content.count(_MAGIC_START + b"\xa7") + content.count(_MAGIC_START + b"\xab")
