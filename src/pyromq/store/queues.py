@@ -143,6 +143,16 @@ class Queues:
             break
         return last_place
 
+    def last_unit(self, queue: ConsumeQueue, starts: list[int]) -> tuple[int, int, int] | None:
+        """Number, log offset and size of the last unit that the files of a queue seem to have."""
+        for start in reversed(starts):
+            with self._files.open(queue.path_of(start)) as reader:
+                units = count_units(reader, _NO_LIMIT)
+                if units:
+                    log_offset, size, _ = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))
+                    return start // UNIT_BYTES + units - 1, log_offset, size
+        return None
+
     def drop_files(self, queue: ConsumeQueue) -> None:
         """Start a queue over: everything it had is deleted, to be built again from the log."""
         self.queue_files.forget(queue)

@@ -207,7 +207,14 @@ class QueueReader:
                 low = readable + 1
             else:
                 high = middle
-        return low if boundary is Boundary.LOWER else max(low - 1, first)
+        if boundary is Boundary.LOWER:
+            while low < queue.end_offset and self.stored_at(queue, low) < 0:
+                low += 1
+            return low
+        low = max(low - 1, first)
+        while low > first and self.stored_at(queue, low) < 0:
+            low -= 1
+        return low
 
     def stored_at(self, queue: ConsumeQueue, offset: int) -> int:
         """The store time of a message; -1 for one the log no longer has."""

@@ -5,8 +5,8 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
 
  1. Look for `abort`, and write it: from here on a crash is a crash.
  2. Take in the log's files by name and size. An empty last file goes, a short one is extended with zeros; a
-    wrong size anywhere else stops the start. Other files are left aside, and so is everything before a gap;
-    unused files behind a gap count as other files.
+    wrong size anywhere else stops the start. Blank files take the places of missing ones. Other files are
+    left aside, and so are unused files behind a gap.
  3. Take in the queues' files by name and size. A queue with a gap or a wrong size is dropped, to be built
     again.
  4. Choose where to begin: at the checkpoint's safe offset if the checkpoint is ours (at the start of the last
@@ -19,12 +19,15 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
  6. Cut the index to the entries that point before that place, and make its slots again from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.)
  7. If queues were dropped, or there are fewer queues or other numbers of units than the checkpoint counted,
-    walk the log from its start to that place and put the units that are missing.
- 8. Walk the log from that place. A record counts if its sizes agree, it says its own offset and a possible
-    topic, its body has the right checksum and no part of it is missing; each one is dispatched. Stop at the
-    first that does not count.
- 9. Make that the end of the log: wipe what follows, remove later files. Cut queues and index that point
-    beyond it.
+    walk the log from its start to that place and put the units that are missing. Damage on the way is passed
+    over and left in place.
+ 8. Walk the log from that place. A record is sound if its sizes agree, it says its own offset, a possible
+    topic and a possible queue, its body has the right checksum and no part of it is missing; each one is
+    dispatched. Behind damage, go on with the next sound record. If there is none, the log ends before the
+    damage. A record whose queue offset jumps ahead gets its unit when the records behind it agree with it.
+ 9. Set the damaged bytes aside under `damaged/`. Put records that nobody reads in their places; behind the
+    end of the log wipe what follows and remove later files. Cut queues and index that point beyond it. A
+    queue whose last message is damaged keeps its end.
 10. Make everything safe and write a checkpoint that says so.
 """
 
@@ -98,7 +101,7 @@ class Recovery:
         self._last_places: dict[ConsumeQueue, int] = {}
         self._are_queues_complete = False
         self._numbering = Numbering(queues, dispatcher.put_unit)
-        self._ends_of_dropped: dict[tuple[str, int], int] = {}
+        self._former_last_units: list[tuple[ConsumeQueue, int, int, int]] = []
         self.report = RecoveryReport(was_clean)
 
     def load_log(self) -> None:
@@ -120,7 +123,7 @@ class Recovery:
         if self._are_units_missing():
             self._complete_queues(begin)
         end = self._walk(begin)
-        self._finish_numbering()
+        self._finish_numbering(end)
         self._mend(end)
         report.segments_removed, report.tail_wiped = self._log.cut(end)
         self._drop_what_points_beyond(end)
@@ -155,9 +158,11 @@ class Recovery:
     def _cut_queues(self, before: int | None) -> None:
         kept = []
         for queue, starts in self._loaded:
+            former = self._queues.last_unit(queue, starts)
+            if former is not None:
+                self._former_last_units.append((queue, *former))
             last = self._queues.adopt_files(queue, starts, before)
             if last is not None and not self._leads_to_its_record(queue, *last):
-                self._ends_of_dropped[queue.topic, queue.queue_id] = queue.end_offset
                 self._drop(queue, "its last unit does not lead to its message")
                 continue
             if last is not None:
@@ -229,16 +234,16 @@ class Recovery:
         self.report.damage.append(damage)
         return damage.end
 
-    def _finish_numbering(self) -> None:
+    def _finish_numbering(self, end: int) -> None:
         numbering, report = self._numbering, self.report
         numbering.finish()
-        # A queue was dropped because the message of its last unit is damaged: its number is not given again.
-        lost_bytes = sum(each.end - each.start for each in report.damage)
-        for (topic, queue_id), end in self._ends_of_dropped.items():
-            queue = self._queues.find(topic, queue_id)
-            if queue is not None and 0 < end - queue.end_offset <= lost_bytes // LEAST_GAP_BYTES:
-                numbering.missing += end - queue.end_offset
-                queue.fill_gap(end)
+        for queue, number, place, size in self._former_last_units:
+            # Its last message is damaged: no other message gets its number, which readers may have seen.
+            missing = number + 1 - queue.end_offset
+            is_in_log = place + size <= end and size >= LEAST_GAP_BYTES
+            if 0 < missing <= place // LEAST_GAP_BYTES + 1 and is_in_log and queue.end_offset:
+                numbering.missing += missing
+                queue.fill_gap(number + 1)
         report.messages_missing = numbering.missing
         report.messages_left_out = numbering.left_out
         if numbering.left_out:
