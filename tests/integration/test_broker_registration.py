@@ -12,6 +12,7 @@ from tests.support.name_servers import Peer, name_server
 
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
@@ -137,7 +138,12 @@ class Broker:
         self.add("First", "Second")
         self.dialer = Dialer(form=self.form)
         self.registration = Registration(
-            self.live, self.topics, self.dialer, broker_address=BROKER, ha_address="10.0.0.1:10912"
+            self.live,
+            self.topics,
+            RoleTable(Role()),
+            self.dialer,
+            broker_address=BROKER,
+            ha_address="10.0.0.1:10912",
         )
 
     def add(self, *topics: str) -> None:

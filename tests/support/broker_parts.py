@@ -11,11 +11,13 @@ from typing import Any, TypeVar, cast
 from tests.support.small_stores import STORE_HOST, read_queue, small_settings
 
 from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.durability import Durability
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.topics import TopicTable, system_topics
 from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
@@ -79,10 +81,15 @@ class BrokerParts:
     locks: QueueLocks
     consumers: ConsumerTable = field(default_factory=ConsumerTable)
     producers: ProducerTable = field(default_factory=ProducerTable)
+    role: RoleTable = field(default_factory=lambda: RoleTable(Role()))
 
     @cached_property
     def appending(self) -> Appending:
-        return Appending(self.store, STORE_HOST)
+        return Appending(self.store, STORE_HOST, self.durability)
+
+    @cached_property
+    def durability(self) -> Durability:
+        return Durability(self.store, self.clock)
 
     def add_topic(self, name: str, queues: int = 4, **changes: Any) -> TopicConfig:
         config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, **changes)

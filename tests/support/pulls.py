@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from tests.support.broker_parts import BrokerParts, FakeChannel, caller_on
 
-from pyromq.broker.flow.appending import Draft
 from pyromq.broker.flow.arrivals import Arrivals
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.outlets import Outlets
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.tables.clients import Client
@@ -32,7 +32,7 @@ class Pulls:
         self.parts = parts
         self.slices = Slices(parts.clock)
         self.arrivals = Arrivals(self.slices)
-        self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers)
+        self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers, parts.role)
         self.statistics = Statistics(parts.clock)
         self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
         self.connection = FakeChannel()

@@ -182,7 +182,8 @@ cdef class Express:
     cdef bytes _suffix, _json_fields, _binary_fields, _json_end
     cdef object _known_suffix, _known_fields
     cdef Py_ssize_t _max_frame_bytes, _high_water_bytes
-    cdef bint _is_sync_flush
+    cdef bint _waits
+    cdef object _durability
     cdef dict _known_lanes, _known_outlets
     cdef bytes _last_topic
     cdef list _last_lanes
@@ -227,7 +228,7 @@ cdef class Express:
         self._id_prefix = store_host.hex().upper().encode()
         self._max_frame_bytes = max_frame_bytes
         self._high_water_bytes = high_water_bytes
-        self._is_sync_flush = store.settings.is_sync_flush
+        self._durability = appending.durability
         self._language = Language.PYTHON
         self._version = CURRENT_VERSION
         self._json_end = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
@@ -273,6 +274,7 @@ cdef class Express:
         cdef Counted counted
         self._answers.length = 0
         self._born_host = None
+        self._waits = not self._durability.is_immediate
         try:
             while available - position > PREFIX_BYTES:
                 length = _load_uint32(start + position)
@@ -320,7 +322,7 @@ cdef class Express:
         if has_sent:
             self._appending.dispatch_soon()
             if self._answers.length:
-                if self._is_sync_flush:
+                if self._waits:
                     self._answer_when_safe(connection, self._answers.take(), self._last_append())
                 else:
                     connection.put(self._answers.take())
@@ -363,7 +365,7 @@ cdef class Express:
             text = scratch.data
             if text_bytes < 0:
                 return False
-        if not read_traits(text, text_bytes, &traits) or (self._is_sync_flush and not traits.waits):
+        if not read_traits(text, text_bytes, &traits) or (self._waits and not traits.waits):
             return False
         if not _is_alphanumeric(traits.unique_key):
             return False
@@ -646,7 +648,7 @@ cdef class Express:
         counted.calls += 1
         counted.messages += result.message_count
         counted.size_bytes += body_bytes
-        if self._answers.length and not self._is_sync_flush:
+        if self._answers.length and not self._waits:
             connection.put(self._answers.take())
         views = result.views
         if len(views) == 1 and body_bytes >= SHORT_BYTES:

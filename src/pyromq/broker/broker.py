@@ -13,6 +13,7 @@ from pyromq.broker.express import Road, express_road
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.arrivals import Arrivals
 from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.lanes import Lanes
 from pyromq.broker.flow.outlets import Outlets
 from pyromq.broker.flow.pressure import Pressure
@@ -43,6 +44,7 @@ from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.topics import TopicTable, system_topics
 from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED
@@ -146,6 +148,10 @@ class Broker:
     @property
     def store(self) -> MessageStore:
         return self._started.store
+
+    @property
+    def role(self) -> RoleTable:
+        return self._started.role
 
     @property
     def routes(self) -> Routes:
@@ -330,17 +336,19 @@ class _Parts:
             _log.warning("tables of the store: %s", remark)
         consumers, producers = ConsumerTable(), ProducerTable()
         locks = QueueLocks(settings.queue_lock_expiry_ms)
+        self.role = role = RoleTable(Role(settings.broker_id))
 
         # Where it is
         self.advertised = format_address(settings.broker_ip1, port)
         store_host = Host.of(_looked_up(settings.broker_ip1), port)
 
         # The two roads of a message
-        self.appending = appending = Appending(store, store_host.pack())
+        durability = Durability(store, clock)
+        self.appending = appending = Appending(store, store_host.pack(), durability)
         slices = Slices(clock)
         self.arrivals = arrivals = Arrivals(slices)
         appending.on_arrival(arrivals.arrived)
-        lanes = Lanes(live, topics, clock)
+        lanes = Lanes(live, topics, role, clock)
         pressure = Pressure(live, clock, appending.at_turn_end)
         stamp, born_hosts = Stamp(live), BornHosts()
         unique_keys = UniqueKeys(store_host.ip, os.getpid(), random.getrandbits(32))
@@ -355,6 +363,7 @@ class _Parts:
         self.registration = Registration(
             live,
             topics,
+            role,
             self.dialer,
             broker_address=self.advertised,
             ha_address=format_address(settings.broker_ip2, settings.ha_listen_port or port + 1),
@@ -370,6 +379,7 @@ class _Parts:
             appending,
             delay_offsets,
             statistics,
+            role,
             clock,
             save_interval_ms=settings.flush_delay_offsets_ms,
         )
@@ -390,7 +400,7 @@ class _Parts:
             statistics.forget_topic(topic)
             arrivals.release(topic)
 
-        outlets = Outlets(live, topics, groups, consumers)
+        outlets = Outlets(live, topics, groups, consumers, role)
         pulling = Pulling(
             live, store, topics, groups, offsets, consumers, filters, arrivals, outlets, statistics, slices
         )
@@ -490,7 +500,7 @@ class _Parts:
         if self.metering is None:
             return express
         # Its answers would come later than it returns, and who asks for latencies wants those of flushes.
-        return None if self.store.settings.is_sync_flush else self.metering.timed(express)
+        return self.metering.timed(express) if self.appending.durability.is_immediate else None
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

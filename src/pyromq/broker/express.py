@@ -17,6 +17,7 @@ from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lanes, Sent
 from pyromq.broker.flow.outlets import Outlets
 from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.send_codes import SEND_CODES
 from pyromq.broker.flow.stamping import Stamp, is_unusual
 from pyromq.broker.services.pulling import COMMIT_FLAG, SUBSCRIPTION_FLAG
 from pyromq.broker.tables.offsets import OffsetTable
@@ -48,11 +49,6 @@ _WAIT = "WAIT\x01"
 _WAIT_TRUE = "WAIT\x01true\x02"
 _LONGEST_PREFIX = len(b'{"code":310,')
 _MOST_BYTES = 1 << 30
-
-_STORED_CODES = {
-    AppendStatus.PUT_OK: ResponseCode.SUCCESS,
-    AppendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-}
 
 
 class Road(Protocol):
@@ -112,9 +108,9 @@ class SafeAnswers:
 
         def settle(status: AppendStatus) -> None:
             is_safe = status is AppendStatus.PUT_OK
-            connection.settle(answers if is_safe else recoded(answers, _STORED_CODES[status]), size_bytes)
+            connection.settle(answers if is_safe else recoded(answers, SEND_CODES[status]), size_bytes)
 
-        self._appending.when_safe(last, settle)
+        self._appending.durability.when_safe(last, settle)
 
 
 def recoded(answers: bytes, code: int) -> bytes:
@@ -157,7 +153,6 @@ class Express:
         self._max_frame_bytes = max_frame_bytes
         self._high_water_bytes = high_water_bytes
         self._answer_when_safe = answer_when_safe
-        self._is_sync_flush = store.settings.is_sync_flush
         self._born_host = b""
         """Where the messages of this read come from, once one of them was admitted."""
         self._answer_fields: dict[str, str] = {}
@@ -192,7 +187,7 @@ class Express:
                 pulled = self._pull(request, read)
                 if pulled is None:
                     break
-                if answers and not self._is_sync_flush:
+                if answers and self._appending.durability.is_immediate:
                     connection.put(b"".join(answers))
                     answers.clear()
                 for piece in pulled:
@@ -208,7 +203,7 @@ class Express:
             position = end
         if last is not None:
             self._appending.dispatch_soon()
-            if answers and self._is_sync_flush:
+            if answers and not self._appending.durability.is_immediate:
                 self._answer_when_safe(connection, b"".join(answers), last)
             elif answers:
                 connection.put(b"".join(answers))
@@ -249,7 +244,7 @@ class Express:
             or _DELAY in text
             or request.sys_flag & _UNUSUAL_BITS
             or read.flag & ~ONEWAY_FLAG
-            or (self._is_sync_flush and _WAIT in text and _WAIT_TRUE not in text)
+            or (not self._appending.durability.is_immediate and _WAIT in text and _WAIT_TRUE not in text)
         ):
             return None
         key = _unique_key(text)

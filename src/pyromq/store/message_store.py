@@ -210,13 +210,14 @@ class MessageStore:
     def dispatch(self, max_messages: int = 1024, limit: int | None = None) -> list[Arrival]:
         """Carry up to `max_messages` from the log to queues and index; which queues have more to read now.
 
-        With synchronous flush only flushed messages become readable. A full disk stops it, and the store
-        refuses messages until there is room again. A closed store leaves everything as it is.
+        Nothing beyond `limit` becomes readable, which is `dispatch_limit` unless said otherwise. A full disk
+        stops it, and the store refuses messages until there is room again. A closed store leaves everything
+        as it is.
         """
         if self._lock is None:
             return []
         if limit is None:
-            limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
+            limit = self.dispatch_limit
         try:
             return self._dispatcher.step(limit, max_messages)
         except OSError as error:
@@ -224,12 +225,19 @@ class MessageStore:
             return []
 
     @property
+    def dispatch_limit(self) -> int:
+        """How far the log may become readable: with synchronous flush, as far as it is flushed."""
+        return self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
+
+    @property
     def has_dispatch_work(self) -> bool:
         """Whether `dispatch` would find something to carry now, and a way to carry it.
 
         It may turn true by itself, when a disk that was full no longer is: ask after each `upkeep`.
         """
-        limit = self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
+        return self.can_dispatch_to(self.dispatch_limit)
+
+    def can_dispatch_to(self, limit: int) -> bool:
         return self._dispatcher.offset < limit and self._troubles.can_dispatch
 
     # Flushing

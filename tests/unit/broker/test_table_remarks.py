@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.support.broker_parts import broker_parts
 
-from pyromq.broker.flow.appending import Draft
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.table_remarks import table_remarks
 from pyromq.protocol.record import Host
 

@@ -1,7 +1,7 @@
 """Which topics and queues messages may enter.
 
 A lane is a queue for which everything has been checked that does not depend on the single message. It is good
-until its topic or the settings change.
+until its topic, the settings or the broker's role change.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from random import randrange
 import msgspec
 
 from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.role import RoleTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
@@ -51,17 +52,20 @@ class Lanes:
         self,
         live: LiveSettings[BrokerSettings],
         topics: TopicTable,
+        role: RoleTable,
         clock: Clock,
         random_below: Callable[[int], int] = randrange,
     ) -> None:
         self._live = live
         self._topics = topics
+        self._role = role
         self._clock = clock
         self._random_below = random_below
         self._open: dict[str, dict[int, Lane]] = {}
         self._listeners: list[Callable[[], None]] = []
         topics.on_change(self._topics_changed)
         live.follow(lambda _: self._close_all())
+        role.follow(lambda _: self._close_all())
 
     def __repr__(self) -> str:
         return f"<Lanes topics={len(self._open)}>"
@@ -80,6 +84,7 @@ class Lanes:
 
         java: the checks stand in Apache's order, because clients tell errors apart by the first one.
         """
+        self._check_is_master()
         settings = self._live.now
         if self._clock.now_ms() < settings.start_accept_send_ms:
             raise Refused(
@@ -112,9 +117,19 @@ class Lanes:
         return self.find(request.topic, queue_id) or self._keep(_lane(config, queue_id))
 
     def dead_letters(self, group: str) -> Lane:
-        """Where messages go that a group could not consume."""
+        """Where messages go that a group could not consume; raises Refused."""
+        self._check_is_master()
         config = self._topics.create_if_absent(names.dlq_topic(group), _DLQ_QUEUES)
         return self.find(config.topic_name, 0) or self._keep(_lane(config, 0))
+
+    def _check_is_master(self) -> None:
+        role = self._role.now
+        if not role.is_master:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"the broker {self._live.now.broker_ip1} is replica {role.broker_id}: only the master takes"
+                " messages",
+            )
 
     def _create(self, request: Sent, settings: BrokerSettings) -> TopicConfig:
         is_retry = names.is_retry_topic(request.topic)

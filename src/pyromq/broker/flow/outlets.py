@@ -1,7 +1,7 @@
 """Which groups may read which topics, and what of them.
 
 An outlet is a way out of a topic for which everything has been checked that does not depend on the single
-pull. It is good until topics, groups, consumers or settings change.
+pull. It is good until topics, groups, consumers, settings or the broker's role change.
 """
 
 from collections.abc import Callable, Collection
@@ -11,6 +11,7 @@ import msgspec
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ConsumerTable
 from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.role import RoleTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
 
@@ -44,6 +45,7 @@ class Outlets:
         topics: TopicTable,
         groups: GroupTable,
         consumers: ConsumerTable,
+        role: RoleTable,
     ) -> None:
         self._open: dict[_Key, Outlet] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -51,6 +53,7 @@ class Outlets:
         groups.on_change(self._close_all)
         consumers.on_change(self._close_all)
         live.follow(lambda _: self._close_all())
+        role.follow(lambda _: self._close_all())
 
     def __repr__(self) -> str:
         return f"<Outlets open={len(self._open)}>"

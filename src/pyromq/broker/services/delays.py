@@ -11,15 +11,16 @@ import logging
 from contextlib import suppress
 from math import inf
 
-from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.parking import unpark
 from pyromq.broker.tables.delay_offsets import DelayOffsetTable
+from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import names
-from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
-from pyromq.protocol.record import StoredMessage, decode_record
+from pyromq.protocol.record import decode_record
 from pyromq.store.consume_queue import UNIT, ConsumeQueue
 from pyromq.store.dispatch import Arrival
 from pyromq.store.message_store import MessageStore
@@ -42,6 +43,7 @@ class Delays:
         appending: Appending,
         offsets: DelayOffsetTable,
         statistics: Statistics,
+        role: RoleTable,
         clock: Clock,
         *,
         save_interval_ms: int = 10_000,
@@ -50,6 +52,7 @@ class Delays:
         self._appending = appending
         self._offsets = offsets
         self._statistics = statistics
+        self._role = role
         self._clock = clock
         self._time = store.time
         self._leap_count = 0
@@ -66,6 +69,7 @@ class Delays:
         self._save_interval_s = save_interval_ms / 1000
         self._next_save = clock.monotonic() + self._save_interval_s
         appending.on_arrival(self._arrived)
+        role.follow(self._role_changed)
 
     def __repr__(self) -> str:
         waiting = sum(due_ms != inf for due_ms in self._due_ms.values())
@@ -110,10 +114,20 @@ class Delays:
             self._due_ms.pop(arrival.queue_id, None)
             self._woken.set()
 
+    def _role_changed(self, _: Role) -> None:
+        # A replica's progress is its master's: what was seen of the queues is out of date.
+        self._due_ms.clear()
+        self._woken.set()
+
     # Delivering
 
     def deliver_due(self) -> float | None:
-        """Deliver what is due. How many seconds there is nothing to do; None as long as nothing arrives."""
+        """Deliver what is due. How many seconds there is nothing to do; None as long as nothing arrives.
+
+        A replica delivers nothing: its master does.
+        """
+        if not self._role.now.is_master:
+            return None
         now_ms = self._time.now_ms()
         if self._leap_count != self._time.leap_count:
             self._leap_count = self._time.leap_count
@@ -171,7 +185,9 @@ class Delays:
         if record is None:
             return True  # java: cleaned away while it waited
         try:
-            draft = _delivered(decode_record(record))
+            draft = unpark(decode_record(record))
+            if draft.topic == names.HALF_TOPIC:
+                raise ValueError("a message of a transaction cannot be delayed")
         except (RemoteProtocolError, ValueError) as problem:
             _log.error("dropped a delayed message level=%d offset=%d: %s", queue_id + 1, offset, problem)
             return True
@@ -208,24 +224,3 @@ class Delays:
         if self._store.flush_log() >= self._delivered_end:
             self._offsets.save(self._offsets.take())
             self._taken = None
-
-
-def _delivered(message: StoredMessage) -> Draft:
-    """The message as it enters its own queue."""
-    topic, queue_id = message.get(props.REAL_TOPIC), message.get(props.REAL_QUEUE_ID)
-    if topic is None or queue_id is None:
-        raise ValueError("it does not say where it belongs")
-    if topic == names.HALF_TOPIC:
-        raise ValueError("a message of a transaction cannot be delayed")
-    # java: the properties stay as they are, so consumers can see DELAY, REAL_TOPIC and REAL_QID
-    return Draft(
-        topic,
-        int(queue_id),
-        message.body,
-        message.properties,
-        message.born_timestamp,
-        message.born_host.pack(),
-        message.flag,
-        message.sys_flag,
-        message.reconsume_times,
-    )

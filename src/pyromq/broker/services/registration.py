@@ -13,6 +13,7 @@ from typing import TypedDict
 import msgspec
 
 from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, TransportError
@@ -109,6 +110,7 @@ class Registration:
         self,
         live: LiveSettings[BrokerSettings],
         topics: TopicTable,
+        role: RoleTable,
         dialer: Dialer,
         *,
         broker_address: str,
@@ -117,6 +119,7 @@ class Registration:
         """The addresses are those that clients and replicas are told."""
         self._live = live
         self._topics = topics
+        self._role = role.now
         self._dialer = dialer
         self._broker_address = broker_address
         self._ha_address = ha_address
@@ -126,6 +129,7 @@ class Registration:
         self._permission = live.now.broker_permission
         topics.on_change(self._topics_changed)
         live.follow(self._settings_changed)
+        role.follow(self._role_changed)
 
     def __repr__(self) -> str:
         registered = sum(server.is_registered for server in self._servers.values())
@@ -149,10 +153,7 @@ class Registration:
     def _settings_changed(self, settings: BrokerSettings) -> None:
         if settings.broker_permission != self._permission:
             self._permission = settings.broker_permission
-            # java: name servers look into a registration only if its version is new
-            self._topics.bump_version()
-            for server in self._servers.values():
-                server.tell_everything()
+            self._register_anew()
         known = [address for address, server in self._servers.items() if server.task is not None]
         if list(settings.name_servers) != known:
             self._servers = {
@@ -160,6 +161,18 @@ class Registration:
                 for address in settings.name_servers
             }
             self._list_changed.set()
+
+    def _role_changed(self, role: Role) -> None:
+        if role != self._role:
+            self._role = role
+            self._register_anew()
+
+    def _register_anew(self) -> None:
+        # java: name servers look into a registration only if its version is new
+        self._topics.bump_version()
+        for server in self._servers.values():
+            server.tell_everything()
+            server.wake.set()
 
     # The tasks
 
@@ -317,7 +330,7 @@ class Registration:
             "broker_name": settings.broker_name,
             "broker_addr": self._broker_address,
             "cluster_name": settings.broker_cluster_name,
-            "broker_id": settings.broker_id,
+            "broker_id": self._role.broker_id,
         }
 
     # Bodies

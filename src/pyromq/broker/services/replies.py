@@ -1,7 +1,8 @@
 """Replies: the answer to a request between clients goes straight to the producer that waits for it."""
 
-from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.lanes import Lane, Lanes, Sent
 from pyromq.broker.flow.stamping import Stamp, closed, pair
 from pyromq.broker.settings import BrokerSettings

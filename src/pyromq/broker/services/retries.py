@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from random import randrange
 
-from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.lanes import Lanes
 from pyromq.broker.flow.pressure import Pressure
 from pyromq.broker.flow.stamping import with_property

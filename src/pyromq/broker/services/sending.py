@@ -2,10 +2,12 @@
 
 import asyncio
 
-from pyromq.broker.flow.appending import Appending, Draft
+from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.lanes import Lane, Lanes, Sent
 from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.send_codes import SEND_CODES
 from pyromq.broker.flow.stamping import Stamp, closed, delay_level, is_true, is_unusual, pair
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.groups import GroupTable
@@ -27,15 +29,6 @@ from pyromq.store.results import AppendResult, AppendStatus
 
 _V3_4_9 = 121
 """From this version on clients say themselves how often they try."""
-
-_CODES = {
-    AppendStatus.PUT_OK: ResponseCode.SUCCESS,
-    AppendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    AppendStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-    AppendStatus.CREATE_MAPPED_FILE_FAILED: ResponseCode.SYSTEM_ERROR,
-    AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    AppendStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-}
 
 _TIMERS = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
 
@@ -190,7 +183,7 @@ class Sending:
     ) -> Reply:
         if result.status is not AppendStatus.PUT_OK:
             self._statistics.put_failures += 1
-            raise Refused(_CODES[result.status], result.reason)
+            raise Refused(SEND_CODES[result.status], result.reason)
         self._statistics.put(draft.topic, draft.queue_id, result.message_count, result.size_bytes)
         # java: a delayed message is answered with its offset among the delayed ones, and its own queue id
         ext = {
@@ -202,7 +195,7 @@ class Sending:
         if unique_key is not None:
             ext["transactionId"] = unique_key
         answer = RawAnswer(ext=ext)
-        if self._appending.is_safe_enough(result, properties):
+        if self._appending.durability.is_safe_enough(result, properties):
             return answer
         return self._when_safe(result, answer)
 
@@ -211,10 +204,10 @@ class Sending:
 
         def settle(status: AppendStatus) -> None:
             if not answered.done():
-                answer.code = _CODES[status]
+                answer.code = SEND_CODES[status]
                 answered.set_result(answer)
 
-        self._appending.when_safe(result, settle)
+        self._appending.durability.when_safe(result, settle)
         return answered
 
 

@@ -9,8 +9,8 @@ from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts
 from tests.support.loop import turn_until
 from tests.support.small_stores import BORN_HOST, STORE_HOST
 
-from pyromq.broker.flow.appending import Draft
 from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.lanes import Lane, Lanes
 from pyromq.broker.flow.stamping import (
     Stamp,
@@ -122,17 +122,17 @@ class TestSafety:
     ) -> None:
         with broker_parts(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}) as parts:
             result = parts.appending.append(draft())
-            assert parts.appending.is_safe_enough(result, properties) is not waits
+            assert parts.durability.is_safe_enough(result, properties) is not waits
 
     async def test_with_asynchronous_flush_nothing_waits(self, parts: BrokerParts) -> None:
-        assert parts.appending.is_safe_enough(parts.appending.append(draft()), b"")
+        assert parts.durability.is_safe_enough(parts.appending.append(draft()), b"")
 
     async def test_a_flushed_message_is_told_and_can_be_read(self, tmp_path: Path) -> None:
         with broker_parts(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}) as parts:
             told: list[AppendStatus] = []
             arrived: list[Arrival] = []
             parts.appending.on_arrival(arrived.append)
-            parts.appending.when_safe(parts.appending.append(draft()), told.append)
+            parts.durability.when_safe(parts.appending.append(draft()), told.append)
             await turn_until(lambda: arrived)
             assert told == [AppendStatus.PUT_OK]
 
@@ -218,7 +218,7 @@ class TestLanes:
         return SendMessage(**(values | fields))  # type: ignore[arg-type]
 
     async def test_an_open_lane_is_found_until_its_topic_changes(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.topics, parts.clock)
+        lanes = Lanes(parts.live, parts.topics, parts.role, parts.clock)
         parts.add_topic(TOPIC)
         parts.add_topic("Other")
         assert lanes.find(TOPIC, 0) is None
@@ -233,13 +233,13 @@ class TestLanes:
         assert lanes.find("Other", 0) is None
 
     async def test_changed_settings_close_every_lane(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.topics, parts.clock)
+        lanes = Lanes(parts.live, parts.topics, parts.role, parts.clock)
         lanes.open(self.request(), "peer")
         parts.change(brokerPermission="4")
         assert lanes.find(TOPIC, 0) is None
 
     async def test_lanes_with_rules_of_their_own_are_not_plain(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.topics, parts.clock)
+        lanes = Lanes(parts.live, parts.topics, parts.role, parts.clock)
         parts.add_topic("Compact", attributes={"cleanup.policy": "COMPACTION"})
         retry = lanes.open(self.request(topic=names.retry_topic("g")), "peer")
         assert (retry.retry_group, retry.is_plain) == ("g", False)

@@ -13,7 +13,7 @@ from tests.support.broker_parts import BrokerParts, broker_parts
 from tests.support.loop import turn_until
 from tests.support.small_stores import BORN_HOST, append
 
-from pyromq.broker.flow.appending import Draft
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.tables.delay_offsets import DelayOffsetTable
 from pyromq.broker.tables.statistics import Statistics
@@ -33,7 +33,9 @@ class Bench:
         self.clock = parts.clock
         self.statistics = Statistics(parts.clock)
         self.offsets = DelayOffsetTable(parts.store.table("delayOffset.json"), parts.clock)
-        self.delays = Delays(parts.store, parts.appending, self.offsets, self.statistics, parts.clock)
+        self.delays = Delays(
+            parts.store, parts.appending, self.offsets, self.statistics, parts.role, parts.clock
+        )
 
     def park(self, body: bytes, level: int, **changes: Any) -> None:
         pairs = {"KEYS": "k", "TAGS": "t", "DELAY": str(level)}

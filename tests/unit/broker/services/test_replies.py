@@ -58,7 +58,7 @@ class Bench:
         self.statistics = Statistics(parts.clock)
         self.replies = Replies(
             parts.live,
-            Lanes(parts.live, parts.topics, parts.clock),
+            Lanes(parts.live, parts.topics, parts.role, parts.clock),
             parts.appending,
             Stamp(parts.live),
             BornHosts(),

@@ -36,7 +36,7 @@ class Bench:
             parts.store,
             parts.topics,
             parts.groups,
-            Lanes(parts.live, parts.topics, parts.clock),
+            Lanes(parts.live, parts.topics, parts.role, parts.clock),
             Pressure(parts.live, parts.clock, parts.appending.at_turn_end),
             parts.appending,
             self.statistics,

@@ -50,7 +50,9 @@ class Bench:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
         self.statistics = Statistics(parts.clock)
-        self.lanes = Lanes(parts.live, parts.topics, parts.clock, random_below=lambda count: count - 1)
+        self.lanes = Lanes(
+            parts.live, parts.topics, parts.role, parts.clock, random_below=lambda count: count - 1
+        )
         self.sending = Sending(
             parts.live,
             self.lanes,

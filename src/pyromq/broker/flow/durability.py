@@ -1,0 +1,124 @@
+"""How safe a message is: what its sender waits for, and what readers may see.
+
+Two watermarks run along the log. Up to the first it is flushed to this broker's disk, up to the second it is
+copied to enough replicas. Settings say which of them a sender waits for; readers see nothing that a sender
+still waits for.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from pyromq.broker.flow.stamping import is_true
+from pyromq.clock import Clock
+from pyromq.protocol import properties as props
+from pyromq.protocol.properties import get_property
+from pyromq.store.message_store import MessageStore
+from pyromq.store.results import AppendResult, AppendStatus
+
+Settle = Callable[[AppendStatus], None]
+
+
+class Durability:
+    """`on_progress` tells that more of the log may be readable now."""
+
+    def __init__(self, store: MessageStore, clock: Clock, *, replica_timeout_ms: int = 5_000) -> None:
+        self._store = store
+        self._is_sync_flush = store.settings.is_sync_flush
+        self.is_immediate = not self._is_sync_flush
+        """Whether senders are answered at once, as soon as their message is in the log."""
+        self._replicated = _Replicated(clock, replica_timeout_ms / 1000)
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[Callable[[], None]] = []
+        store.on_flush_progress(self._flush_progressed)
+
+    def __repr__(self) -> str:
+        return f"<Durability flushed={self._store.flushed_offset} replicated={self.replicated_offset}>"
+
+    @property
+    def replicated_offset(self) -> int | None:
+        """Everything before it is copied to enough replicas; None if nobody waits for replicas."""
+        return self._replicated.offset
+
+    @property
+    def readable_offset(self) -> int:
+        """Consumers see the log up to here."""
+        limit = self._store.dispatch_limit
+        return limit if self._replicated.offset is None else min(limit, self._replicated.offset)
+
+    def on_progress(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def replicated(self, offset: int | None) -> None:
+        """Enough replicas have the log up to here. From the first call on, senders wait for that; None ends
+        it, and whoever waits is answered."""
+        self._replicated.move(offset)
+        self.is_immediate = not self._is_sync_flush and offset is None
+        self._tell()
+
+    def is_safe_enough(self, result: AppendResult, properties: str | bytes) -> bool:
+        """Whether there is nothing to wait for before the sender of a message is told about it."""
+        if self.is_immediate or not result.is_ok:
+            return True
+        return get_property(properties, props.WAIT) is not None and not is_true(properties, props.WAIT)
+
+    def when_safe(self, result: AppendResult, settle: Settle) -> None:
+        """Call back once an append is as safe as settings demand (PUT_OK), or will not be in time."""
+        if not self._is_sync_flush:
+            self._replicated.wait(result.end_offset, settle)
+            return
+
+        def flushed(status: AppendStatus) -> None:
+            if status is AppendStatus.PUT_OK:
+                self._replicated.wait(result.end_offset, settle)
+            else:
+                settle(status)
+
+        self._store.when_flushed(result, settle if self._replicated.offset is None else flushed)
+
+    def expire(self) -> None:
+        """Answer those who have waited too long for replicas; called regularly."""
+        self._replicated.expire()
+
+    def _flush_progressed(self) -> None:
+        """Called on the flusher's thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:
+            # The loop has ended: nobody waits for an answer any more.
+            return
+
+    def _settle(self) -> None:
+        self._store.settle()
+        if self._is_sync_flush:
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+
+class _Replicated:
+    """The second watermark, and who waits for it, in log order."""
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self.offset: int | None = None
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[int, float, Settle]] = deque()
+
+    def wait(self, end_offset: int, settle: Settle) -> None:
+        if self.offset is None or end_offset <= self.offset:
+            settle(AppendStatus.PUT_OK)
+        else:
+            self._waiting.append((end_offset, self._clock.monotonic() + self._timeout_s, settle))
+
+    def move(self, offset: int | None) -> None:
+        self.offset = offset
+        while self._waiting and (offset is None or self._waiting[0][0] <= offset):
+            self._waiting.popleft()[2](AppendStatus.PUT_OK)
+
+    def expire(self) -> None:
+        now = self._clock.monotonic()
+        while self._waiting and self._waiting[0][1] <= now:
+            self._waiting.popleft()[2](AppendStatus.FLUSH_SLAVE_TIMEOUT)

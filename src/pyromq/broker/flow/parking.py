@@ -1,0 +1,64 @@
+"""Where a message waits that must not reach its queue yet, and how it is taken out again.
+
+A parked message lies in a topic of the broker's own and carries the names of its real topic and queue.
+"""
+
+from pyromq.broker.flow.draft import Draft
+from pyromq.broker.flow.stamping import with_property
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.properties import without_property
+from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, StoredMessage, SysFlag
+
+
+class Parking:
+    """One method for each reason to wait. At present there is one reason: a delay level."""
+
+    def __init__(self, delay_levels: int) -> None:
+        self._delay_levels = delay_levels
+
+    def park(self, draft: Draft) -> None:
+        """Send a message to where it must wait, if it must."""
+        if draft.delay_level > 0:
+            self._park_on_level(draft)
+
+    def _park_on_level(self, draft: Draft) -> None:
+        is_half = draft.sys_flag & SysFlag.TRANSACTION_MASK not in (0, SysFlag.TRANSACTION_COMMIT)
+        if not self._delay_levels or is_half:
+            return
+        if not names.is_retry_topic(draft.topic) and len(draft.topic.encode()) > MAX_V1_TOPIC_BYTES:
+            return  # the store refuses such a topic, and must do so now and not on delivery
+        raw = draft.properties
+        # java: a level goes before any other way to say when
+        for name in (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS):
+            raw = without_property(raw, name)
+        # java: a level that does not exist is the highest that does
+        level = min(draft.delay_level, self._delay_levels)
+        draft.properties = with_property(raw, props.DELAY, str(level))
+        _move(draft, names.SCHEDULE_TOPIC, level - 1)
+
+
+def unpark(message: StoredMessage) -> Draft:
+    """The message as it enters its own queue; raises ValueError if it does not say which that is."""
+    topic, queue_id = message.get(props.REAL_TOPIC), message.get(props.REAL_QUEUE_ID)
+    if topic is None or queue_id is None:
+        raise ValueError("it does not say where it belongs")
+    # java: the properties stay as they are, so consumers can see DELAY, REAL_TOPIC and REAL_QID
+    return Draft(
+        topic,
+        int(queue_id),
+        message.body,
+        message.properties,
+        message.born_timestamp,
+        message.born_host.pack(),
+        message.flag,
+        message.sys_flag,
+        message.reconsume_times,
+    )
+
+
+def _move(draft: Draft, topic: str, queue_id: int) -> None:
+    raw = with_property(draft.properties, props.REAL_TOPIC, draft.topic)
+    draft.properties = with_property(raw, props.REAL_QUEUE_ID, str(draft.queue_id))
+    draft.topic = topic
+    draft.queue_id = queue_id
