@@ -53,6 +53,7 @@ MINUTES ?= 25
 bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where they can be had
 	$(BIN)/python -m benchmarks.store $(OPTIONS)
 	$(BIN)/python -m benchmarks.client $(OPTIONS)
+	$(BIN)/python -m benchmarks.stalls $(OPTIONS)
 	$(BIN)/python -m benchmarks.spark
 	$(BIN)/python -m benchmarks.compare_with_kafka $(OPTIONS)
 	$(BIN)/python -m benchmarks.compare_with_apache --minutes $(MINUTES) $(OPTIONS)

@@ -1,6 +1,6 @@
 """The words of an SQL92 filter expression, found one at a time.
 
-Words are looked for only when the parser asks: what stands behind a complete expression is never read.
+Words are looked for as the parser goes: what stands behind a complete expression is never read.
 """
 
 import re
@@ -39,43 +39,58 @@ class Token(NamedTuple):
 
 
 END = Token("end", "")
+_SYMBOLS = {symbol: Token(symbol, symbol) for symbol in ("<>", ">=", "<=", *"=<>(),+-")}
 
 
 class Tokens:
-    """The words of one expression, with a look ahead as far as the parser wants it."""
+    """The words of one expression. `kind` is that of the next one, which `take` takes."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
-        self._ahead: list[Token] = []
+        self._next = self._read()
+        self._after: Token | None = None
+        self.kind = self._next.kind
 
-    def peek(self, distance: int = 0) -> Token:
-        ahead = self._ahead
-        while len(ahead) <= distance:
-            ahead.append(self._next())
-        return ahead[distance]
+    def kind_after(self) -> str:
+        """The kind of the word behind the next one."""
+        if self._after is None:
+            self._after = self._read()
+        return self._after.kind
 
-    def take(self, *kinds: str) -> Token:
-        token = self._ahead[0] if self._ahead else self.peek()
-        if kinds and token.kind not in kinds:
-            found = "the end" if token is END else repr(token.text[:_SHOWN_CHARS])
+    def take(self) -> Token:
+        token = self._next
+        self._next = self._after or self._read()
+        self._after = None
+        self.kind = self._next.kind
+        return token
+
+    def take_one_of(self, *kinds: str) -> Token:
+        if self.kind not in kinds:
+            found = "the end" if self._next is END else repr(self._next.text[:_SHOWN_CHARS])
             raise BadExpression(f"expected {' or '.join(kinds)} but found {found} in {self._shown()}")
-        return self._ahead.pop(0)
+        return self.take()
 
-    def _next(self) -> Token:
+    def _read(self) -> Token:
         match = _TOKEN.match(self._text, self._position)
         if match is None:
             raise BadExpression(f"unexpected {self._unexpected()!r} in {self._shown()}")
         self._position = match.end()
-        kind = match.lastgroup or ""
-        if kind == "end":
-            return END
-        text = match[kind]
+        kind = match.lastgroup
         if kind == "symbol":
-            return Token(text, text)
-        if kind == "word" and (upper := text.upper()) in KEYWORDS:
-            return Token(upper, text)
-        return Token(kind, text)
+            return _SYMBOLS[match[5]]
+        if kind == "word":
+            text = match[4]
+            return Token(upper, text) if (upper := text.upper()) in KEYWORDS else Token("word", text)
+        if kind == "end" or kind is None:
+            return END
+        return Token(kind, match[kind])
+
+    def refuse(self, token: Token) -> BadExpression:
+        """What is wrong with a word that begins no value."""
+        if token is END:
+            return BadExpression("the expression is incomplete")
+        return BadExpression(f"expected a value but found {token.text[:_SHOWN_CHARS]!r}")
 
     def _unexpected(self) -> str:
         skipped = _SKIPPED.match(self._text, self._position)

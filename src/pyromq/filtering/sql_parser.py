@@ -11,7 +11,6 @@ java: NOT binds tighter than "=", and whatever follows a complete expression is 
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from operator import ge, gt, le, lt
 
 from pyromq.errors import BadExpression
@@ -24,7 +23,7 @@ MAX_WORK = 2048
 
 _MAX_DEPTH = 100
 _TEXT_TEST_WORK = 16
-_MAX_REMEMBERED_CHARS = 4096
+_MAX_REMEMBERED_CHARS = 64 * 1024
 _ORDERINGS: dict[str, sql.Operator] = {">": gt, ">=": ge, "<": lt, "<=": le}
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "CONTAINS": lambda text, part: part in text,
@@ -61,8 +60,7 @@ def compile_sql(expression: str) -> SqlFilter:
         raise BadExpression(
             f"the expression has {len(expression)} characters: expected at most {MAX_EXPRESSION_CHARS}"
         )
-    # Compiled, an expression is many times as large: those that anyone may bring are not all kept.
-    return (_remembered if len(expression) <= _MAX_REMEMBERED_CHARS else _compile)(expression)
+    return _remembered.get(expression) or _remember(expression)
 
 
 def _compile(expression: str) -> SqlFilter:
@@ -70,7 +68,17 @@ def _compile(expression: str) -> SqlFilter:
     return SqlFilter(expression, sql.as_truth(parser.disjunction(0)), parser.work)
 
 
-_remembered = lru_cache(maxsize=256)(_compile)
+_remembered: dict[str, SqlFilter] = {}
+"""Those compiled last: a pull may bring the same expression each time."""
+
+
+def _remember(expression: str) -> SqlFilter:
+    compiled = _compile(expression)
+    # Compiled, an expression is many times as large: those that anyone may bring are not all kept.
+    while _remembered and sum(map(len, _remembered)) + len(expression) > _MAX_REMEMBERED_CHARS:
+        del _remembered[next(iter(_remembered))]
+    _remembered[expression] = compiled
+    return compiled
 
 
 class _Parser:
@@ -80,27 +88,27 @@ class _Parser:
 
     def disjunction(self, depth: int) -> sql.Node:
         nodes = [self._conjunction(depth)]
-        while self._tokens.peek().kind == "OR":
+        while self._tokens.kind == "OR":
             self._tokens.take()
             nodes.append(self._conjunction(depth))
         return nodes[0] if len(nodes) == 1 else sql.some([sql.as_truth(node) for node in nodes])
 
     def _conjunction(self, depth: int) -> sql.Node:
         nodes = [self._equality(depth)]
-        while self._tokens.peek().kind == "AND":
+        while self._tokens.kind == "AND":
             self._tokens.take()
             nodes.append(self._equality(depth))
         return nodes[0] if len(nodes) == 1 else sql.every([sql.as_truth(node) for node in nodes])
 
     def _equality(self, depth: int) -> sql.Node:
         left = self._comparison(depth)
-        while (kind := self._tokens.peek().kind) in ("=", "<>", "IS"):
+        while (kind := self._tokens.kind) in ("=", "<>", "IS"):
             self._tokens.take()
             if kind == "IS":
-                if self._tokens.take("NULL", "NOT").kind == "NULL":
+                if self._tokens.take_one_of("NULL", "NOT").kind == "NULL":
                     left = sql.is_null(left)
                 else:
-                    self._tokens.take("NULL")
+                    self._tokens.take_one_of("NULL")
                     left = sql.is_not_null(left)
             else:
                 same = sql.equal(left, self._comparison(depth))
@@ -111,11 +119,11 @@ class _Parser:
     def _comparison(self, depth: int) -> sql.Node:
         left = self._unary(depth)
         while True:
-            kind = self._tokens.peek().kind
+            kind = self._tokens.kind
             wanted = True
-            if kind == "NOT" and self._tokens.peek(1).kind in _NEGATABLE:
+            if kind == "NOT" and self._tokens.kind_after() in _NEGATABLE:
                 self._tokens.take()
-                kind = self._tokens.peek().kind
+                kind = self._tokens.kind
                 wanted = False
             if kind in _ORDERINGS:
                 self._tokens.take()
@@ -127,7 +135,7 @@ class _Parser:
             elif kind == "BETWEEN":
                 self._tokens.take()
                 low = self._unary(depth)
-                self._tokens.take("AND")
+                self._tokens.take_one_of("AND")
                 make = sql.between if wanted else sql.not_between
                 left = make(left, low, self._unary(depth))
             elif kind == "IN":
@@ -150,7 +158,7 @@ class _Parser:
                 return sql.not_(sql.as_truth(self._unary(depth + 1)))
             case "(":
                 inner = self.disjunction(depth + 1)
-                self._tokens.take(")")
+                self._tokens.take_one_of(")")
                 return inner
             case "word":
                 return sql.property_(token.text)
@@ -164,9 +172,7 @@ class _Parser:
                 return sql.constant(token.kind == "TRUE")
             case "NULL":
                 return sql.constant(None)
-        raise BadExpression(
-            f"expected a value but found {token.text!r}" if token.text else "the expression is incomplete"
-        )
+        raise self._tokens.refuse(token)
 
     def _add_work(self, work: int) -> None:
         self.work += work
@@ -177,12 +183,12 @@ class _Parser:
             )
 
     def _text(self) -> str:
-        return _unquoted(self._tokens.take("string").text)
+        return _unquoted(self._tokens.take_one_of("string").text)
 
     def _texts(self) -> list[str]:
-        self._tokens.take("(")
+        self._tokens.take_one_of("(")
         texts = [self._text()]
-        while self._tokens.take(",", ")").kind == ",":
+        while self._tokens.take_one_of(",", ")").kind == ",":
             texts.append(self._text())
         return texts
 

@@ -183,7 +183,10 @@ def test_properties_with_absurd_numbers_do_not_match_and_cost_nothing() -> None:
     assert compile_sql("a > 5.5").matches({"a": "NaN"})
 
 
-def test_short_expressions_are_remembered_and_long_ones_are_not() -> None:
-    assert compile_sql("remembered = 1") is compile_sql("remembered = 1")
+def test_the_expressions_compiled_last_are_remembered() -> None:
     long = " OR ".join(["a = 1"] * 1000)
-    assert compile_sql(long) is not compile_sql(long)
+    assert compile_sql(long) is compile_sql(long)
+    first = compile_sql("a = 0")
+    for number in range(1, 20):
+        compile_sql(f"a IN ('{'x' * 4096}', '{number}')")
+    assert compile_sql("a = 0") is not first

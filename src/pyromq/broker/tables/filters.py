@@ -30,7 +30,9 @@ MAX_DEAD_BYTES = 16 * 1024 * 1024
 
 _ASSUMED_DEAD_BEFORE_START_MS = 30_000
 _BYTES_PER_FILTER = 1024
-_BYTES_PER_WORK = 300
+_BYTES_PER_CHAR = 48
+_COMPILED_AT_ONCE_CHARS = 4096
+"""So much of a heartbeat's expressions is compiled at once, the rest when it is needed."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -44,7 +46,8 @@ class GroupFilter:
     expression: str
     version: int
     born_ms: int
-    filter: SqlFilter
+    compiled: SqlFilter | None = None
+    """None as long as nobody needed it."""
     dead_ms: int = 0
 
     @property
@@ -52,9 +55,16 @@ class GroupFilter:
         return self.dead_ms >= self.born_ms
 
     @property
+    def filter(self) -> SqlFilter:
+        """Raises BadExpression."""
+        if self.compiled is None:
+            self.compiled = compile_sql(self.expression)
+        return self.compiled
+
+    @property
     def size_bytes(self) -> int:
         """About what it takes in memory, of which the compiled expression is the largest part."""
-        return _BYTES_PER_FILTER + 2 * len(self.expression) + _BYTES_PER_WORK * self.filter.work
+        return _BYTES_PER_FILTER + _BYTES_PER_CHAR * len(self.expression)
 
 
 class FilterTable:
@@ -95,14 +105,22 @@ class FilterTable:
         return self._groups.get(group, {}).get(topic)
 
     def get(self, topic: str, group: str) -> GroupFilter | None:
+        """The filter, compiled; None if there is none, or none that can be compiled."""
         known = self._find(group, topic)
-        if known is None or not names.is_retry_topic(topic) or not self._retries_by_origin():
+        if known is None:
+            return None
+        try:
+            known.filter  # noqa: B018  compiles it
+        except BadExpression:
+            self._remove(group, topic)
+            return None
+        if not names.is_retry_topic(topic) or not self._retries_by_origin():
             return known
-        return replace(known, filter=SqlFilter(known.expression, Node(self._origin_test(group))))
+        return replace(known, compiled=SqlFilter(known.expression, Node(self._origin_test(group))))
 
     def _origin_test(self, group: str) -> Callable[[Properties], bool]:
         def passes(properties: Properties) -> bool:
-            origin = self._find(group, properties.get(props.RETRY_TOPIC, ""))
+            origin = self.get(properties.get(props.RETRY_TOPIC, ""), group)
             # java: what comes from where nothing is filtered passes
             return origin is None or origin.filter.matches(properties)
 
@@ -114,9 +132,11 @@ class FilterTable:
             each.topic: each for each in subscriptions if each.expression_type == SQL92 and each.sub_string
         }
         refused: dict[str, str] = {}
+        chars = 0
         for topic, each in wanted.items():
+            chars += len(each.sub_string or "")
             try:
-                self._register(topic, group, each)
+                self._register(topic, group, each, at_once=chars <= _COMPILED_AT_ONCE_CHARS)
             except BadExpression as problem:
                 # Without the filter the client is told when it pulls.
                 refused[topic] = str(problem)
@@ -132,7 +152,7 @@ class FilterTable:
         for known in self._groups.get(group, {}).values():
             self._bury(known)
 
-    def _register(self, topic: str, group: str, wanted: SubscriptionData) -> None:
+    def _register(self, topic: str, group: str, wanted: SubscriptionData, *, at_once: bool) -> None:
         expression, version = wanted.sub_string or "", wanted.sub_version
         known = self._find(group, topic)
         if known is not None and version <= known.version:
@@ -145,7 +165,7 @@ class FilterTable:
             self._is_dirty = True
             self._revive(known)
             return
-        compiled = compile_sql(expression)
+        compiled = compile_sql(expression) if at_once else None
         if known is not None:
             self._remove(group, topic)
         self._add(group, topic, GroupFilter(expression, version, self._clock.now_ms(), compiled))
@@ -194,11 +214,7 @@ class FilterTable:
     def _load(self, topic: str, group: str, data: ConsumerFilterData) -> None:
         if data.expression_type != SQL92 or not data.expression:
             return
-        try:
-            compiled = compile_sql(data.expression)
-        except BadExpression:
-            return
-        loaded = GroupFilter(data.expression, data.client_version, data.born_time, compiled, data.dead_time)
+        loaded = GroupFilter(data.expression, data.client_version, data.born_time, dead_ms=data.dead_time)
         if not loaded.is_dead:
             # java: nobody is connected yet, so everyone counts as gone until heard of
             loaded.dead_ms = max(loaded.born_ms, self._clock.now_ms() - _ASSUMED_DEAD_BEFORE_START_MS)

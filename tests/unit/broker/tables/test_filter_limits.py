@@ -7,11 +7,13 @@ import pytest
 from pyromq.broker.tables import filters as filters_module
 from pyromq.broker.tables.filters import SQL92, FilterTable
 from pyromq.clock import ManualClock
+from pyromq.filtering import sql_parser
+from pyromq.filtering.sql_parser import SqlFilter
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
-ROOM = 3 * (1024 + 2 * len("a = 1") + 300 * 2)
+ROOM = 3 * (1024 + 48 * len("a = 1"))
 """Enough for three small filters."""
 
 
@@ -84,4 +86,29 @@ def test_what_is_replaced_or_refused_counts_no_longer(filters: FilterTable) -> N
     assert filters.size_bytes < large
     filters.register("g", _subscribed("T", "a =", version=3))
     assert filters.size_bytes == 0
+    assert len(filters) == 0
+
+
+def test_long_expressions_of_a_heartbeat_are_compiled_when_they_are_needed(
+    filters: FilterTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+
+    def compile_sql(expression: str) -> SqlFilter:
+        compiled.append(expression)
+        return sql_parser.compile_sql(expression)
+
+    monkeypatch.setattr(filters_module, "compile_sql", compile_sql)
+    long = " OR ".join(["a = 1"] * 300)
+    subscriptions = [each for topic in "TUVW" for each in _subscribed(topic, f"{long} OR b = '{topic}'")]
+    filters.register("g", subscriptions)
+    assert len(compiled) == 1
+    assert filters.get("W", "g") is not None
+    assert filters.get("W", "g") is not None
+    assert len(compiled) == 2
+
+
+def test_a_long_expression_that_cannot_be_compiled_is_missed_when_it_is_needed(filters: FilterTable) -> None:
+    assert filters.register("g", _subscribed("T", "a = " + " " * 5000)) == {}
+    assert filters.get("T", "g") is None
     assert len(filters) == 0
