@@ -62,6 +62,7 @@ class World:
         filter_servers: list[str] | None = None,
         mappings: Mapping[str, TopicQueueMappingInfo] | None = None,
         connection: Hashable = None,
+        origin: str | None = None,
         digest: Hashable = None,
     ) -> Registered:
         address = address or address_of(name, id_)
@@ -82,16 +83,28 @@ class World:
             filter_servers,
         )
         registered = self.table.register(
-            who, lambda: inventory, digest=digest, connection=connection, now_ms=self.now_ms
+            who,
+            lambda: inventory,
+            digest=digest,
+            connection=connection,
+            origin=origin,
+            now_ms=self.now_ms,
         )
         self._note(registered.changes)
         return registered
 
     def unregister(
-        self, name: str = "a", id_: int = 0, *, address: str | None = None, cluster: str = "c"
+        self,
+        name: str = "a",
+        id_: int = 0,
+        *,
+        address: str | None = None,
+        cluster: str = "c",
+        connection: Hashable = None,
+        origin: str | None = None,
     ) -> Changes:
         farewell = Farewell(cluster, address or address_of(name, id_), name, id_)
-        return self._note(self.table.unregister(farewell))
+        return self._note(self.table.unregister(farewell, connection=connection, origin=origin))
 
     def lose(self, connection: Hashable) -> Changes:
         return self._note(self.table.connection_lost(connection))

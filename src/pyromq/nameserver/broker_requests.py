@@ -1,22 +1,25 @@
 """Brokers come, say that they are alive, and leave."""
 
+import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.errors import Refused
 from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.departures import Departures
+from pyromq.nameserver.inventory_reading import InventoryLimits, InventoryReading, Sent, read_inventory
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
-from pyromq.nameserver.queue_layouts import QueueShape
-from pyromq.nameserver.registration import Announcement, Inventory
+from pyromq.nameserver.registration import Announcement, Registered
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.nameserver.unregistration import Farewell
 from pyromq.protocol.bodies import registration
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
 from pyromq.protocol.bodies.kv import KVTable
-from pyromq.protocol.codes import V3_0_11, ResponseCode
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.brokers import (
     AddWritePermission,
     AddWritePermissionAnswer,
@@ -35,8 +38,7 @@ from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
 
-_MAX_UNPACKED_BYTES = 64 * 1024 * 1024
-"""What a packed registration may become; a hundred thousand topics are ten times less."""
+T = TypeVar("T")
 
 
 class BrokerRequests:
@@ -48,6 +50,7 @@ class BrokerRequests:
         settings: LiveSettings[NameServerSettings],
         clock: Clock,
         departures: Departures,
+        reading: InventoryReading,
     ) -> None:
         self._table = table
         self._kv = kv
@@ -55,12 +58,15 @@ class BrokerRequests:
         self._settings = settings
         self._clock = clock
         self._departures = departures
+        self._reading = reading
 
     def __repr__(self) -> str:
         return f"<BrokerRequests {self._table!r}>"
 
-    @handles(RegisterBroker)
-    def register(self, request: RegisterBroker, caller: Caller) -> RegisterBrokerAnswer:
+    @handles(RegisterBroker, may_wait=True)
+    def register(
+        self, request: RegisterBroker, caller: Caller
+    ) -> RegisterBrokerAnswer | asyncio.Future[RegisterBrokerAnswer]:
         body = request.body
         if request.body_crc32 and registration.body_crc32(body) != request.body_crc32:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -74,16 +80,70 @@ class BrokerRequests:
             request.heartbeat_timeout_millis,
             request.enable_acting_master,
         )
-        version = caller.version
+        sent = Sent(body, request.compressed, caller.version)
+        if self._reading.is_busy_with(who.name):
+            return self._later(who.name, self._register_later(who, sent, caller))
+        repeated = self._repeat(who, sent, caller)
+        if repeated is not None:
+            return self._registered(who, caller, repeated)
+        if not sent.is_short:
+            return self._later(who.name, self._register_later(who, sent, caller))
+        limits = self._limits()
         registered = self._table.register(
             who,
-            lambda: _inventory(body, compressed=request.compressed, version=version),
-            # Python's own hash is the fastest good one at hand. It guards against chance, not against malice:
-            # with a forged body a broker would deceive the name server about nobody but itself.
-            digest=(len(body), hash(body), request.compressed, version),
+            lambda: read_inventory(sent, limits, who.name),
+            digest=_digest(sent),
             connection=caller.channel,
+            origin=_host(caller),
             now_ms=self._now_ms(),
         )
+        return self._registered(who, caller, registered)
+
+    def _later(self, broker: str, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Do it when everything is done that came before it and is about the same broker name."""
+        turn = self._reading.take_turn(broker)
+
+        async def in_turn() -> T:
+            async with turn:
+                return await work
+
+        return asyncio.create_task(in_turn())
+
+    def _repeat(self, who: Announcement, sent: Sent, caller: Caller) -> Registered | None:
+        return self._table.repeat(
+            who,
+            digest=_digest(sent),
+            connection=caller.channel,
+            origin=_host(caller),
+            now_ms=self._now_ms(),
+        )
+
+    async def _register_later(self, who: Announcement, sent: Sent, caller: Caller) -> RegisterBrokerAnswer:
+        registered = self._repeat(who, sent, caller)
+        if registered is not None:
+            return self._registered(who, caller, registered)
+        inventory = await self._reading.read(sent, self._limits(), who.name, _host(caller))
+        if not caller.channel.is_open:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "RegisterBroker: the broker has left already")
+        parts = self._table.register_in_parts(
+            who,
+            inventory,
+            digest=_digest(sent),
+            connection=caller.channel,
+            origin=_host(caller),
+            now_ms=self._now_ms(),
+        )
+        for registered in parts:
+            if registered.is_complete:
+                return self._registered(who, caller, registered)
+            self._consequences.act(registered.changes)
+            await asyncio.sleep(0)
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"RegisterBroker: {who.name} at {who.address} was replaced before all topics were there",
+        )
+
+    def _registered(self, who: Announcement, caller: Caller, registered: Registered) -> RegisterBrokerAnswer:
         if registered.is_newcomer:
             _log.info(
                 "broker registered cluster=%s name=%s id=%d address=%s peer=%s",
@@ -100,18 +160,28 @@ class BrokerRequests:
             body=None if ordered is None else KVTable(table=dict(ordered)),
         )
 
-    @handles(UnregisterBroker)
-    def unregister(self, request: UnregisterBroker, caller: Caller) -> None:
+    @handles(UnregisterBroker, may_wait=True)
+    def unregister(self, request: UnregisterBroker, caller: Caller) -> asyncio.Future[None] | None:
         # java: 5.x queues this and answers before it is done, because it walks over all topics under a lock.
         # Here it takes no time, so whoever has the answer also gets the new routes.
         farewell = Farewell(request.cluster_name, request.broker_addr, request.broker_name, request.broker_id)
-        changes = self._table.unregister(farewell)
+        if self._reading.is_busy_with(farewell.name):
+            return self._later(farewell.name, self._unregister_later(farewell, caller))
+        self._unregister(farewell, caller)
+        return None
+
+    async def _unregister_later(self, farewell: Farewell, caller: Caller) -> None:
+        self._unregister(farewell, caller)
+
+    def _unregister(self, farewell: Farewell, caller: Caller) -> None:
+        changes = self._table.unregister(farewell, connection=caller.channel, origin=_host(caller))
         self._departures.count_farewell()
         _log.info(
             "broker unregistered cluster=%s name=%s id=%s address=%s",
             *(farewell.cluster, farewell.name, farewell.id, farewell.address),
         )
         self._consequences.act(changes)
+        self._departures.sweep_soon()
 
     @handles(SendBrokerHeartbeat)
     def heartbeat(self, request: SendBrokerHeartbeat, caller: Caller) -> None:
@@ -147,30 +217,19 @@ class BrokerRequests:
         _log.info("write permission added broker=%s topics=%d", request.broker_name, topics)
         return AddWritePermissionAnswer(add_topic_count=topics)
 
+    def _limits(self) -> InventoryLimits:
+        settings = self._settings.now
+        return InventoryLimits(settings.max_topics_per_broker, settings.max_queues_per_topic)
+
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
 
 
-def _inventory(body: bytes, *, compressed: bool, version: int) -> Inventory:
-    try:
-        read = registration.decode(
-            body, compressed=compressed, version=version, max_bytes=_MAX_UNPACKED_BYTES
-        )
-    except RemoteProtocolError as problem:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"RegisterBroker: {problem}") from None
-    content = read.topic_config_serialize_wrapper
-    # Thousands of topics, few different shapes: one object each.
-    known: dict[tuple[int, int, int, int], QueueShape] = {}
-    shapes: dict[str, QueueShape] = {}
-    for topic in content.topic_config_table.values():
-        numbers = (topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag)
-        shape = known.get(numbers)
-        if shape is None:
-            shape = known[numbers] = QueueShape(*numbers)
-        shapes[topic.topic_name] = shape
-    return Inventory(
-        content.data_version,
-        shapes,
-        content.topic_queue_mapping_info_map,
-        read.filter_server_list if version >= V3_0_11 else None,
-    )
+def _digest(sent: Sent) -> tuple[object, ...]:
+    # Python's own hash is the fastest good one at hand. It guards against chance, not against malice:
+    # with a forged body a broker would deceive the name server about nobody but itself.
+    return len(sent.body), hash(sent.body), sent.compressed, sent.version
+
+
+def _host(caller: Caller) -> str:
+    return caller.address.rpartition(":")[0]

@@ -31,6 +31,7 @@ class Departures:
         self._counter = counter
         self._next_look_ms = 0.0
         self._look_again = asyncio.Event()
+        self._is_sweeping = False
 
     def __repr__(self) -> str:
         return f"<Departures {self._counter!r}>"
@@ -45,6 +46,18 @@ class Departures:
             addresses = ",".join(key.address for key in lost)
             _log.warning("brokers disconnected addresses=%s", addresses)
             self._consequences.act(self._table.connection_lost(connection))
+            self.sweep_soon()
+
+    def sweep_soon(self) -> None:
+        """Very many topics that are gone are forgotten some at a time, while others are served."""
+        if self._table.needs_sweeping and not self._is_sweeping:
+            self._is_sweeping = True
+            asyncio.get_running_loop().call_soon(self._sweep)
+
+    def _sweep(self) -> None:
+        self._is_sweeping = False
+        self._table.sweep()
+        self.sweep_soon()
 
     def expect_no_later_than(self, check_ms: float | None) -> None:
         """Somebody may be due before we meant to look again."""
@@ -60,6 +73,7 @@ class Departures:
         for key in expired.brokers:
             _log.warning("broker expired cluster=%s address=%s", key.cluster, key.address)
         self._consequences.act(expired.changes)
+        self.sweep_soon()
         for connection in expired.connections:
             if isinstance(connection, Connection):
                 connection.abort()

@@ -17,6 +17,7 @@ from pyromq.nameserver.cluster_test import ClusterTestLookup
 from pyromq.nameserver.config_requests import ConfigRequests
 from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.departures import Departures
+from pyromq.nameserver.inventory_reading import InventoryReading
 from pyromq.nameserver.kv_requests import KvRequests
 from pyromq.nameserver.kv_table import KvTable
 from pyromq.nameserver.metering import Metering
@@ -80,6 +81,7 @@ class NameServer:
         self._departures = Departures(
             self._table, self._consequences, settings_now, self._clock, self._metering.departures
         )
+        self._reading = InventoryReading()
         self._kv_file = DurableFile(settings.kv_config_path)
         self._kv_saving = Saving(self._kv_file, self._kv.encode)
         self._config_saving = Saving(
@@ -91,7 +93,13 @@ class NameServer:
             self._route_service(settings),
             TopicRequests(self._table, self._consequences, settings_now),
             BrokerRequests(
-                self._table, self._kv, self._consequences, settings_now, self._clock, self._departures
+                self._table,
+                self._kv,
+                self._consequences,
+                settings_now,
+                self._clock,
+                self._departures,
+                self._reading,
             ),
             KvRequests(self._kv, self._kv_saving, self._lookup.order_changed),
             ConfigRequests(settings_now, self._config_saving),
@@ -190,6 +198,7 @@ class NameServer:
         self._background.cancel()
         await asyncio.wait([self._background])
         await self._http.stop()
+        self._reading.close()
         await self._consequences.close()
         await self._dialer.close()
         await self._kv_saving.close()
@@ -247,6 +256,7 @@ class NameServer:
             delete_absent_topics=settings.delete_topic_with_broker_registration,
             notify_min_broker_id=settings.notify_min_broker_id_changed,
             broker_expiry_ms=settings.broker_expiry_ms,
+            guard_live_brokers=settings.guard_live_brokers,
         )
 
     async def _metrics_page(self) -> tuple[int, str, bytes]:

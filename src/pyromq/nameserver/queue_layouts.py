@@ -1,10 +1,12 @@
 """Topics grouped by where their queues are: equal queues on equal brokers, one `Layout`.
 
 A hundred thousand topics spread over a hundred brokers are ten million pairs, but only a handful of different
-layouts. A broker that leaves changes layouts, not topics, and a route is encoded once for each layout.
+layouts. A broker that leaves changes layouts, not topics, and a route is encoded once for each layout. The
+topics of a large layout that loses its last broker are gone at once, and are taken out of the index later by
+`sweep`, some at a time.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 READABLE = 4
@@ -22,6 +24,14 @@ class QueueShape(NamedTuple):
     @property
     def is_writable(self) -> bool:
         return self.perm & WRITABLE != 0
+
+    @property
+    def most_queues(self) -> int:
+        return max(self.read_queues, self.write_queues)
+
+    @property
+    def fewest_queues(self) -> int:
+        return min(self.read_queues, self.write_queues)
 
     def without_write(self) -> "QueueShape":
         return self._replace(perm=self.perm & ~WRITABLE)
@@ -62,6 +72,8 @@ class Layout:
         return self.key[1][0].sys_flag
 
 
+SWEPT_AT_ONCE = 5_000
+
 Topics = Collection[str]
 """Topics whose queues changed; to be looked at before the next change."""
 
@@ -76,19 +88,38 @@ class QueueLayouts:
         self._revisions: dict[str, int] = {}
         self._revision = 0
         self._pairs = 0
+        self._abandoned: list[Layout] = []
+        """Layouts without brokers, whose topics are still in the index."""
 
     def __repr__(self) -> str:
-        return f"<QueueLayouts topics={len(self._of_topic)} layouts={len(self._by_key)} pairs={self._pairs}>"
+        return f"<QueueLayouts topics={len(self)} layouts={len(self._by_key)} pairs={self._pairs}>"
 
     def __len__(self) -> int:
-        return len(self._of_topic)
+        return len(self._of_topic) - sum(len(layout.topics) for layout in self._abandoned)
 
-    def __contains__(self, topic: object) -> bool:
-        return topic in self._of_topic
+    def __contains__(self, topic: str) -> bool:
+        return self.find(topic) is not None
 
     @property
-    def topics(self) -> KeysView[str]:
+    def topics(self) -> Topics:
+        if self._abandoned:
+            return [topic for topic, layout in self._of_topic.items() if layout.shapes]
         return self._of_topic.keys()
+
+    @property
+    def needs_sweeping(self) -> bool:
+        return bool(self._abandoned)
+
+    def sweep(self, max_topics: int = SWEPT_AT_ONCE) -> None:
+        """Forget some of the topics that are gone."""
+        while self._abandoned and max_topics > 0:
+            topics = self._abandoned[-1].topics
+            swept = min(len(topics), max_topics)
+            for _ in range(swept):
+                del self._of_topic[topics.popitem()[0]]
+            max_topics -= swept
+            if not topics:
+                self._abandoned.pop()
 
     @property
     def layouts(self) -> Collection[Layout]:
@@ -100,7 +131,8 @@ class QueueLayouts:
         return self._pairs
 
     def find(self, topic: str) -> Layout | None:
-        return self._of_topic.get(topic)
+        layout = self._of_topic.get(topic)
+        return layout if layout is not None and layout.shapes else None
 
     def of_broker(self, broker: str) -> Collection[Layout]:
         return self._by_broker.get(broker, ())
@@ -185,9 +217,10 @@ class QueueLayouts:
         return changed
 
     def remove_topic(self, topic: str) -> Topics:
-        layout = self._of_topic.pop(topic, None)
+        layout = self.find(topic)
         if layout is None:
             return ()
+        del self._of_topic[topic]
         del layout.topics[topic]
         for broker in layout.shapes:
             self._note(broker, -1)
@@ -203,9 +236,14 @@ class QueueLayouts:
             if rest:
                 self._relabel(layout, rest)
             else:
+                self._forget(layout)
+                layout.shapes = {}
+                layout.answers.clear()
+                if len(layout.topics) > SWEPT_AT_ONCE:
+                    self._abandoned.append(layout)
+                    continue
                 for topic in layout.topics:
                     del self._of_topic[topic]
-                self._forget(layout)
         self._revisions.pop(broker, None)
         return changed
 

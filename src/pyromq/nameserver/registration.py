@@ -1,19 +1,28 @@
 """What a registration does to the tables, as a list of steps.
 
 Brokers repeat their whole registration every half minute. A repetition does nothing but keep the broker
-alive, so it is recognised before its body is read.
+alive, so it is recognised before its body is read. What a broker with very many topics brings is put into
+the tables in parts, and counts as registered when the last of them is there.
 """
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
+from pyromq.errors import Refused
 from pyromq.nameserver.changes import Changes, min_broker_id_notice
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.tables import BrokerGroup, BrokerKey, LiveBroker, Tables, TopicMappings
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
+
+PART_TOPICS = 5_000
+LONGEST_TIMEOUT_MS = 3_600_000
+
+T = TypeVar("T")
 
 
 class Announcement(NamedTuple):
@@ -52,6 +61,8 @@ class Registered:
     master_ha_address: str | None = None
     is_newcomer: bool = False
     """Whether the broker was not alive before."""
+    is_complete: bool = True
+    """Whether there is nothing more to come."""
 
 
 def is_repetition(tables: Tables, who: Announcement, digest: Hashable) -> bool:
@@ -67,7 +78,9 @@ def is_repetition(tables: Tables, who: Announcement, digest: Hashable) -> bool:
     )
 
 
-def repeat(tables: Tables, who: Announcement, connection: Hashable, now_ms: float) -> Registered:
+def repeat(
+    tables: Tables, who: Announcement, connection: Hashable, origin: str | None, now_ms: float
+) -> Registered:
     """The steps of `register` that can matter for a repetition: 1, 2 and 9."""
     changes = Changes()
     tables.clusters.setdefault(who.cluster, {})[who.name] = None
@@ -76,9 +89,41 @@ def repeat(tables: Tables, who: Announcement, connection: Hashable, now_ms: floa
     _describe(group, who)
     if group.looks() != before:
         tables.note_look(who.name, changes)
-    tables.bind(live, connection)
+    tables.bind(live, connection, origin)
     tables.keep_alive(live, now_ms)
     return _registered(tables, group, who, changes)
+
+
+def rivals(tables: Tables, who: Announcement, connection: Hashable, origin: str | None) -> list[LiveBroker]:
+    """Live brokers of other hosts that would be pushed aside: at this address, or with this name and id."""
+    if not tables.rules.guard_live_brokers:
+        return []
+    found = {id(live): live for live in tables.alive_at(who.name, who.address)}
+    group = tables.groups.get(who.name)
+    if group is not None and who.id in group.addresses:
+        found |= {id(live): live for live in tables.alive_at(who.name, group.addresses[who.id])}
+    here = tables.live.get(who.key)
+    if here is not None:
+        found[id(here)] = here
+    return [live for live in found.values() if is_foreign(live, connection, origin)]
+
+
+def is_foreign(live: LiveBroker, connection: Hashable, origin: str | None) -> bool:
+    return live.connection is not connection and live.origin != origin
+
+
+def check_rivals(
+    rivals: Iterable[LiveBroker], who: Announcement, inventory: Inventory, origin: str | None
+) -> None:
+    """A broker takes the place of a live one only if it has proof: a controller's newer state version."""
+    for rival in rivals:
+        if inventory.data_version.state_version <= rival.data_version.state_version:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"broker {who.name} with id {who.id} is alive at {rival.key.address}, registered from "
+                f"{rival.origin}: {who.address} cannot take its place from {origin} before it has said "
+                f"goodbye, lost its connection or been silent for {rival.timeout_ms} ms",
+            )
 
 
 def register(
@@ -88,7 +133,27 @@ def register(
     digest: Hashable,
     connection: Hashable,
     now_ms: float,
+    origin: str | None = None,
 ) -> Registered:
+    """All at once."""
+    changes = Changes()
+    registered = Registered(changes)
+    for registered in register_in_parts(tables, who, inventory, digest, connection, now_ms, origin):
+        changes.topics += registered.changes.topics
+        changes.notices += registered.changes.notices
+    return replace(registered, changes=changes)
+
+
+def register_in_parts(
+    tables: Tables,
+    who: Announcement,
+    inventory: Inventory,
+    digest: Hashable,
+    connection: Hashable,
+    now_ms: float,
+    origin: str | None = None,
+) -> Iterator[Registered]:
+    """What changed, part by part; other things may happen in between, and may put an end to it."""
     changes = Changes()
 
     # 1. The cluster has this broker name, and the name has an entry.
@@ -110,7 +175,8 @@ def register(
         tables.release(who.key, who.name)
         if group.looks() != before:
             tables.note_look(who.name, changes)
-        return Registered(changes)
+        yield Registered(changes)
+        return
 
     # 5. The id is ours now. java: 5.x refuses a new id that comes with exactly one topic, 4.x does not.
     is_first |= not group.addresses.get(who.id)
@@ -118,49 +184,91 @@ def register(
     if group.looks() != before:
         tables.note_look(who.name, changes)
 
-    # 6. Topics come from the master, or from the replica that stands in for it.
+    # 6. The broker is alive, as long as its connection lives and it is heard from.
     live = tables.live.get(who.key)
-    is_new_version = live is None or live.data_version != inventory.data_version
-    role = _role(group, who)
-    if role != "replica":
-        if tables.rules.delete_absent_topics and not inventory.mappings:
-            absent = [t for t in tables.queues.topics_of_broker(who.name) if t not in inventory.shapes]
-            changes.add(tables.queues.remove(who.name, absent))
-        shapes = inventory.shapes.items()
-        if role == "prime replica" and group.acting_master:
-            read_only = {shape: shape.without_write() for shape in set(inventory.shapes.values())}
-            shapes = {topic: read_only[shape] for topic, shape in shapes}.items()
-        # java: 5.x adds a topic it does not know even if the version is unchanged, 4.x does not
-        only_missing = not (is_first or is_new_version)
-        changes.add(tables.queues.put(who.name, shapes, only_missing=only_missing))
-
-        # 7. Mappings of static topics, under the broker name that they say themselves.
-        if is_first or is_new_version:
-            _merge_mappings(tables, who, inventory, changes)
-
-    # 8. The broker is alive.
     is_newcomer = live is None
+    is_new_version = live is None or live.data_version != inventory.data_version
     if live is None:
         live = tables.live[who.key] = LiveBroker(who.key)
     live.names[who.name] = None
-    live.timeout_ms = tables.rules.broker_expiry_ms if who.timeout_ms is None else who.timeout_ms
-    live.data_version = inventory.data_version
+    live.timeout_ms = _timeout_ms(tables, who)
     live.ha_address = who.ha_address
-
-    # 9. It stays alive as long as its connection lives and it is heard from.
-    tables.bind(live, connection)
+    live.receipt = None
+    tables.bind(live, connection, origin)
     tables.keep_alive(live, now_ms)
 
-    # 10. Filter servers: an empty list removes them.
+    # 7. Filter servers: an empty list removes them.
     if inventory.filter_servers is not None:
         tables.set_filter_servers(who.key, inventory.filter_servers, changes)
 
+    # 8. Topics come from the master, or from the replica that stands in for it.
+    role = _role(group, who)
+    if role != "replica":
+        # Mappings of static topics go under the broker name that they say themselves.
+        if is_first or is_new_version:
+            _merge_mappings(tables, who, inventory, changes)
+        absent: list[str] = []
+        if tables.rules.delete_absent_topics and not inventory.mappings:
+            absent = [t for t in tables.queues.topics_of_broker(who.name) if t not in inventory.shapes]
+        read_only: dict[QueueShape, QueueShape] | None = None
+        if role == "prime replica" and group.acting_master:
+            read_only = {shape: shape.without_write() for shape in set(inventory.shapes.values())}
+        # java: 5.x adds a topic it does not know even if the version is unchanged, 4.x does not
+        only_missing = not (is_first or is_new_version)
+        token = live.receipt = object()
+        steps = 0
+        for part in _parts(absent, PART_TOPICS):
+            if steps:
+                yield Registered(changes, is_complete=False)
+                if not _goes_on(tables, who, live, token, role):
+                    return
+                changes = Changes()
+            steps += 1
+            changes.add(tables.queues.remove(who.name, part))
+        for shapes in _parts(inventory.shapes.items(), PART_TOPICS):
+            if steps:
+                yield Registered(changes, is_complete=False)
+                if not _goes_on(tables, who, live, token, role):
+                    return
+                changes = Changes()
+            steps += 1
+            if read_only is not None:
+                shapes = [(topic, read_only[shape]) for topic, shape in shapes]
+            changes.add(tables.queues.put(who.name, shapes, only_missing=only_missing))
+
+    # 9. All of it is there: only now the broker is told that its topics are known.
+    live.data_version = inventory.data_version
     live.receipt = _receipt(tables, group, who, digest)
 
-    # 11. A new smallest id is told to the others.
+    # 10. A new smallest id is told to the others.
     if who.id < previous_min_id and tables.rules.notify_min_broker_id:
         changes.notices.append(min_broker_id_notice(group.addresses, ha_address=who.ha_address))
-    return _registered(tables, group, who, changes, is_newcomer=is_newcomer)
+    yield _registered(tables, group, who, changes, is_newcomer=is_newcomer)
+
+
+def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    remaining = iter(items)
+    while part := list(islice(remaining, size)):
+        yield part
+
+
+def _goes_on(tables: Tables, who: Announcement, live: LiveBroker, token: object, role: str) -> bool:
+    """Whether nothing happened in between that leaves the rest of the topics without a place."""
+    group = tables.groups.get(who.name)
+    return (
+        live.receipt is token
+        and tables.live.get(who.key) is live
+        and group is not None
+        and group.addresses.get(who.id) == who.address
+        and _role(group, who) == role
+    )
+
+
+def _timeout_ms(tables: Tables, who: Announcement) -> int:
+    """What the broker announces, within reason: one that never expires could not be told from a dead one."""
+    if who.timeout_ms is None or who.timeout_ms <= 0:
+        return tables.rules.broker_expiry_ms
+    return min(who.timeout_ms, max(LONGEST_TIMEOUT_MS, tables.rules.broker_expiry_ms))
 
 
 def _registered(
@@ -191,7 +299,8 @@ def _is_outdated(tables: Tables, group: BrokerGroup, who: Announcement, inventor
 def _role(group: BrokerGroup, who: Announcement) -> str:
     if who.id == MASTER_ID:
         return "master"
-    if who.acting_master is not None and who.id == group.min_id:
+    # A broker that has no id yet says -1, and stands in for nobody.
+    if who.acting_master is not None and who.id > MASTER_ID and who.id == group.min_id:
         return "prime replica"
     return "replica"
 

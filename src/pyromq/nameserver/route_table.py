@@ -3,7 +3,7 @@
 Pure: no loop, no socket, no clock. Every change says in its `Changes` what the caller has to tell whom.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pyromq.nameserver import registration, unregistration
@@ -81,14 +81,58 @@ class RouteTable:
         *,
         digest: Hashable = None,
         connection: Hashable = None,
+        origin: str | None = None,
         now_ms: float,
     ) -> Registered:
         """`digest` stands for the unread inventory: equal digests, equal inventories; None is never equal."""
-        if digest is not None and registration.is_repetition(self._tables, who, digest):
-            self.repetitions += 1
-            return registration.repeat(self._tables, who, connection, now_ms)
+        repeated = self.repeat(who, digest=digest, connection=connection, origin=origin, now_ms=now_ms)
+        if repeated is not None:
+            return repeated
         inventory = read_inventory()
-        return registration.register(self._tables, who, inventory, digest, connection, now_ms)
+        self.check(who, inventory, connection, origin)
+        return registration.register(self._tables, who, inventory, digest, connection, now_ms, origin)
+
+    def repeat(
+        self, who: Announcement, *, digest: Hashable, connection: Hashable, origin: str | None, now_ms: float
+    ) -> Registered | None:
+        """What a registration comes to that brings no news; None if it has to be read."""
+        if digest is None or not registration.is_repetition(self._tables, who, digest):
+            return None
+        if registration.rivals(self._tables, who, connection, origin):
+            return None
+        self.repetitions += 1
+        return registration.repeat(self._tables, who, connection, origin, now_ms)
+
+    def register_in_parts(
+        self,
+        who: Announcement,
+        inventory: Inventory,
+        *,
+        digest: Hashable,
+        connection: Hashable,
+        origin: str | None,
+        now_ms: float,
+    ) -> Iterator[Registered]:
+        """The same for a large inventory; each step takes some milliseconds, and the last has the answer."""
+        self.check(who, inventory, connection, origin)
+        return registration.register_in_parts(
+            self._tables, who, inventory, digest, connection, now_ms, origin
+        )
+
+    def check(
+        self, who: Announcement, inventory: Inventory, connection: Hashable, origin: str | None
+    ) -> None:
+        """Refused if the registration would push aside a live broker of another host."""
+        rivals = registration.rivals(self._tables, who, connection, origin)
+        registration.check_rivals(rivals, who, inventory, origin)
+
+    @property
+    def needs_sweeping(self) -> bool:
+        return self._tables.queues.needs_sweeping
+
+    def sweep(self) -> None:
+        """Forget some of the topics whose brokers have left."""
+        self._tables.queues.sweep()
 
     def heartbeat(self, cluster: str, address: str, now_ms: float) -> bool:
         """Keep a broker alive; one that is not known stays unknown."""
@@ -106,7 +150,10 @@ class RouteTable:
         self._tables.keep_alive(live, now_ms)
         return live.data_version
 
-    def unregister(self, farewell: Farewell) -> Changes:
+    def unregister(
+        self, farewell: Farewell, *, connection: Hashable = None, origin: str | None = None
+    ) -> Changes:
+        unregistration.check_farewell(self._tables, farewell, connection, origin)
         return unregistration.unregister(self._tables, [farewell])
 
     def brokers_on(self, connection: Hashable) -> list[BrokerKey]:

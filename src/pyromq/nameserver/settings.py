@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.settings import setting
 from pyromq.errors import ConfigError
+from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -32,6 +33,9 @@ class NameServerSettings(ServerSettings):
     broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", mutable=True, check=POSITIVE)
     scan_interval_ms: Millis = setting(5000, "How often silent brokers are looked for.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
     delete_topic_with_broker_registration: bool = setting(False, "A topic missing from a broker's registration loses that broker's queues.", mutable=True)
+    guard_live_brokers: bool = setting(True, "Nobody takes the place of a live broker, or unregisters it, from another host; a greater state version, which a controller gives, counts as proof.", mutable=True)
+    max_topics_per_broker: int = setting(250_000, "A registration with more topics is refused.", mutable=True, check=POSITIVE)
+    max_queues_per_topic: int = setting(MAX_QUEUES_PER_TOPIC, "A topic with more queues on one broker, or with fewer than none, is left out of its registration.", mutable=True, check=POSITIVE)
     return_order_topic_config_to_broker: bool = setting(True, "Registration answers carry the configuration of ordered topics.", mutable=True)
     order_message_enable: bool = setting(False, "Route answers carry the queue layout of ordered topics.", mutable=True)
     support_acting_master: bool = setting(False, "A replica may stand in for a missing master in route answers.", mutable=True)

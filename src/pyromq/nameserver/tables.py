@@ -55,7 +55,16 @@ class BrokerGroup:
 class LiveBroker:
     """A broker process that is believed to be alive."""
 
-    __slots__ = ("connection", "data_version", "ha_address", "key", "names", "receipt", "timeout_ms")
+    __slots__ = (
+        "connection",
+        "data_version",
+        "ha_address",
+        "key",
+        "names",
+        "origin",
+        "receipt",
+        "timeout_ms",
+    )
 
     def __init__(self, key: BrokerKey) -> None:
         self.key = key
@@ -64,6 +73,8 @@ class LiveBroker:
         self.timeout_ms = 0
         self.data_version = DataVersion()
         self.connection: Hashable = None
+        self.origin: str | None = None
+        """The host that it registered from."""
         self.ha_address = ""
         self.receipt: object = None
         """What the last registration was, to recognise its repetition."""
@@ -79,6 +90,8 @@ class RouteRules:
     delete_absent_topics: bool = False
     notify_min_broker_id: bool = False
     broker_expiry_ms: int = 120_000
+    guard_live_brokers: bool = False
+    """Nobody takes the place of a live broker, or says goodbye for it, from another host."""
 
 
 class TopicMappings:
@@ -145,8 +158,18 @@ class Tables:
                 if self.groups[name].cluster == key.cluster:
                     self.note_look(name, changes)
 
-    def bind(self, live: LiveBroker, connection: Hashable) -> None:
+    def alive_at(self, name: str, address: str) -> list[LiveBroker]:
+        """The processes at an address that go by a name; more than one if it was seen in several clusters."""
+        found = (
+            self.live.get(BrokerKey(cluster, address))
+            for cluster, names in self.clusters.items()
+            if name in names
+        )
+        return [live for live in found if live is not None and name in live.names]
+
+    def bind(self, live: LiveBroker, connection: Hashable, origin: str | None) -> None:
         """The broker speaks through this connection now; its end will be the broker's end."""
+        live.origin = origin
         if live.connection is not connection:
             self._unbind(live)
             live.connection = connection

@@ -77,6 +77,14 @@ class TopicRequests:
             )
             for each in request.body.queue_datas
         ]
+        limit = self._settings.now.max_queues_per_topic
+        for broker, shape in shapes:
+            if not 0 <= shape.fewest_queues <= shape.most_queues <= limit:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topic {request.topic} on {broker}: {shape.read_queues} read and {shape.write_queues} "
+                    f"write queues; 0 to {limit} are allowed",
+                )
         self._consequences.act(self._table.register_topic(request.topic, shapes))
 
     @handles(DeleteTopicFromNameServer)

@@ -1,11 +1,14 @@
 """How brokers leave: they say goodbye, their connection ends, or they fall silent."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
+from pyromq.errors import Refused
 from pyromq.nameserver.changes import Changes, min_broker_id_notice
 from pyromq.nameserver.queue_layouts import QueueShape
+from pyromq.nameserver.registration import is_foreign
 from pyromq.nameserver.tables import BrokerKey, LiveBroker, Tables
+from pyromq.protocol.codes import ResponseCode
 
 
 class Farewell(NamedTuple):
@@ -28,6 +31,21 @@ def farewells_of(tables: Tables, lost: LiveBroker) -> list[Farewell]:
         id_ = next((id_ for id_, address in addresses if address == lost.key.address), None)
         farewells.append(Farewell(lost.key.cluster, lost.key.address, name, id_))
     return farewells
+
+
+def check_farewell(tables: Tables, farewell: Farewell, connection: Hashable, origin: str | None) -> None:
+    """Only who speaks from where a live broker speaks says goodbye for it."""
+    if not tables.rules.guard_live_brokers:
+        return
+    concerned = tables.alive_at(farewell.name, farewell.address)
+    here = tables.live.get(farewell.key)
+    for live in [*concerned, here] if here is not None else concerned:
+        if is_foreign(live, connection, origin):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"broker {farewell.name} at {farewell.address} is alive, registered from {live.origin}: "
+                f"nobody else can unregister it from {origin}",
+            )
 
 
 def unregister(tables: Tables, farewells: Iterable[Farewell]) -> Changes:

@@ -1,8 +1,12 @@
 """Topics as brokers configure them."""
 
 from enum import StrEnum
+from typing import Final
 
 from pyromq.protocol.bodies.body import Body, Int32
+
+MAX_QUEUES_PER_TOPIC: Final = 65_536
+"""On one broker. Everybody who hears of a topic makes something of each of its queues."""
 
 
 class TopicFilterType(StrEnum):
