@@ -401,7 +401,7 @@ async def test_a_pull_that_waited_long_enough_goes_home(bench: Bench) -> None:
 async def test_a_pull_that_saw_only_what_it_did_not_want_goes_on_behind_it(bench: Bench) -> None:
     waiting = await held_pull(bench, subscription="wanted")
     await bench.client.send(b"1", properties={"TAGS": "other"})
-    bench.broker._started.arrivals.release(TOPIC)  # what the end of its time does, too
+    bench.broker._started.held_pulls.release(TOPIC)  # what the end of its time does, too
     answer = (await waiting).answer
     assert answer.next_begin_offset == 1
 

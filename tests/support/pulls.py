@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 from tests.support.broker_parts import BrokerParts, FakeChannel, caller_on
 
-from pyromq.broker.flow.arrivals import Arrivals
 from pyromq.broker.flow.draft import Draft
+from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.outlets import Outlets
+from pyromq.broker.flow.reading import Reading
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.tables.clients import Client
 from pyromq.broker.tables.filters import FilterTable
@@ -31,7 +32,7 @@ class Pulls:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
         self.slices = Slices(parts.clock)
-        self.arrivals = Arrivals(self.slices)
+        self.held_pulls = HeldPulls(self.slices)
         self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers, parts.role)
         self.statistics = Statistics(parts.clock)
         self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
@@ -40,11 +41,19 @@ class Pulls:
             parts.live,
             parts.store,
             parts.topics,
-            parts.groups,
+            Reading(
+                parts.live,
+                parts.store,
+                parts.topics,
+                parts.groups,
+                parts.consumers,
+                self.filters,
+                self.statistics,
+                self.slices,
+            ),
             parts.offsets,
             parts.consumers,
-            self.filters,
-            self.arrivals,
+            self.held_pulls,
             self.outlets,
             self.statistics,
             self.slices,
@@ -57,9 +66,9 @@ class Pulls:
         self.dispatch()
 
     def dispatch(self) -> None:
-        while arrivals := self.parts.store.dispatch():
-            for arrival in arrivals:
-                self.arrivals.arrived(arrival)
+        while advances := self.parts.store.dispatch():
+            for advance in advances:
+                self.held_pulls.advanced(advance)
 
     def subscribe(
         self, expression: str = "*", *, version: int = 1, kind: str = "TAG", model: str = "CLUSTERING"

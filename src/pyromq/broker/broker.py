@@ -11,12 +11,13 @@ from typing import Self
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.express import Road, express_road
 from pyromq.broker.flow.appending import Appending
-from pyromq.broker.flow.arrivals import Arrivals
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.durability import Durability
+from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.lanes import Lanes
 from pyromq.broker.flow.outlets import Outlets
 from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.reading import Reading
 from pyromq.broker.flow.stamping import Stamp
 from pyromq.broker.metering import Metering
 from pyromq.broker.services.brokers import Brokers
@@ -170,7 +171,7 @@ class Broker:
             traffic=parts.server.statistics(),
             topics=len(parts.topics),
             groups=len(parts.groups),
-            held_pulls=parts.arrivals.held_count,
+            held_pulls=parts.held_pulls.held_count,
         )
 
     async def start(self) -> None:
@@ -249,7 +250,7 @@ class Broker:
         await parts.registration.unregister()
         for server in parts.servers:
             server.send_away()  # before pulls are let go, or they would be back at once
-        parts.arrivals.release_all()
+        parts.held_pulls.release_all()
         grace_s = self.settings.shutdown_wait_seconds
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))
         await _end(self._background)
@@ -346,8 +347,8 @@ class _Parts:
         durability = Durability(store, clock)
         self.appending = appending = Appending(store, store_host.pack(), durability)
         slices = Slices(clock)
-        self.arrivals = arrivals = Arrivals(slices)
-        appending.on_arrival(arrivals.arrived)
+        self.held_pulls = held_pulls = HeldPulls(slices)
+        appending.on_advance(held_pulls.advanced)
         lanes = Lanes(live, topics, role, clock)
         pressure = Pressure(live, clock, appending.at_turn_end)
         stamp, born_hosts = Stamp(live), BornHosts()
@@ -391,18 +392,19 @@ class _Parts:
             offsets,
             consumers,
             delay_offsets=delay_offsets.wrapper,
-            on_reset=arrivals.release,
+            on_reset=held_pulls.release,
         )
         self._upkeep = Upkeep(store, appending.dispatch_soon, statistics, locks, clock)
         self._protection = Protection(live, store, groups, offsets, consumers)
 
         def topic_deleted(topic: str) -> None:
             statistics.forget_topic(topic)
-            arrivals.release(topic)
+            held_pulls.release(topic)
 
         outlets = Outlets(live, topics, groups, consumers, role)
+        reading = Reading(live, store, topics, groups, consumers, filters, statistics, slices)
         pulling = Pulling(
-            live, store, topics, groups, offsets, consumers, filters, arrivals, outlets, statistics, slices
+            live, store, topics, reading, offsets, consumers, held_pulls, outlets, statistics, slices
         )
         others = (
             Sending(
@@ -467,7 +469,7 @@ class _Parts:
                 consumers,
                 producers,
                 statistics,
-                lambda: self.arrivals.held_count,
+                lambda: self.held_pulls.held_count,
                 lambda: [server.statistics() for server in self.servers],
                 clock,
             )
@@ -490,7 +492,7 @@ class _Parts:
         ]
         for server in self.servers:
             server.on_connection_lost(self._membership.connection_lost)
-            server.on_connection_lost(arrivals.release_owner)
+            server.on_connection_lost(held_pulls.release_owner)
 
     @property
     def server(self) -> Server:

@@ -36,7 +36,7 @@ Pending = tuple[ConsumeQueue, int, int, int, int, int, bytes]
 """Queue, log offset, size, queue offset, system flag, store time, properties."""
 
 
-class Arrival(NamedTuple):
+class QueueAdvance(NamedTuple):
     """A queue has messages up to here now."""
 
     topic: str
@@ -116,7 +116,7 @@ class Dispatcher:
         self.pending.clear()
         self.is_following = offset >= self._log.end_offset and self._carrier is None
 
-    def step(self, limit: int, max_messages: int) -> list[Arrival]:
+    def step(self, limit: int, max_messages: int) -> list[QueueAdvance]:
         """Dispatch up to `max_messages` that end at or before the log offset `limit`.
 
         Raises OSError when a file cannot be made or grown; next time it goes on from there, and then tells
@@ -133,7 +133,7 @@ class Dispatcher:
         if self._forgotten:
             self._forgotten = {topic: end for topic, end in self._forgotten.items() if end > self.offset}
         touched, self._touched = self._touched, {}
-        return [Arrival(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
+        return [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in touched]
 
     def _step_in_memory(self, limit: int, max_messages: int) -> None:
         pending = self.pending

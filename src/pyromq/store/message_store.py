@@ -17,7 +17,7 @@ from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
-from pyromq.store.dispatch import Arrival, Dispatcher
+from pyromq.store.dispatch import Dispatcher, QueueAdvance
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import FileLock, Files
 from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
@@ -207,7 +207,7 @@ class MessageStore:
 
     # Dispatching
 
-    def dispatch(self, max_messages: int = 1024, limit: int | None = None) -> list[Arrival]:
+    def dispatch(self, max_messages: int = 1024, limit: int | None = None) -> list[QueueAdvance]:
         """Carry up to `max_messages` from the log to queues and index; which queues have more to read now.
 
         Nothing beyond `limit` becomes readable, which is `dispatch_limit` unless said otherwise. A full disk

@@ -11,7 +11,7 @@ from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.parking import Parking
 from pyromq.protocol.batch import BatchEntry
-from pyromq.store.dispatch import Arrival
+from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult
 
@@ -25,7 +25,7 @@ class Appending:
         self._store_host = store_host
         self._id_prefix = store_host.hex().upper()
         self._loop = asyncio.get_running_loop()
-        self._listeners: list[Callable[[Arrival], None]] = []
+        self._listeners: list[Callable[[QueueAdvance], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
         self._parking = Parking(len(store.settings.delays_ms))
@@ -34,7 +34,7 @@ class Appending:
     def __repr__(self) -> str:
         return f"<Appending to {self._store!r}>"
 
-    def on_arrival(self, listener: Callable[[Arrival], None]) -> None:
+    def on_advance(self, listener: Callable[[QueueAdvance], None]) -> None:
         """Tell which queues have more to read."""
         self._listeners.append(listener)
 
@@ -97,8 +97,8 @@ class Appending:
         self._is_dispatch_due = False
         for listener in self._turn_listeners:
             listener()
-        for arrival in self._store.dispatch(_DISPATCH_STEP, self.durability.readable_offset):
+        for advance in self._store.dispatch(_DISPATCH_STEP, self.durability.readable_offset):
             for heard in self._listeners:
-                heard(arrival)
+                heard(advance)
         if self._store.can_dispatch_to(self.durability.readable_offset):
             self.dispatch_soon()

@@ -22,7 +22,7 @@ from pyromq.protocol import names
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from pyromq.protocol.record import decode_record
 from pyromq.store.consume_queue import UNIT, ConsumeQueue
-from pyromq.store.dispatch import Arrival
+from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Delays:
         """Offsets that may be saved once the log is safe up to there."""
         self._save_interval_s = save_interval_ms / 1000
         self._next_save = clock.monotonic() + self._save_interval_s
-        appending.on_arrival(self._arrived)
+        appending.on_advance(self._advanced)
         role.follow(self._role_changed)
 
     def __repr__(self) -> str:
@@ -108,10 +108,10 @@ class Delays:
         self._trouble = ""
         return wait_s
 
-    def _arrived(self, arrival: Arrival) -> None:
+    def _advanced(self, advance: QueueAdvance) -> None:
         # Behind a message that is not due nothing else is.
-        if arrival.topic == names.SCHEDULE_TOPIC and self._due_ms.get(arrival.queue_id, inf) == inf:
-            self._due_ms.pop(arrival.queue_id, None)
+        if advance.topic == names.SCHEDULE_TOPIC and self._due_ms.get(advance.queue_id, inf) == inf:
+            self._due_ms.pop(advance.queue_id, None)
             self._woken.set()
 
     def _role_changed(self, _: Role) -> None:

@@ -5,71 +5,33 @@ with where to go on, which its consumer does at once.
 """
 
 import asyncio
-from collections.abc import Collection
-from enum import IntEnum
 from typing import cast
 
-import msgspec
-
-from pyromq.broker.flow.arrivals import Arrivals, Outcome
+from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
 from pyromq.broker.flow.outlets import Outlet, Outlets
+from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, Wanted
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ConsumerTable
-from pyromq.broker.tables.filters import FilterTable, is_tag_type
-from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.filters import is_tag_type
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
-from pyromq.errors import BadExpression, Refused
-from pyromq.filtering.sql_parser import SqlFilter, compile_sql
-from pyromq.filtering.tags import parse_tags
-from pyromq.protocol import names
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.catalogue import RawAnswer, declaration_of
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.properties import decode_properties
-from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
-from pyromq.store.reading import RecordTest
 from pyromq.store.results import ReadResult, ReadStatus
 
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 """Bits of a pull's system flag."""
 
-_ANY_VERSION = (1 << 63) - 1
 _SHORT_SUBSCRIPTION_CHARS = 1024
-
-
-class Forbidden(IntEnum):
-    """Why a pull is refused with NO_PERMISSION."""
-
-    BROKER = 1
-    GROUP = 2
-    TOPIC = 3
-    BROADCASTING = 4
-    SUBSCRIPTION = 5
-
-
-class _NotAllowed(Exception):
-    def __init__(self, forbidden: Forbidden, remark: str) -> None:
-        super().__init__(remark)
-        self.answer = RawAnswer(
-            code=ResponseCode.NO_PERMISSION, remark=remark, ext={"forbiddenType": str(int(forbidden))}
-        )
-
-
-class Wanted(msgspec.Struct):
-    """What of a queue a pull wants to see: all, some tags, or what passes an expression."""
-
-    tag_codes: Collection[int] | None = None
-    matches: RecordTest | None = None
-    version: int = _ANY_VERSION
-    """Of the subscription that says so; one that came with the pull itself is never too old."""
 
 
 _CODES = {
@@ -91,11 +53,10 @@ class Pulling:
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
         topics: TopicTable,
-        groups: GroupTable,
+        reading: Reading,
         offsets: OffsetTable,
         consumers: ConsumerTable,
-        filters: FilterTable,
-        arrivals: Arrivals,
+        held_pulls: HeldPulls,
         outlets: Outlets,
         statistics: Statistics,
         slices: Slices,
@@ -103,11 +64,10 @@ class Pulling:
         self._live = live
         self._store = store
         self._topics = topics
-        self._groups = groups
+        self._reading = reading
         self._offsets = offsets
         self._consumers = consumers
-        self._filters = filters
-        self._arrivals = arrivals
+        self._held_pulls = held_pulls
         self._outlets = outlets
         self._statistics = statistics
         self._slices = slices
@@ -160,8 +120,8 @@ class Pulling:
         try:
             group = self._check(request, caller)
             wanted = self._wanted(request, group, caller)
-        except _NotAllowed as refusal:
-            return refusal.answer
+        except ReadForbidden as refusal:
+            return _forbidden(refusal)
         if request.sys_flag & COMMIT_FLAG:
             self._offsets.commit(
                 request.consumer_group, request.topic, request.queue_id, request.commit_offset
@@ -180,98 +140,24 @@ class Pulling:
     @handles(LitePullMessage, may_wait=True)
     def lite_pull(self, request: LitePullMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
         if not self._live.now.lite_pull:
-            return _NotAllowed(Forbidden.BROKER, "this broker does not serve lite pull consumers").answer
+            return _forbidden(
+                ReadForbidden(Forbidden.BROKER, "this broker does not serve lite pull consumers")
+            )
         return self.pull(request, caller)
 
-    # May it
+    # May it, and what does it want
 
     def _check(self, request: PullMessage, caller: Caller) -> SubscriptionGroupConfig:
-        """java: the checks stand in Apache's order, because clients tell errors apart by the first one."""
-        settings = self._live.now
-        if not settings.broker_permission & names.READ:
-            raise _NotAllowed(Forbidden.BROKER, "this broker may not be read at the moment")
-        group = self._groups.find(request.consumer_group)
-        if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"the consumer group {request.consumer_group} does not exist",
-            )
-        if not group.consume_enable:
-            raise _NotAllowed(Forbidden.GROUP, f"the consumer group {group.group_name} may not consume")
-        topic = self._topics.get(request.topic)
-        if topic is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {request.topic} does not exist")
-        if not topic.perm & names.READ:
-            raise _NotAllowed(Forbidden.TOPIC, f"the topic {request.topic} may not be read")
-        if not 0 <= request.queue_id < topic.read_queue_nums:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"queue {request.queue_id} is not one of the {topic.read_queue_nums} read queues of"
-                f" {request.topic}, consumer {caller.address}",
-            )
-        return group
+        return self._reading.check(request.consumer_group, request.topic, request.queue_id, caller.address)
 
     def _wanted(self, request: PullMessage, group: SubscriptionGroupConfig, caller: Caller) -> Wanted:
         if request.sys_flag & SUBSCRIPTION_FLAG:
-            expression_type = request.expression_type
-            try:
-                if is_tag_type(expression_type):
-                    wanted = _by_tags(parse_tags(request.subscription).codes)
-                else:
-                    wanted = _by_properties(compile_sql(request.subscription or ""))
-            except BadExpression as problem:
-                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
+            wanted = self._reading.wanted_by_expression(request.subscription, request.expression_type)
         else:
-            expression_type, wanted = self._subscribed(request, group)
-        if not is_tag_type(expression_type) and not self._live.now.sql_filters:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
-            )
+            wanted = self._reading.wanted_by_subscription(group, request.topic, request.sub_version)
         if self._live.now.reject_pull_consumers:
             self._check_is_member(request, caller)
         return wanted
-
-    def _subscribed(self, request: PullMessage, group: SubscriptionGroupConfig) -> tuple[str | None, Wanted]:
-        """What the group said in its heartbeats that it wants."""
-        members = self._consumers.group(request.consumer_group)
-        if members is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"no heartbeat came from a consumer of {request.consumer_group} yet",
-            )
-        if members.is_broadcasting and not group.consume_broadcast_enable:
-            raise _NotAllowed(Forbidden.BROADCASTING, f"the group {group.group_name} may not broadcast")
-        if not self._groups.may_read(request.consumer_group, request.topic):
-            raise _NotAllowed(
-                Forbidden.SUBSCRIPTION, f"the group {group.group_name} may not read {request.topic}"
-            )
-        subscription = members.subscriptions.get(request.topic)
-        if subscription is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"the group {request.consumer_group} does not subscribe to {request.topic};"
-                " do all its members subscribe to the same topics?",
-            )
-        if subscription.sub_version < request.sub_version:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                "the subscription known here is older than the consumer's",
-            )
-        expression_type = subscription.expression_type
-        if is_tag_type(expression_type):
-            return expression_type, _by_tags(subscription.code_set, subscription.sub_version)
-        compiled = self._filters.get(request.topic, request.consumer_group)
-        if compiled is None:
-            raise Refused(
-                ResponseCode.FILTER_DATA_NOT_EXIST,
-                "no filter is known here; is the expression valid, and not too large?",
-            )
-        if compiled.version < request.sub_version:
-            raise Refused(
-                ResponseCode.FILTER_DATA_NOT_LATEST, "the filter known here is older than the consumer's"
-            )
-        return expression_type, _by_properties(compiled.filter)
 
     def _check_is_member(self, request: PullMessage, caller: Caller) -> None:
         members = self._consumers.group(request.consumer_group)
@@ -308,19 +194,14 @@ class Pulling:
     # Reading and answering
 
     def _read(self, request: PullMessage, wanted: Wanted, offset: int) -> ReadResult:
-        result = self._store.read(
+        return self._reading.read(
             request.topic,
             request.queue_id,
             offset,
             request.max_msg_nums,
-            request.max_msg_bytes or 1 << 30,
-            tag_codes=wanted.tag_codes,
-            matches=wanted.matches,
-            is_over=self._slices.is_over_for_newcomer() if wanted.matches is not None else None,
+            wanted,
+            request.max_msg_bytes,
         )
-        if result.status is not ReadStatus.FOUND:
-            self._statistics.pulls_missed += 1
-        return result
 
     def _read_on(self, request: PullMessage, wanted: Wanted, offset: int) -> tuple[ReadResult, int]:
         """Read from an offset on, past all that is not wanted, until something is found or the slice is over:
@@ -410,10 +291,10 @@ class Pulling:
                 return Outcome.ANSWERED
             try:
                 answer = look(is_last)
-            except _NotAllowed as refusal:
-                answer = refusal.answer
+            except ReadForbidden as refusal:
+                answer = _forbidden(refusal)
             except Exception as problem:
-                # Whoever waits beside it shall not suffer; told and logged it is like any other request.
+                # One failing pull must not break the others; the connection answers and logs it.
                 answered.set_exception(problem)
                 return Outcome.ANSWERED
             if answer is None:
@@ -422,7 +303,8 @@ class Pulling:
             return Outcome.ANSWERED
 
         timeout_s = max(timeout_ms, 0) / 1000
-        self._arrivals.hold(request.topic, request.queue_id, attempt, timeout_s, caller.channel)
+        queue = (request.topic, request.queue_id)
+        self._held_pulls.hold([queue], attempt, timeout_s, caller.channel)
         return answered
 
 
@@ -433,16 +315,7 @@ def _code_of(result: ReadResult, offset: int) -> int:
     return _CODES[result.status]
 
 
-def _by_tags(codes: Collection[int], version: int = _ANY_VERSION) -> Wanted:
-    return Wanted(codes or None, version=version)
-
-
-def _by_properties(compiled: SqlFilter) -> Wanted:
-    def matches(record: memoryview) -> bool:
-        outline = scan_record(record)
-        if outline is None:
-            return False
-        raw = bytes(record[outline.properties_start : outline.properties_end])
-        return compiled.matches(decode_properties(raw))
-
-    return Wanted(matches=matches)
+def _forbidden(refusal: ReadForbidden) -> RawAnswer:
+    return RawAnswer(
+        code=refusal.code, remark=refusal.remark, ext={"forbiddenType": str(int(refusal.forbidden))}
+    )

@@ -25,7 +25,7 @@ from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.properties import decode_properties, encode_properties
 from pyromq.protocol.record import Host
 from pyromq.protocol.requests.sending import SendMessage
-from pyromq.store.dispatch import Arrival
+from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.results import AppendStatus
 
 TOPIC = "Orders"
@@ -47,14 +47,14 @@ def draft(
 
 class TestAppending:
     async def test_what_one_turn_appends_is_told_once_at_its_end(self, parts: BrokerParts) -> None:
-        told: list[Arrival] = []
-        parts.appending.on_arrival(told.append)
+        told: list[QueueAdvance] = []
+        parts.appending.on_advance(told.append)
         parts.appending.append(draft())
         parts.appending.append(draft())
         parts.appending.append_batch(draft(queue_id=1), [BatchEntry(b"1"), BatchEntry(b"2")])
         assert told == []
         await asyncio.sleep(0)
-        assert sorted(told) == [Arrival(TOPIC, 0, 2), Arrival(TOPIC, 1, 2)]
+        assert sorted(told) == [QueueAdvance(TOPIC, 0, 2), QueueAdvance(TOPIC, 1, 2)]
 
     async def test_an_id_is_the_one_that_the_store_makes(self, parts: BrokerParts) -> None:
         one = parts.appending.append(draft())
@@ -130,8 +130,8 @@ class TestSafety:
     async def test_a_flushed_message_is_told_and_can_be_read(self, tmp_path: Path) -> None:
         with broker_parts(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}) as parts:
             told: list[AppendStatus] = []
-            arrived: list[Arrival] = []
-            parts.appending.on_arrival(arrived.append)
+            arrived: list[QueueAdvance] = []
+            parts.appending.on_advance(arrived.append)
             parts.durability.when_safe(parts.appending.append(draft()), told.append)
             await turn_until(lambda: arrived)
             assert told == [AppendStatus.PUT_OK]

@@ -16,7 +16,7 @@ from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.requests.pulling import LitePullMessage
-from pyromq.store.dispatch import Arrival
+from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.json_table import JsonTable
 
 
@@ -158,12 +158,12 @@ async def test_a_pull_waits_until_a_message_arrives(pulls: Pulls) -> None:
     pulls.subscribe()
     waiting = pulls.pull(sys_flag=2)
     assert isinstance(waiting, asyncio.Future)
-    assert pulls.arrivals.held_count == 1
+    assert pulls.held_pulls.held_count == 1
     pulls.put("elsewhere", queue_id=1)
     assert not waiting.done()
     pulls.put("here")
     assert bodies(waiting.result()) == ["here"]
-    assert pulls.arrivals.held_count == 0
+    assert pulls.held_pulls.held_count == 0
 
 
 async def test_a_waiting_pull_is_not_woken_by_what_it_does_not_want(pulls: Pulls) -> None:
@@ -191,7 +191,7 @@ async def test_what_was_looked_at_while_waiting_is_skipped_at_the_end(pulls: Pul
     waiting = pulls.pull(sys_flag=2, suspend_timeout_millis=60_000)
     assert isinstance(waiting, asyncio.Future)
     pulls.put("created", TAGS="Created")
-    pulls.arrivals.release(TOPIC)
+    pulls.held_pulls.release(TOPIC)
     answer = waiting.result()
     assert answer.ext["nextBeginOffset"] == "1"
     assert answer.body == b""
@@ -204,7 +204,7 @@ async def test_a_pull_of_a_closed_connection_is_forgotten(pulls: Pulls) -> None:
     pulls.connection.close()
     pulls.put("m")
     assert waiting.cancelled()
-    assert pulls.arrivals.held_count == 0
+    assert pulls.held_pulls.held_count == 0
     assert (pulls.statistics.pulls_found, pulls.statistics.pulls_missed) == (0, 1)
 
 
@@ -223,9 +223,9 @@ async def test_ten_thousand_waiting_pulls_are_woken_by_their_own_queue_alone(pul
     pulls.put("m", queue_id=4321)
     done = [number for number, each in enumerate(waiting) if isinstance(each, asyncio.Future) and each.done()]
     assert done == [4321]
-    assert pulls.arrivals.held_count == 9_999
-    pulls.arrivals.release_all()
-    assert pulls.arrivals.held_count == 0
+    assert pulls.held_pulls.held_count == 9_999
+    pulls.held_pulls.release_all()
+    assert pulls.held_pulls.held_count == 0
 
 
 async def test_a_pull_commits_the_offset_it_carries(pulls: Pulls) -> None:
@@ -303,8 +303,8 @@ async def test_far_behind_consumers_are_sent_to_a_replica_only_if_replicas_may_b
 
 
 async def test_an_arrival_nobody_waits_for_is_nothing(pulls: Pulls) -> None:
-    pulls.arrivals.arrived(Arrival("Nothing", 0, 1))
-    assert pulls.arrivals.held_count == 0
+    pulls.held_pulls.advanced(QueueAdvance("Nothing", 0, 1))
+    assert pulls.held_pulls.held_count == 0
 
 
 # What a pull that found something leaves for the next one

@@ -177,8 +177,8 @@ async def test_pulls_whose_time_is_over_at_once_share_the_slices(pulls: Pulls, s
     held = [pulls.pull(0, sys_flag=SUSPEND_FLAG) for _ in range(10)]
     for each in held:
         assert isinstance(each, asyncio.Future)
-    pulls.arrivals.release_all()
+    pulls.held_pulls.release_all()
     for each in held:
         assert isinstance(each, asyncio.Future)
         assert (await each).code == ResponseCode.PULL_NOT_FOUND
-    assert pulls.arrivals.held_count == 0
+    assert pulls.held_pulls.held_count == 0

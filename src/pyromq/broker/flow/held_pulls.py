@@ -1,17 +1,20 @@
-"""Pulls that wait for messages, by the queue they wait for.
+"""Pulls that wait for messages, by the queues they wait for.
 
 A message wakes only those who wait for its queue. An idle wait costs its memory and one timer, and ends with
 whoever waits. However many wake at once, or have much to look through, they take only slices of the loop.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import TypeVar
 
 from pyromq.remoting.slices import Slices
-from pyromq.store.dispatch import Arrival
+from pyromq.store.dispatch import QueueAdvance
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Outcome(Enum):
@@ -24,6 +27,9 @@ class Outcome(Enum):
     """The slice was over before everything was looked at."""
 
 
+Queue = tuple[str, int]
+"""Topic and queue id."""
+
 Attempt = Callable[[bool], Outcome]
 """Try to answer a held pull. True means: this is the last chance, answer."""
 
@@ -31,40 +37,44 @@ Attempt = Callable[[bool], Outcome]
 @dataclass(slots=True, eq=False)
 class _Held:
     attempt: Attempt
-    key: tuple[str, int]
+    queues: tuple[Queue, ...]
     owner: Hashable
     timer: asyncio.TimerHandle | None = None
+    """None as soon as it waits no longer."""
     is_due: bool = False
     """It waits for its slice already."""
 
 
-class Arrivals:
+class HeldPulls:
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[tuple[str, int], dict[_Held, None]] = {}
+        self._waiting: dict[Queue, dict[_Held, None]] = {}
         self._owned: dict[Hashable, dict[_Held, None]] = {}
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<Arrivals held={self._count} queues={len(self._waiting)}>"
+        return f"<HeldPulls held={self._count} queues={len(self._waiting)}>"
 
     @property
     def held_count(self) -> int:
         return self._count
 
     def hold(
-        self, topic: str, queue_id: int, attempt: Attempt, timeout_s: float, owner: Hashable = None
+        self, queues: Iterable[Queue], attempt: Attempt, timeout_s: float, owner: Hashable = None
     ) -> None:
-        """Try again on each arrival in a queue, and once more after the time-out or when its owner goes."""
-        held = _Held(attempt, (topic, queue_id), owner)
+        """Try again when one of the queues has more, and once more after the time-out or when its owner
+        goes."""
+        held = _Held(attempt, tuple(queues), owner)
         held.timer = self._loop.call_later(timeout_s, self._expire, held)
-        self._waiting.setdefault(held.key, {})[held] = None
+        for queue in held.queues:
+            self._waiting.setdefault(queue, {})[held] = None
         self._owned.setdefault(owner, {})[held] = None
         self._count += 1
 
-    def arrived(self, arrival: Arrival) -> None:
-        waiting = self._waiting.get((arrival.topic, arrival.queue_id))
+    def advanced(self, advance: QueueAdvance) -> None:
+        """A queue has more to read."""
+        waiting = self._waiting.get((advance.topic, advance.queue_id))
         if waiting is not None:
             for held in list(waiting):
                 if not held.is_due:
@@ -72,7 +82,7 @@ class Arrivals:
                     self._slices.run(partial(self._look, held))
 
     def _look(self, held: _Held) -> bool:
-        if held in self._waiting.get(held.key, ()):
+        if held.timer is not None:
             outcome = held.attempt(False)
             if outcome is Outcome.GOES_ON:
                 return False
@@ -106,17 +116,18 @@ class Arrivals:
         return True
 
     def _forget(self, held: _Held) -> None:
-        waiting = self._waiting.get(held.key)
-        if waiting is None or held not in waiting:
+        if held.timer is None:
             return
-        del waiting[held]
+        held.timer.cancel()
+        held.timer = None
         self._count -= 1
-        if not waiting:
-            del self._waiting[held.key]
-        owned = self._owned[held.owner]
-        del owned[held]
-        if not owned:
-            del self._owned[held.owner]
-        if held.timer is not None:
-            held.timer.cancel()
-            held.timer = None
+        for queue in held.queues:
+            _take_out(self._waiting, queue, held)
+        _take_out(self._owned, held.owner, held)
+
+
+def _take_out(table: dict[K, dict[_Held, None]], key: K, held: _Held) -> None:
+    waiting = table[key]
+    waiting.pop(held, None)
+    if not waiting:
+        del table[key]

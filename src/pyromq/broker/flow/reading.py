@@ -1,0 +1,210 @@
+"""Reading a queue for a consumer group: may it, what of the queue does it want, and what is there.
+
+Whoever hands out messages asks here: pulls, and whatever else reads for a group.
+"""
+
+from collections.abc import Collection
+from enum import IntEnum
+
+import msgspec
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import ConsumerTable
+from pyromq.broker.tables.filters import FilterTable, is_tag_type
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.topics import TopicTable
+from pyromq.config.live import LiveSettings
+from pyromq.errors import BadExpression, Refused
+from pyromq.filtering.sql_parser import SqlFilter, compile_sql
+from pyromq.filtering.tags import parse_tags
+from pyromq.protocol import names
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.properties import decode_properties
+from pyromq.protocol.record import scan_record
+from pyromq.remoting.slices import Slices
+from pyromq.store.message_store import MessageStore
+from pyromq.store.reading import RecordTest
+from pyromq.store.results import ReadResult, ReadStatus
+
+_ANY_VERSION = (1 << 63) - 1
+_MAX_BYTES = 1 << 30
+
+
+class Forbidden(IntEnum):
+    """Why reading is refused with NO_PERMISSION."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+    SUBSCRIPTION = 5
+
+
+class ReadForbidden(Refused):
+    def __init__(self, forbidden: Forbidden, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.forbidden = forbidden
+
+
+class Wanted(msgspec.Struct):
+    """What of a queue a reader wants to see: all, some tags, or what passes an expression."""
+
+    tag_codes: Collection[int] | None = None
+    matches: RecordTest | None = None
+    version: int = _ANY_VERSION
+    """Of the subscription that says so; one that came with the request itself is never too old."""
+
+
+class Reading:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+        filters: FilterTable,
+        statistics: Statistics,
+        slices: Slices,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._filters = filters
+        self._statistics = statistics
+        self._slices = slices
+
+    # May it
+
+    def check(self, group_name: str, topic_name: str, queue_id: int, reader: str) -> SubscriptionGroupConfig:
+        """The group, if it may read this queue; raises Refused, or ReadForbidden.
+
+        java: the checks stand in Apache's order, because clients tell errors apart by the first one.
+        """
+        if not self._live.now.broker_permission & names.READ:
+            raise ReadForbidden(Forbidden.BROKER, "this broker may not be read at the moment")
+        group = self._groups.find(group_name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the consumer group {group_name} does not exist"
+            )
+        if not group.consume_enable:
+            raise ReadForbidden(Forbidden.GROUP, f"the consumer group {group.group_name} may not consume")
+        topic = self._topics.get(topic_name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic_name} does not exist")
+        if not topic.perm & names.READ:
+            raise ReadForbidden(Forbidden.TOPIC, f"the topic {topic_name} may not be read")
+        if not 0 <= queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {queue_id} is not one of the {topic.read_queue_nums} read queues of"
+                f" {topic_name}, consumer {reader}",
+            )
+        return group
+
+    # What it wants
+
+    def wanted_by_expression(self, expression: str | None, expression_type: str | None) -> Wanted:
+        """For a reader that says itself what it wants."""
+        try:
+            if is_tag_type(expression_type):
+                return _by_tags(parse_tags(expression).codes)
+            wanted = _by_properties(compile_sql(expression or ""))
+        except BadExpression as problem:
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
+        self._check_sql(expression_type)
+        return wanted
+
+    def wanted_by_subscription(
+        self, group: SubscriptionGroupConfig, topic: str, known_version: int
+    ) -> Wanted:
+        """For a reader whose group said in its heartbeats what it wants, in this version at least."""
+        name = group.group_name
+        members = self._consumers.group(name)
+        if members is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"no heartbeat came from a consumer of {name} yet"
+            )
+        if members.is_broadcasting and not group.consume_broadcast_enable:
+            raise ReadForbidden(Forbidden.BROADCASTING, f"the group {name} may not broadcast")
+        if not self._groups.may_read(name, topic):
+            raise ReadForbidden(Forbidden.SUBSCRIPTION, f"the group {name} may not read {topic}")
+        subscription = members.subscriptions.get(topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the group {name} does not subscribe to {topic};"
+                " do all its members subscribe to the same topics?",
+            )
+        if subscription.sub_version < known_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                "the subscription known here is older than the consumer's",
+            )
+        if is_tag_type(subscription.expression_type):
+            return _by_tags(subscription.code_set, subscription.sub_version)
+        compiled = self._filters.get(topic, name)
+        if compiled is None:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "no filter is known here; is the expression valid, and not too large?",
+            )
+        if compiled.version < known_version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST, "the filter known here is older than the consumer's"
+            )
+        self._check_sql(subscription.expression_type)
+        return _by_properties(compiled.filter)
+
+    def _check_sql(self, expression_type: str | None) -> None:
+        if not self._live.now.sql_filters:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
+            )
+
+    # What is there
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        wanted: Wanted,
+        max_bytes: int | None = None,
+    ) -> ReadResult:
+        """What one look finds; a filter looks at messages only as long as its slice lasts."""
+        result = self._store.read(
+            topic,
+            queue_id,
+            offset,
+            max_messages,
+            max_bytes or _MAX_BYTES,
+            tag_codes=wanted.tag_codes,
+            matches=wanted.matches,
+            is_over=self._slices.is_over_for_newcomer() if wanted.matches is not None else None,
+        )
+        if result.status is not ReadStatus.FOUND:
+            self._statistics.pulls_missed += 1
+        return result
+
+
+def _by_tags(codes: Collection[int], version: int = _ANY_VERSION) -> Wanted:
+    return Wanted(codes or None, version=version)
+
+
+def _by_properties(compiled: SqlFilter) -> Wanted:
+    def matches(record: memoryview) -> bool:
+        outline = scan_record(record)
+        if outline is None:
+            return False
+        raw = bytes(record[outline.properties_start : outline.properties_end])
+        return compiled.matches(decode_properties(raw))
+
+    return Wanted(matches=matches)
