@@ -10,12 +10,13 @@ import msgspec
 
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
+from pyromq.cluster import routes
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.routes import QueueData, TopicRouteData
+from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.catalogue import Int64
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
@@ -25,7 +26,7 @@ from pyromq.protocol.message_id import (
     decode_offset_message_id,
     encode_offset_message_id,
 )
-from pyromq.protocol.names import AUTO_CREATE_TOPIC, WRITE
+from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.protocol.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
 from pyromq.protocol.record import StoredMessage, decode_record, decode_records
 from pyromq.protocol.requests.inspection import ConsumeMessageDirectly
@@ -214,17 +215,8 @@ def _pull(
 
 def writable_queues(topic: str, route: TopicRouteData, broker_name: str | None = None) -> list[MessageQueue]:
     """The queues of a topic that a message may be sent to: those on brokers that have a master."""
-    masters = {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
-    return sorted(
-        MessageQueue(topic, queues.broker_name, queue_id)
-        for queues in route.queue_datas
-        if _is_writable(queues, masters) and broker_name in (None, queues.broker_name)
-        for queue_id in range(queues.write_queue_nums)
-    )
-
-
-def _is_writable(queues: QueueData, masters: set[str]) -> bool:
-    return bool(queues.perm & WRITE) and queues.broker_name in masters
+    found = routes.writable_queues(topic, route)
+    return sorted(queue for queue in found if broker_name in (None, queue.broker_name))
 
 
 async def send(

@@ -7,6 +7,7 @@ import msgspec
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.connections import brokers_of_group, consumers
 from pyromq.admin.failures import NotFound
+from pyromq.cluster import routes
 from pyromq.cluster.routes import route_addresses
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.heartbeat import MessageModel
@@ -14,7 +15,6 @@ from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.names import READ
 from pyromq.protocol.requests.inspection import GetConsumeStats, GetTopicStats
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
@@ -87,12 +87,7 @@ def inflight(place: OffsetWrapper) -> int:
 
 def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
     """The queues that consumers divide among themselves."""
-    return sorted(
-        MessageQueue(topic, queues.broker_name, queue_id)
-        for queues in route.queue_datas
-        if queues.perm & READ
-        for queue_id in range(queues.read_queue_nums)
-    )
+    return sorted(routes.readable_queues(topic, route))
 
 
 async def search(cluster: Cluster, address: str, queue: MessageQueue, timestamp_ms: int) -> int:

@@ -6,10 +6,15 @@ Everything here is a value or a function of one.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import BrokerData, TopicRouteData
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
+from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
 from pyromq.protocol.names import MASTER_ID, READ, WRITE
+
+MAX_QUEUES_PER_ROUTE = 4 * MAX_QUEUES_PER_TOPIC
+"""On all brokers. A queue takes a few hundred bytes, and whoever consumes has a reader for each."""
 
 _LOGICAL_BROKER_PREFIX = "__syslo__"
 _NOWHERE = "__syslo__none__"
@@ -72,22 +77,39 @@ def borrow_route(topic: str, template: Route, max_queues: int) -> Route:
 
 def readable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
     """The queues that brokers have themselves, whatever a static topic makes of them."""
-    return (
-        MessageQueue(topic, each.broker_name, queue_id)
-        for each in data.queue_datas
-        if each.perm & READ
-        for queue_id in range(each.read_queue_nums)
-    )
+    offers = [(each.broker_name, each.read_queue_nums) for each in data.queue_datas if each.perm & READ]
+    return _queues(topic, offers)
 
 
 def writable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
     """The same of those that can be written to, sorted by broker; only masters take messages."""
     has_master = {broker.broker_name: MASTER_ID in broker.broker_addrs for broker in data.broker_datas}
-    return (
-        MessageQueue(topic, each.broker_name, queue_id)
+    offers = [
+        (each.broker_name, each.write_queue_nums)
         for each in sorted(data.queue_datas, key=lambda each: each.broker_name)
         if each.perm & WRITE and has_master.get(each.broker_name)
-        for queue_id in range(each.write_queue_nums)
+    ]
+    return _queues(topic, offers)
+
+
+def _queues(topic: str, offers: list[tuple[str, int]]) -> Iterable[MessageQueue]:
+    """So many queues on each broker; numbers that nobody can mean are an error before anything is made."""
+    for broker_name, count in offers:
+        if not 0 <= count <= MAX_QUEUES_PER_TOPIC:
+            raise RemoteProtocolError(
+                f"the route of topic {topic} has {count} queues on {broker_name}; "
+                f"0 to {MAX_QUEUES_PER_TOPIC} are allowed"
+            )
+    total = sum(count for _, count in offers)
+    if total > MAX_QUEUES_PER_ROUTE:
+        raise RemoteProtocolError(
+            f"the route of topic {topic} has {total} queues on {len(offers)} brokers; "
+            f"{MAX_QUEUES_PER_ROUTE} are allowed"
+        )
+    return (
+        MessageQueue(topic, broker_name, queue_id)
+        for broker_name, count in offers
+        for queue_id in range(count)
     )
 
 
@@ -104,10 +126,14 @@ def route_addresses(route: TopicRouteData) -> dict[str, str]:
 
 def _ordered_queues(topic: str, configuration: str) -> Iterable[MessageQueue]:
     """`broker-a:4;broker-b:4`: these queues, whoever is alive."""
+    offers: list[tuple[str, int]] = []
     for part in configuration.split(";"):
         broker_name, _, count = part.partition(":")
         if count.isascii() and count.isdigit():
-            yield from (MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count)))
+            # Numbers of many digits take long to read.
+            is_sane = len(count.lstrip("0")) < len(str(MAX_QUEUES_PER_ROUTE))
+            offers.append((broker_name, int(count.lstrip("0") or 0) if is_sane else MAX_QUEUES_PER_ROUTE))
+    return _queues(topic, offers)
 
 
 def _hosts_of_static_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo]) -> dict[MessageQueue, str]:
@@ -119,7 +145,6 @@ def _hosts_of_static_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo
         for queue_id in info.curr_id_map:
             queue = MessageQueue(topic, _LOGICAL_BROKER_PREFIX + info.scope, queue_id)
             hosts.setdefault(queue, info.bname or _NOWHERE)
-    for scope, total in totals.items():
-        for queue_id in range(total):
-            hosts.setdefault(MessageQueue(topic, _LOGICAL_BROKER_PREFIX + scope, queue_id), _NOWHERE)
+    for queue in _queues(topic, [(_LOGICAL_BROKER_PREFIX + scope, total) for scope, total in totals.items()]):
+        hosts.setdefault(queue, _NOWHERE)
     return hosts

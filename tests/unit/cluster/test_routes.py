@@ -8,8 +8,8 @@ from tests.support.loop import turn_until
 
 from pyromq.cluster.name_servers import NameServers
 from pyromq.cluster.route_table import Routes
-from pyromq.cluster.routes import Route, borrow_route, build_route
-from pyromq.errors import ConnectFailed, NoRoute, PyroError, Refused, StateError
+from pyromq.cluster.routes import Route, borrow_route, build_route, readable_queues, writable_queues
+from pyromq.errors import ConnectFailed, NoRoute, PyroError, Refused, RemoteProtocolError, StateError
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
@@ -327,3 +327,37 @@ async def test_everyone_who_borrows_shares_the_questions(server: NameServer, rou
     borrowed = await asyncio.gather(*(routes.get_or_borrow("new", "TBW102", 4) for _ in range(10)))
     assert all(route is borrowed[0] for route in borrowed)
     assert server.asked == ["new", "TBW102"]
+
+
+@pytest.mark.parametrize("count", [2_000_000_000, 65_537, -1])
+def test_a_route_with_an_absurd_number_of_queues_is_an_error_that_names_it(count: int) -> None:
+    words = rf"topic t has {count} queues on a; 0 to 65536 are allowed"
+    for data in (
+        TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", read=count)]),
+        TopicRouteData(broker_datas=[broker("a")], queue_datas=[queues("a", write=count)]),
+    ):
+        with pytest.raises(RemoteProtocolError, match=words):
+            build_route("t", data)
+        with pytest.raises(RemoteProtocolError, match=words):
+            list(readable_queues("t", data)) + list(writable_queues("t", data))
+
+
+def test_queues_of_many_brokers_count_together() -> None:
+    names = "abcde"
+    data = TopicRouteData(
+        broker_datas=[broker(name) for name in names], queue_datas=[queues(name, 65_536) for name in names]
+    )
+    with pytest.raises(RemoteProtocolError, match="327680 queues on 5 brokers; 262144 are allowed"):
+        build_route("t", data)
+
+
+@pytest.mark.parametrize("count", ["2000000000", "9" * 100_000])
+def test_an_absurd_order_configuration_is_an_error(count: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"topic t has \d+ queues on a"):
+        build_route("t", TopicRouteData(order_topic_conf=f"a:{count}"))
+
+
+def test_an_absurd_static_topic_is_an_error() -> None:
+    info = TopicQueueMappingInfo(bname="a", scope="s", topic="t", total_queues=2_000_000_000)
+    with pytest.raises(RemoteProtocolError, match="topic t has 2000000000 queues on __syslo__s"):
+        build_route("t", TopicRouteData(topic_queue_mapping_by_broker={"a": info}))

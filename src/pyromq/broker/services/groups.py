@@ -16,7 +16,7 @@ from pyromq.protocol.bodies.groups import (
     SubscriptionGroupWrapper,
 )
 from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
-from pyromq.protocol.bodies.topics import TopicList
+from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicList
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import (
     CreateOrUpdateGroup,
@@ -38,8 +38,6 @@ from pyromq.protocol.requests.routes import TopicListAnswer
 from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
-
-_MAX_QUEUES = 65_536
 
 
 class Groups:
@@ -67,8 +65,8 @@ class Groups:
     def _update(self, configs: list[SubscriptionGroupConfig], caller: Caller) -> None:
         for config in configs:
             problem = names.group_problem(config.group_name)
-            if problem is None and config.retry_queue_nums > _MAX_QUEUES:
-                problem = f"{config.retry_queue_nums} retry queues: expected at most {_MAX_QUEUES}"
+            if problem is None and config.retry_queue_nums > MAX_QUEUES_PER_TOPIC:
+                problem = f"{config.retry_queue_nums} retry queues: expected at most {MAX_QUEUES_PER_TOPIC}"
             if problem is not None:
                 raise Refused(ResponseCode.INVALID_PARAMETER, problem)
         changed = [config for config in configs if self._groups.get(config.group_name) != config]

@@ -13,7 +13,7 @@ from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType, TopicList
+from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicConfig, TopicFilterType, TopicList
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.pop_receipt import RETRY_TOPIC_V1, RETRY_TOPIC_V2, marked_topic
 from pyromq.protocol.requests.routes import TopicListAnswer
@@ -33,7 +33,6 @@ from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
-_MAX_QUEUES = 65_536
 _PERMISSIONS = range(8)
 
 
@@ -121,8 +120,8 @@ class Topics:
         if problem is None and config.perm not in _PERMISSIONS:
             problem = f"permission {config.perm}: expected 0 to 7"
         for count in (config.read_queue_nums, config.write_queue_nums):
-            if problem is None and not 0 <= count <= _MAX_QUEUES:
-                problem = f"{count} queues: expected 0 to {_MAX_QUEUES}"
+            if problem is None and not 0 <= count <= MAX_QUEUES_PER_TOPIC:
+                problem = f"{count} queues: expected 0 to {MAX_QUEUES_PER_TOPIC}"
         if problem is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, problem)
 
