@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import faulthandler
 import gc
 import logging
 import os
@@ -32,9 +33,19 @@ class Server(Protocol):
 
 def serve(server: Server, announce: Callable[[], None]) -> None:
     """Run the server on a loop of its own; returns after it stopped in good order."""
+    report_faults()
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(server, announce))
+
+
+def report_faults() -> None:
+    """Have the end by a fault told on stderr, with where it happened: otherwise nothing says a word.
+
+    The likeliest one is SIGBUS, "Bus error": a mapped file of the store was cut short, or its disk failed.
+    """
+    with suppress(OSError, ValueError, AttributeError):  # without a real stderr there is nobody to tell
+        faulthandler.enable(sys.stderr)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -10,11 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from pyromq.store.checkpoint import Checkpoint, write_checkpoint
+from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, write_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.filesystem import Files
 from pyromq.store.results import AppendStatus
@@ -118,6 +118,22 @@ class Flusher:
         with self._progress:
             self._progress.wait_for(lambda: self.flushed_offset >= offset or self.failure, timeout_seconds)
         return self.flushed_offset >= offset
+
+    def distrust(self, offset: int, error: OSError) -> None:
+        """What was called safe from a log offset on is lost: nothing is called safe any more.
+
+        The next start begins there at the latest. Raises OSError if the checkpoint cannot be written.
+        """
+        with self._working:
+            self.failure = error
+            self.checkpoint = replace(
+                self.checkpoint,
+                safe_offset=min(self.checkpoint.safe_offset, offset),
+                queue_count=0,
+                unit_count=UNITS_UNKNOWN,
+            )
+            write_checkpoint(self._files, self._checkpoint_path, self.checkpoint)
+        self._tell()
 
     # Done on the flusher's thread
 

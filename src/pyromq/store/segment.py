@@ -32,6 +32,19 @@ class Segment:
             mapped = self._mapped = self._files.map_for_reading(self.path)
         return mapped
 
+    @property
+    def is_mapped(self) -> bool:
+        return self._mapped is not None
+
+    def bytes_cut_off(self) -> int:
+        """How many bytes somebody has cut off the file while it is mapped: touching them ends the process."""
+        found = self._files.size(self.path)
+        return 0 if found is None else max(self.size_bytes - found, 0)
+
+    def restore_size(self) -> None:
+        """Zeros for what was cut off: lost is lost, but now it can be touched."""
+        self._files.resize(self.path, self.size_bytes, self.size_bytes)
+
     def map_for_writing(self) -> MappedFile:
         """Raises OSError if the disk is read-only."""
         mapped = self._mapped

@@ -3,6 +3,7 @@
 It goes by the clock and never waits: flushes are asked for here and done by the flusher.
 """
 
+import errno
 from typing import Final
 
 from pyromq.store.commit_log import CommitLog
@@ -52,6 +53,7 @@ class Upkeep:
         if now >= self._next_disk_check:
             self._next_disk_check = now + _DISK_CHECK_SECONDS
             self.check_disk()
+            self._check_log_files()
         if now < self._next_cleaning:
             return None
         self._next_cleaning = now + self._settings.clean_interval_ms / 1000
@@ -72,6 +74,23 @@ class Upkeep:
         warning_percent = self._settings.disk_warning_percent
         self._troubles.judge_disk(Trouble.DISK_FULL, log_space, warning_percent)
         self._troubles.judge_disk(Trouble.QUEUE_DISK_FULL, root_space, warning_percent)
+
+    def _check_log_files(self) -> None:
+        """Find log files that somebody has cut short, before a touch of what is missing ends the process."""
+        for segment in self._log.segments.row:
+            lost_bytes = segment.bytes_cut_off() if segment.is_mapped else 0
+            if not lost_bytes:
+                continue
+            reason = (
+                f"{segment.path} was cut short while in use, its last {lost_bytes} bytes are lost: stop"
+                " whoever changes files of the store, then start the broker again; it keeps what is whole"
+            )
+            self._troubles.refuse(Trouble.NOT_WRITEABLE, reason)
+            try:
+                segment.restore_size()
+                self._flusher.distrust(segment.start, OSError(errno.EIO, reason))
+            except OSError as error:
+                self._troubles.replace(self._troubles.present, f"{reason} ({error})")
 
     def _flush_log_when_due(self, now: float) -> None:
         settings = self._settings
