@@ -20,6 +20,7 @@ from pyromq.broker.flow.pressure import Pressure
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.flow.stamping import Stamp
 from pyromq.broker.metering import Metering
+from pyromq.broker.recovery_log import log_recovery
 from pyromq.broker.services.brokers import Brokers
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.services.groups import Groups
@@ -68,7 +69,6 @@ from pyromq.remoting.tls import TlsOptions
 from pyromq.remoting.traffic import Express as ExpressRoad
 from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
-from pyromq.store.recovery import RecoveryReport
 from pyromq.store.statistics import StoreStatistics
 
 _log = logging.getLogger(__name__)
@@ -83,8 +83,6 @@ _TABLES = (
     "consumerFilter.json",
     "delayOffset.json",
 )
-
-_MOST_RANGES_NAMED = 20
 
 _PORT_TRIES = 20
 """How often a pair of free ports is looked for when the system may choose."""
@@ -195,7 +193,7 @@ class Broker:
 
     async def _open(self) -> "_Parts":
         store = await self._open_store()
-        _tell(store.recovery)
+        log_recovery(store.recovery)
         ports: list[socket.socket] = []
         try:
             ports += _take_ports(self.settings)
@@ -535,32 +533,6 @@ class _Parts:
             f"scheduleMessageOffset_{level}": f"{offset},{end}"
             for level, (offset, end) in self._delays.progress().items()
         }
-
-
-def _tell(report: RecoveryReport) -> None:
-    _log.info(
-        "store opened clean=%s log_start=%d log_end=%d began_at=%d records_checked=%d queues=%d"
-        " queues_rebuilt=%d queues_cut=%d log_files_removed=%d",
-        report.was_clean,
-        report.log_start,
-        report.log_end,
-        report.began_at,
-        report.records_checked,
-        report.queues,
-        len(report.queues_rebuilt),
-        report.queues_cut,
-        report.segments_removed,
-    )
-    for remark in report.remarks:
-        _log.warning("recovery of the store: %s", remark)
-    if report.damage:
-        _log.warning(
-            "recovery of the store: %d damaged ranges, %d messages missing from their queues: %s",
-            len(report.damage),
-            report.messages_missing,
-            "; ".join(map(str, report.damage[:_MOST_RANGES_NAMED]))
-            + ("; and more" if len(report.damage) > _MOST_RANGES_NAMED else ""),
-        )
 
 
 def _looked_up(host: str) -> str:

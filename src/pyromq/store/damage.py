@@ -28,7 +28,7 @@ from pyromq.store.segment import Segment
 from pyromq.store.soundness import LEAST_GAP_BYTES, count_record_starts
 
 FILLER_TOPIC: Final = "DAMAGED"
-_MOST_FILLER_BYTES: Final = 1024 * 1024
+_MOST_FILLER_BYTES: Final = 4 * 1024 * 1024
 _BLOCK_BYTES: Final = 4 * 1024 * 1024
 
 

@@ -35,9 +35,12 @@ class Numbering:
         """Whether a record cannot be put in its queue now; then its unit comes later, or never."""
         if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return False
-        key = (outline.topic, outline.queue_id)
         offset = outline.queue_offset
-        expected = self._end_of(key)
+        queue = self._queues.find(outline.topic, outline.queue_id)
+        expected = queue.end_offset if queue is not None else 0
+        if offset <= expected and not self._waiting:
+            return False
+        key = (outline.topic, outline.queue_id)
         waiting = self._waiting.get(key)
         if offset < expected or (offset == expected and waiting is None):
             return False
