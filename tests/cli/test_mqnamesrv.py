@@ -77,6 +77,7 @@ def test_it_boots_serves_logs_and_ends_well_on_sigterm(tmp_path: Path) -> None:
     assert "did you mean listenPort?" in log
     assert "asked to stop signal=SIGTERM" in log
     assert "ERROR" not in log
+    assert "ANYONE" not in log
     assert log == server.stderr()
 
 
@@ -84,6 +85,7 @@ def test_metrics_readiness_and_health_are_pages(tmp_path: Path) -> None:
     with NAME_SERVER.running(
         tmp_path, "--port", "0", "-o", "metricsPort=0", "-o", "needWaitForService=true"
     ) as server:
+        assert f"WARNING pyromq.apps ANYONE who reaches 0.0.0.0:{server.boot['port']} may" in server.stderr()
         found = re.search(r"metrics and health are served address=(\S+)", server.stderr())
         assert found
         pages = {path: get(found[1], path) for path in ("/metrics", "/ready", "/health", "/nothing")}

@@ -17,6 +17,7 @@ from tests.support.broker_cluster import (
 )
 
 from pyromq.broker.services import upkeep
+from pyromq.broker.settings import BrokerSettings
 from pyromq.clock import ManualClock
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -54,6 +55,7 @@ from pyromq.protocol.requests.upkeep import (
     CleanUnusedTopics,
     DeleteExpiredCommitLog,
 )
+from pyromq.store.settings import StoreSettings
 
 QUEUE = MessageQueue(TOPIC, BROKER_NAME, 0)
 
@@ -283,6 +285,19 @@ async def test_a_setting_is_applied_at_once_and_written_down(bench: Bench, tmp_p
     written = (tmp_path / "config" / "broker.properties").read_text()
     assert "maxMessageSize=100" in written
     assert "autoCreateTopicEnable=false" in written
+
+
+async def test_no_local_setting_is_changed_over_the_network(bench: Bench) -> None:
+    """Of the broker and its store, every one, whatever the black list says."""
+    before = (await bench.client.call(GetBrokerConfig())).body
+    every = [*BrokerSettings.all_settings(), *StoreSettings.all_settings()]
+    keys = [each.key for each in every if each.is_local]
+    assert len(keys) > 40
+    for key in keys:
+        refusal = await bench.client.refusal(UpdateBrokerConfig(body=f"maxMessageSize=1000\n{key}=1\n"))
+        assert refusal.code == ResponseCode.NO_PERMISSION
+        assert key in (refusal.remark or "")
+    assert (await bench.client.call(GetBrokerConfig())).body == before
 
 
 @pytest.mark.parametrize(

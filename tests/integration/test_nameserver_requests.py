@@ -1,6 +1,7 @@
 """Every request of a name server, over real sockets, in both header forms."""
 
 import asyncio
+import re
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.support.wire_client import WireClient
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.errors import Refused
 from pyromq.nameserver.nameserver import NameServer
+from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies import registration
 from pyromq.protocol.bodies.routes import QueueData, TopicRouteData
@@ -359,6 +361,17 @@ async def test_some_settings_cannot_be_changed_over_the_network(peer: Peer, key:
         await peer.call(UpdateNameServerConfig(body=f"orderMessageEnable=true\n{key}=/tmp/x"))
     assert refused.value.code == ResponseCode.NO_PERMISSION
     assert "orderMessageEnable=false\n" in (await peer.call(GetNameServerConfig())).body
+
+
+async def test_no_local_setting_is_changed_over_the_network(peer: Peer) -> None:
+    before = (await peer.call(GetNameServerConfig())).body
+    keys = [each.key for each in NameServerSettings.all_settings() if each.is_local]
+    assert len(keys) > 20
+    for key in keys:
+        with pytest.raises(Refused, match=re.escape(key)) as refused:
+            await peer.call(UpdateNameServerConfig(body=f"orderMessageEnable=true\n{key}=1"))
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+    assert (await peer.call(GetNameServerConfig())).body == before
 
 
 async def test_the_list_of_unchangeable_settings_only_adds_to_those(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import ConfigError, ConnectFailed, TransportError
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.framing import encode_frame
+from pyromq.remoting.networks import Networks
 from pyromq.remoting.server import Server, ServerLimits
 from pyromq.remoting.tls import ClientAuth, TlsClient, TlsMode, TlsOptions, TlsServer
 
@@ -277,6 +278,9 @@ async def test_back_pressure_works_through_tls(authority: Authority) -> None:
 
 # Preambles
 
+TRUSTED = Networks.parse("192.0.2.0/24, 127.0.0.1", key="proxyProtocolTrustedAddresses")
+FROM_A_PROXY = b"PROXY TCP4 192.0.2.7 192.0.2.8 4321 9876\r\n"
+
 
 @pytest.mark.parametrize("with_tls", [False, True])
 @pytest.mark.parametrize(
@@ -292,7 +296,7 @@ async def test_a_proxy_tells_where_a_connection_comes_from(
 ) -> None:
     service = EchoService()
     async with (
-        serving(service, tls=offering(authority.issue("server"))) as server,
+        serving(service, tls=offering(authority.issue("server")), trusted_proxies=TRUSTED) as server,
         await WireClient.connect(server.address) as client,
     ):
         client.write(preamble[:cut])
@@ -307,7 +311,10 @@ async def test_a_proxy_tells_where_a_connection_comes_from(
 
 async def test_a_proxy_may_not_know_where_a_connection_comes_from() -> None:
     service = EchoService()
-    async with serving(service) as server, await WireClient.connect(server.address) as client:
+    async with (
+        serving(service, trusted_proxies=TRUSTED) as server,
+        await WireClient.connect(server.address) as client,
+    ):
         client.write(b"PROXY UNKNOWN\r\n")
         await client.call(encode_request(Echo(), 1))
         assert service.callers == [client.address]
@@ -317,7 +324,10 @@ async def test_a_proxy_may_not_know_where_a_connection_comes_from() -> None:
     "preamble", [b"PROXY nonsense\r\n", b"GET / HTTP/1.1\r\n\r\n", b"PROXY " + b"x" * 5000]
 )
 async def test_a_bad_preamble_closes_the_connection(preamble: bytes) -> None:
-    async with serving(EchoService()) as server, await WireClient.connect(server.address) as client:
+    async with (
+        serving(EchoService(), trusted_proxies=TRUSTED) as server,
+        await WireClient.connect(server.address) as client,
+    ):
         client.write(preamble)
         assert await client.wait_closed() == []
 
@@ -325,7 +335,7 @@ async def test_a_bad_preamble_closes_the_connection(preamble: bytes) -> None:
 async def test_a_preamble_that_does_not_end_is_ended() -> None:
     clock = ManualClock()
     async with (
-        serving(EchoService(), clock=clock) as server,
+        serving(EchoService(), clock=clock, trusted_proxies=TRUSTED) as server,
         await WireClient.connect(server.address) as slow,
     ):
         slow.write(b"PROXY TCP4 ")
@@ -333,3 +343,44 @@ async def test_a_preamble_that_does_not_end_is_ended() -> None:
         clock.advance(10)
         server.close_idle()
         await slow.wait_closed()
+
+
+@pytest.mark.parametrize("trusted", ["", "192.0.2.0/24", "127.0.0.2", "::1"])
+@pytest.mark.parametrize("preamble", [b"P", FROM_A_PROXY, b"\r\n\r\n\x00\r\nQUIT\n"])
+async def test_nobody_else_may_tell_where_a_connection_comes_from(
+    trusted: str, preamble: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = EchoService()
+    async with serving(service, trusted_proxies=Networks.parse(trusted, key="k")) as server:
+        for _ in range(3):
+            async with await WireClient.connect(server.address) as client:
+                client.write(preamble)
+                assert await client.wait_closed() == []
+        assert server.statistics().turned_away == 3
+    assert service.callers == []
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "proxyProtocolTrustedAddresses" in warnings[0].getMessage()
+
+
+async def test_without_being_told_otherwise_a_server_trusts_no_proxy() -> None:
+    async with serving(EchoService()) as server, await WireClient.connect(server.address) as client:
+        client.write(FROM_A_PROXY)
+        assert await client.wait_closed() == []
+
+
+@pytest.mark.parametrize(("trusted", "is_believed"), [("127.0.0.1", True), ("::1", False)])
+async def test_a_proxy_that_comes_in_ipv6s_clothes_is_known_by_its_ipv4_address(
+    trusted: str, is_believed: bool
+) -> None:
+    service = EchoService()
+    async with (
+        serving(service, host="::", trusted_proxies=Networks.parse(trusted, key="k")) as server,
+        await WireClient.connect(("127.0.0.1", server.address[1])) as client,
+    ):
+        client.write(FROM_A_PROXY)
+        if is_believed:
+            await client.call(encode_request(Echo(text="hi"), 1))
+        else:
+            assert await client.wait_closed() == []
+    assert service.callers == (["192.0.2.7:4321"] if is_believed else [])

@@ -13,6 +13,7 @@ from pyromq.apps.launching import (
     server_options,
     show,
     start_log,
+    warn_if_open,
 )
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker
 from pyromq.store.settings import StoreSettings
@@ -119,6 +120,7 @@ def run(configuration: BrokerConfiguration) -> None:
     broker = Broker(configuration, clock=SystemClock())
 
     def started() -> None:
+        warn_if_open(settings, broker.addresses)
         if settings.metrics_exporter == "PROM":
             log.info("metrics and health are served address=%s:%d", *broker.metrics_address)
         # java: operators' scripts wait for this very line.

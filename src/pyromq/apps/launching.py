@@ -14,6 +14,7 @@ import click
 from pyromq.config.loading import Layer, environment_layers, file_layer
 from pyromq.config.settings import Notice, Settings
 from pyromq.errors import PyroError
+from pyromq.remoting.settings import ServerSettings
 
 log = logging.getLogger("pyromq.apps")
 
@@ -117,6 +118,21 @@ def start_log(
         log.warning("%s", notice)
     changed = sorted((key, value) for key, value in values.items() if defaults.get(key) != value)
     log.info("starting %s", " ".join(f"{key}={value}" for key, value in changed))
+
+
+def warn_if_open(settings: ServerSettings, addresses: Iterable[tuple[str, int]]) -> None:
+    """Say loudly that whoever reaches these addresses may do everything, if it is so."""
+    from pyromq.remoting.addresses import format_address
+    from pyromq.remoting.networks import is_loopback
+
+    reachable = [format_address(host, port) for host, port in addresses if not is_loopback(host)]
+    if reachable and settings.lets_anyone_in:
+        log.warning(
+            "ANYONE who reaches %s may read, write and delete everything: there is no access control. "
+            "Let only trusted machines reach it, set bindAddress=127.0.0.1, or require client certificates "
+            "(tls.server.mode=enforcing, tls.server.need.client.auth=require)",
+            " or ".join(reachable),
+        )
 
 
 def announce(line: str) -> None:

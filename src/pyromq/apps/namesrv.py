@@ -13,6 +13,7 @@ from pyromq.apps.launching import (
     server_options,
     show,
     start_log,
+    warn_if_open,
 )
 from pyromq.config.loading import Loaded, load
 from pyromq.nameserver.settings import NameServerSettings
@@ -66,6 +67,7 @@ def run(loaded: Loaded[NameServerSettings]) -> None:
     server = NameServer(settings, clock=SystemClock())
 
     def started() -> None:
+        warn_if_open(settings, [server.address])
         if settings.metrics_port is not None:
             log.info("metrics and health are served address=%s:%d", *server.metrics_address)
         host, port = server.address

@@ -5,7 +5,7 @@ from typing import Literal, cast
 
 import click
 
-from pyromq.apps.launching import one_line_failures
+from pyromq.apps.launching import one_line_failures, warn_if_open
 
 PROGRAM = "pyromq standalone"
 DEFAULT_STORE = Path("~/.pyromq/standalone")
@@ -59,6 +59,8 @@ def command(namesrv_port: int, broker_port: int, host: str, store: Path, flush: 
         )
 
         def ready() -> None:
+            ports = [cluster.name_server.address, *cluster.broker.addresses]
+            warn_if_open(cluster.broker.settings, ports)
             broker, data = cluster.broker.advertised_address, cluster.settings.store
             click.echo(f"PyroMQ is ready: name server {cluster.namesrv}, broker {broker}, data in {data}")
 

@@ -135,6 +135,11 @@ class Broker:
         return self._started.server.address
 
     @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """All that it listens on for clients."""
+        return [server.address for server in self._started.servers]
+
+    @property
     def advertised_address(self) -> str:
         """What clients are told."""
         return self._started.advertised
@@ -479,6 +484,7 @@ class _Parts:
                 routes,
                 limits=settings.limits,
                 tls=settings.tls_server(clock),
+                trusted_proxies=settings.trusted_proxies,
                 clock=clock,
                 observer=self.metering,
                 admission=admission,

@@ -50,15 +50,15 @@ class BrokerSettings(ServerSettings):
     broker_cluster_name: str = setting("DefaultCluster", "The cluster it belongs to.", check=_NAME)
     broker_id: int = setting(MASTER_ID, "Which replica this is: 0 is the master, and a master has 0 whatever stands here.", check=NOT_NEGATIVE)
     broker_role: BrokerRole = setting("ASYNC_MASTER", "Whether it is a master, and whether sends wait for replicas.")
-    broker_ip1: str = setting("", "The address that clients are told; nothing takes the machine's first one.", key="brokerIP1")
-    broker_ip2: str = setting("", "The address that replicas are told; nothing takes brokerIP1.", key="brokerIP2")
+    broker_ip1: str = setting("", "The address that clients are told; nothing takes the machine's first one.", key="brokerIP1", local=True)
+    broker_ip2: str = setting("", "The address that replicas are told; nothing takes brokerIP1.", key="brokerIP2", local=True)
     ha_listen_port: int = setting(0, "The port that replicas are told; 0 takes the one after listenPort.", check=PORT)
-    namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", mutable=True)
+    namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
     broker_permission: int = setting(6, "What this broker allows: 4 reading, 2 writing, 6 both.", mutable=True, check=between(0, 7))
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Where it listens
-    listen_port: int = setting(10911, "The TCP port to listen on, and the one two below it; 0 lets the system choose one.", check=_MAIN_PORT)
+    listen_port: int = setting(10911, "The TCP port to listen on, and the one two below it; 0 lets the system choose one.", check=_MAIN_PORT, local=True)
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping broker waits for requests in flight.", key="shutdownWaitTimeSeconds", check=NOT_NEGATIVE)
     connect_timeout_ms: Millis = setting(3000, "How long opening a connection to another server may take.", key="connectTimeoutMillis", check=POSITIVE)
 
@@ -125,12 +125,12 @@ class BrokerSettings(ServerSettings):
 
     # Changing settings over the network
     config_path: Path | None = setting(None, "Where settings changed over the network are written; the file given with -c takes its place.", key="brokerConfigPath")
-    config_black_list: str = setting("configBlackList;brokerConfigPath", "Keys, parted by semicolons, that nobody may change over the network.")
+    config_black_list: str = setting("configBlackList;brokerConfigPath", "Keys, parted by semicolons, that nobody may change over the network.", local=True)
 
     # Being observed
     metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; the other exporters serve nothing here.", key="metricsExporterType")
     metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
-    metrics_address: str = setting("", "The address that HTTP port listens on; nothing takes brokerIP1.", key="metricsPromExporterHost")
+    metrics_address: str = setting("", "The address that HTTP port listens on; nothing takes brokerIP1.", key="metricsPromExporterHost", local=True)
     metrics_labels: str = setting("", "Labels for every metric, as name:value,name:value.", key="metricsLabel")
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of broker.log; nothing writes to the console only.")
     log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
@@ -146,9 +146,9 @@ class BrokerSettings(ServerSettings):
     tls_client_auth_server: bool = setting(False, "Certificates of name servers are checked.", key="tls.client.authServer")
 
     # What would change the meaning of everything, and is not there yet
-    acl_enable: bool = setting(False, "Clients must sign their requests; refused as long as there is no access control here.")
-    authentication: bool = setting(False, "Clients must say who they are; refused as long as there is no access control here.", key="authenticationEnabled")
-    authorization: bool = setting(False, "Clients may do what policies allow; refused as long as there is no access control here.", key="authorizationEnabled")
+    acl_enable: bool = setting(False, "Clients must sign their requests; refused as long as there is no access control here.", local=True)
+    authentication: bool = setting(False, "Clients must say who they are; refused as long as there is no access control here.", key="authenticationEnabled", local=True)
+    authorization: bool = setting(False, "Clients may do what policies allow; refused as long as there is no access control here.", key="authorizationEnabled", local=True)
     first_user: str | None = setting(None, "The first user of access control.", key="initAuthenticationUser", secret=True, has_effect=False)
     inner_credentials: str | None = setting(None, "By what brokers know each other under access control.", key="innerClientAuthenticationCredentials", secret=True, has_effect=False)
     dledger_log: bool = setting(False, "The log is kept by a quorum of brokers; refused, there is no such log here.", key="enableDLegerCommitLog")
@@ -193,6 +193,10 @@ class BrokerSettings(ServerSettings):
     @property
     def name_servers(self) -> tuple[str, ...]:
         return addresses_in(self.namesrv_addr, key="namesrvAddr")
+
+    @property
+    def lets_anyone_in(self) -> bool:
+        return super().lets_anyone_in and not (self.acl_enable or self.authentication)
 
     @property
     def registration_period_s(self) -> float:
@@ -241,6 +245,11 @@ class BrokerConfiguration(NamedTuple):
         """With some values replaced; a bad one raises ConfigError and changes nothing."""
         ours, stores = _parted(changes)
         return self._replace(broker=self.broker.updated(ours), store=self.store.updated(stores))
+
+    def local_keys(self, changes: Iterable[str]) -> list[str]:
+        """Those that nobody may change over the network."""
+        changes = list(changes)
+        return [*self.broker.local_keys(changes), *self.store.local_keys(changes)]
 
     def remarks_on(self, changes: Iterable[str]) -> list[Notice]:
         ours, stores = _parted(dict.fromkeys(changes, ""))

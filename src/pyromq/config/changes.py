@@ -4,7 +4,7 @@ The limits are looked at before anything is parsed, searched or kept: the loop t
 serves everybody else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pyromq.config import properties
 from pyromq.errors import ConfigError
@@ -14,6 +14,13 @@ MAX_CHANGE_LINES = 2048
 MAX_UNKNOWN_KEYS = 16
 _NAMED_KEYS = 3
 _SHOWN_KEY_CHARS = 64
+
+
+def not_over_the_network(keys: Iterable[str]) -> str:
+    return (
+        f"{', '.join(sorted(keys))} cannot be changed over the network, only in the file given with -c, "
+        "in the environment or on the command line; nothing was changed"
+    )
 
 
 def parse_changes(text: str, is_known: Callable[[str], bool]) -> dict[str, str]:

@@ -20,6 +20,7 @@ class Kind:
     parse: Callable[[str], Any]
     render: Callable[[Any], str] = str
     hint: str = ""
+    is_path: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ _PLAIN_KINDS: dict[object, Kind] = {
     float: Kind("a number", _parse_float, repr),
     bool: Kind("true or false", _parse_bool, _render_bool),
     str: TEXT,
-    Path: Kind("a path", expand_path),
+    Path: Kind("a path", expand_path, is_path=True),
 }
 
 
@@ -189,4 +190,5 @@ def _optional(kind: Kind) -> Kind:
         lambda text: kind.parse(text) if text else None,
         lambda value: "" if value is None else kind.render(value),
         hint=f"{kind.hint} or nothing",
+        is_path=kind.is_path,
     )

@@ -15,7 +15,7 @@ def markdown(part: type[Settings]) -> str:
         "",
         "A value comes from the default, the file given with `-c`, the environment or the command line;",
         "the last of these that has one wins. *Live* settings act at once when changed over the network,",
-        "the others after a restart.",
+        "the others after a restart. Those marked *never* cannot be changed over the network.",
         "",
         f"Every key has a variable in the environment: {_variables(part)}.",
         "",
@@ -69,7 +69,7 @@ def _row(each: Setting) -> str:
     meaning = each.sentence
     if each.environment:
         meaning += f" Also read from the variable `{each.environment}`."
-    live = "yes" if each.mutable else ""
+    live = "never" if each.is_local else "yes" if each.mutable else ""
     return f"| `{each.key}` | {_default(each)} | {live} | {meaning} | {each.expected} |"
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pyromq.config import properties
-from pyromq.config.kinds import TEXT, Check, Kind, expand_path, kind_like, kind_of
+from pyromq.config.kinds import HOST, PORT, TEXT, Check, Kind, expand_path, kind_like, kind_of
 from pyromq.config.nearest import NearestName
 from pyromq.errors import ConfigError
 
@@ -35,8 +35,24 @@ class Setting:
     environment: str | None
     has_effect: bool
     secret: bool
+    local: bool
     name: str = ""
     kind: Kind = TEXT
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is set on the machine alone, and never over the network.
+
+        Whoever could say which files a server reads and writes, or where it listens and whom it asks, could
+        take it over.
+        """
+        return (
+            self.local
+            or self.secret
+            or self.kind.is_path
+            or self.check in (PORT, HOST)
+            or self.key.startswith("tls.")
+        )
 
     @property
     def expected(self) -> str:
@@ -70,14 +86,17 @@ def setting(
     environment: str | None = None,
     has_effect: bool = True,
     secret: bool = False,
+    local: bool = False,
 ) -> T:
     """Declare one setting.
 
     `key` is its name in files (the camelCase of the field unless said otherwise), `environment` a variable
     that RocketMQ users already know. `mutable` settings act while the server runs. Those without effect are
-    read and checked for the sake of existing files. Secrets never leave over the network.
+    read and checked for the sake of existing files. Secrets never leave over the network. Nobody changes
+    `local` settings over the network; paths, ports, hosts, secrets and all of TLS are local in any case.
     """
-    metadata = {_METADATA: Setting(default, sentence, key, mutable, check, environment, has_effect, secret)}
+    line = Setting(default, sentence, key, mutable, check, environment, has_effect, secret, local)
+    metadata = {_METADATA: line}
     if isinstance(default, Path):  # the home directory is looked up at use, not at import
         return cast(T, field(default_factory=lambda: expand_path(default), metadata=metadata))
     return field(default=default, metadata=metadata)
@@ -146,6 +165,11 @@ class Settings:
     def recognises(self, key: str) -> bool:
         """Whether a key is a setting, or stands in our file although it is none."""
         return self.find(key) is not None or key in self.unrecognised
+
+    @classmethod
+    def local_keys(cls, keys: Iterable[str]) -> list[str]:
+        """Those of the keys that nobody may change over the network."""
+        return [key for key in keys if (known := cls.find(key)) is not None and known.is_local]
 
     def value_of(self, each: Setting) -> object:
         return getattr(self, each.name) if each.name else self.inert.get(each.key, each.default)
@@ -234,6 +258,9 @@ def _names_of(parts: tuple[type[Settings], ...]) -> NearestName:
     return NearestName([*(key for _, key in keys), *(environment_variable(part, key) for part, key in keys)])
 
 
+_LOCAL_NAME = re.compile("Path|Addr|Host|Port|Proxy|TLS|[aA]uth")
+
+
 _SETTINGS: dict[type[Settings], dict[str, Setting]] = {}
 
 
@@ -264,6 +291,8 @@ def _inert(key: str, default: str) -> Setting:
         environment=None,
         has_effect=False,
         secret=False,
+        # Those without a default are paths, addresses and names of classes.
+        local=default == "" or _LOCAL_NAME.search(key) is not None,
         kind=kind,
     )
 

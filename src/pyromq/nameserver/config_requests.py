@@ -2,7 +2,7 @@
 
 import logging
 
-from pyromq.config.changes import parse_changes
+from pyromq.config.changes import not_over_the_network, parse_changes
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
 from pyromq.errors import ConfigError, Refused, StoreError
@@ -35,8 +35,11 @@ class ConfigRequests:
     async def update(self, request: UpdateNameServerConfig, caller: Caller) -> None:
         try:
             changes = parse_changes(request.body, self._settings.now.recognises)
-            if changes.keys() & (_NEVER_CHANGEABLE | self._settings.now.unchangeable_keys):
-                raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            if listed := changes.keys() & (_NEVER_CHANGEABLE | self._settings.now.unchangeable_keys):
+                on_list = ", ".join(sorted(listed))
+                raise Refused(ResponseCode.NO_PERMISSION, f"on the black list of settings: {on_list}")
+            if local := self._settings.now.local_keys(changes):
+                raise Refused(ResponseCode.NO_PERMISSION, not_over_the_network(local))
             if not changes:
                 return
             self._settings.update(changes)

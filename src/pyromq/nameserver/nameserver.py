@@ -111,6 +111,7 @@ class NameServer:
             routes,
             limits=settings.limits,
             tls=settings.tls_server(self._clock),
+            trusted_proxies=settings.trusted_proxies,
             clock=self._clock,
             observer=self._metering,
             admission=admission,

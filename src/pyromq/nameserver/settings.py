@@ -47,13 +47,13 @@ class NameServerSettings(ServerSettings):
 
     # Cluster test: unknown routes come from another environment
     cluster_test: bool = setting(False, "Routes unknown here are asked of the name servers of another environment.")
-    cluster_test_namesrv_addr: str = setting("", "The name servers of that other environment, as host:port;host:port.")
+    cluster_test_namesrv_addr: str = setting("", "The name servers of that other environment, as host:port;host:port.", local=True)
     product_env_name: str = setting("center", "The unit name used towards the other environment.")
 
     # Files
     kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "The file that keeps key-value configuration.")
     config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "Where settings changed over the network are written; the file given with -c takes its place.")
-    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys, parted by semicolons, that nobody may change over the network.", mutable=True)
+    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys, parted by semicolons, that nobody may change over the network.", local=True)
     rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Being observed
@@ -65,7 +65,7 @@ class NameServerSettings(ServerSettings):
     log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
 
     # Known to RocketMQ, without a counterpart here
-    namesrv_addr: str = setting("", "Other name servers; they do not talk to each other.", environment="NAMESRV_ADDR", has_effect=False)
+    namesrv_addr: str = setting("", "Other name servers; they do not talk to each other.", environment="NAMESRV_ADDR", has_effect=False, local=True)
     client_request_thread_pool_nums: int = setting(8, "Threads for route queries.", check=POSITIVE, has_effect=False)
     client_request_thread_pool_queue_capacity: int = setting(50000, "Route queries waiting for a thread.", check=POSITIVE, has_effect=False)
     default_thread_pool_nums: int = setting(16, "Threads for all other requests.", check=POSITIVE, has_effect=False)
@@ -94,8 +94,8 @@ class NameServerSettings(ServerSettings):
     client_socket_rcv_buf_size: SizeBytes = setting(0, "Receive buffer of the client side.", check=NOT_NEGATIVE, has_effect=False)
     client_pooled_byte_buf_allocator_enable: bool = setting(False, "Netty buffer pooling of the client side.", has_effect=False)
     client_close_socket_if_timeout: bool = setting(True, "A timed-out call closes its connection.", has_effect=False)
-    use_tls: bool = setting(False, "The client side speaks TLS.", key="useTLS", has_effect=False)
-    socks_proxy_config: str = setting("{}", "SOCKS proxies of the client side, JSON.", has_effect=False)
+    use_tls: bool = setting(False, "The client side speaks TLS.", key="useTLS", has_effect=False, local=True)
+    socks_proxy_config: str = setting("{}", "SOCKS proxies of the client side, JSON.", has_effect=False, local=True)
     disable_callback_executor: bool = setting(False, "No callback threads on the client side.", has_effect=False)
     disable_netty_worker_group: bool = setting(False, "No Netty worker group on the client side.", has_effect=False)
     max_reconnect_interval_time_seconds: Seconds = setting(60, "The longest pause between reconnects of the client side.", check=POSITIVE, has_effect=False)

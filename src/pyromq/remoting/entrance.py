@@ -1,6 +1,7 @@
 """From accepting a socket to its first frame: too many? a preamble? TLS or not?
 
-The first byte decides. Plain connections leave by replacing the protocol of their transport, so that they
+The first byte decides. A preamble counts from proxies that the settings name, and closes the connection from
+anywhere else. Plain connections leave by replacing the protocol of their transport, so that they
 pay nothing for having passed here.
 """
 
@@ -13,6 +14,7 @@ from typing import cast
 from pyromq.errors import RemoteProtocolError
 from pyromq.remoting.addresses import format_socket_address
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.networks import Networks
 from pyromq.remoting.outbox import NOT_CONNECTED
 from pyromq.remoting.proxy_protocol import read_preamble, starts_like_preamble
 from pyromq.remoting.tls import TlsServer
@@ -28,12 +30,18 @@ class Entrance:
     """Holds the arrivals of one server, those that have not become connections yet."""
 
     def __init__(
-        self, traffic: Traffic, tls: TlsServer | None, welcome: Callable[[Connection], None]
+        self,
+        traffic: Traffic,
+        tls: TlsServer | None,
+        welcome: Callable[[Connection], None],
+        trusted_proxies: Networks,
     ) -> None:
         """`welcome` sees every connection that came through, before its first frame is handled."""
         self.traffic = traffic
         self.tls = tls
         self.welcome = welcome
+        self._trusted_proxies = trusted_proxies
+        self._has_told_of_proxies = False
         self.arrivals: set[Arrival] = set()
         self.turned_away = 0
         self.is_closed = False
@@ -50,6 +58,19 @@ class Entrance:
         return not self.is_closed and (
             not limit or len(self.arrivals) + len(self.traffic.connections) < limit
         )
+
+    def believes(self, host: str) -> bool:
+        """Whether this address may say for whom it opens a connection."""
+        if host in self._trusted_proxies:
+            return True
+        if not self._has_told_of_proxies:
+            self._has_told_of_proxies = True
+            _log.warning(
+                "a PROXY preamble came from %s, which is not among proxyProtocolTrustedAddresses; "
+                "such connections are closed",
+                host,
+            )
+        return False
 
     def close_late(self) -> None:
         """Close arrivals that said nothing for too long, or do not come to the point."""
@@ -73,6 +94,7 @@ class Arrival(asyncio.Protocol):
         self._entrance = entrance
         self._transport = NOT_CONNECTED
         self._peer = ""
+        self._host = ""
         self._held = b""
         self._is_turned_away = False
         self._is_preamble_read = False
@@ -84,7 +106,9 @@ class Arrival(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._peer = format_socket_address(transport.get_extra_info("peername"))
+        name = transport.get_extra_info("peername")
+        self._peer = format_socket_address(name)
+        self._host = str(name[0]) if name else ""
         traffic = self._entrance.traffic
         self.deadline = traffic.clock.monotonic() + traffic.limits.idle_s
         if not self._entrance.has_room:
@@ -102,6 +126,9 @@ class Arrival(asyncio.Protocol):
             self.deadline = traffic.clock.monotonic() + traffic.limits.handshake_s
         data = self._held + data
         if not self._is_preamble_read and starts_like_preamble(data):
+            if not self._entrance.believes(self._host):
+                self.turn_away("a PROXY preamble from an address that is not trusted")
+                return
             try:
                 preamble = read_preamble(data)
             except RemoteProtocolError as problem:

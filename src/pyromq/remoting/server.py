@@ -13,6 +13,7 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.entrance import Entrance
 from pyromq.remoting.limits import ServerLimits
+from pyromq.remoting.networks import Networks
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
@@ -33,7 +34,8 @@ class Server:
     """Serves one table of routes on one port.
 
     `admission` decides about every request. `direct` reads the headers of the busiest requests, `express`
-    handles the plainest of them; both serve only connections that the admission vouches for.
+    handles the plainest of them; both serve only connections that the admission vouches for. Only
+    `trusted_proxies` may say by a PROXY preamble for whom they open a connection.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Server:
         *,
         limits: ServerLimits | None = None,
         tls: TlsServer | None = None,
+        trusted_proxies: Networks | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
         admission: Admission | None = None,
@@ -59,7 +62,7 @@ class Server:
             direct=direct,
             express=express,
         )
-        self._entrance = Entrance(self._traffic, tls, self._welcome)
+        self._entrance = Entrance(self._traffic, tls, self._welcome, trusted_proxies or Networks())
         self._acceptor: Acceptor | None = None
         self._address: tuple[str, int] | None = None
         limits = self._traffic.limits

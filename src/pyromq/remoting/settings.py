@@ -12,6 +12,7 @@ from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.limits import ServerLimits
+from pyromq.remoting.networks import Networks
 from pyromq.remoting.tls import ClientAuth, TlsMode, TlsServer
 
 SerializeType = Literal["JSON", "ROCKETMQ"]
@@ -56,6 +57,9 @@ class ServerSettings(Settings):
     write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=NOT_NEGATIVE)
     handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=POSITIVE)
 
+    # Whom it believes
+    proxy_protocol_trusted_addresses: str = setting("", "Addresses and networks, parted by commas, of proxies that may say by a PROXY preamble where a connection comes from; a preamble from anywhere else closes the connection.", local=True)
+
     # TLS
     tls_mode: TlsMode = setting("permissive", "Whether TLS is refused, possible (once there is a certificate) or required.", key="tls.server.mode")
     tls_cert_path: Path | None = setting(None, "The server's certificate chain, PEM.", key="tls.server.certPath")
@@ -69,6 +73,7 @@ class ServerSettings(Settings):
     # fmt: on
 
     def verify_together(self) -> None:
+        _ = self.trusted_proxies  # reading them checks them
         if (self.tls_cert_path is None) != (self.tls_key_path is None):
             present, missing = ("certPath", "keyPath") if self.tls_cert_path else ("keyPath", "certPath")
             raise ConfigError(f"tls.server.{missing}", "", f"a file, because tls.server.{present} is set")
@@ -85,6 +90,15 @@ class ServerSettings(Settings):
     def offers_tls(self) -> bool:
         """Whether there is a certificate to offer, and TLS is not switched off."""
         return self.tls_mode != "disabled" and self.tls_cert_path is not None
+
+    @property
+    def trusted_proxies(self) -> Networks:
+        return Networks.parse(self.proxy_protocol_trusted_addresses, key="proxyProtocolTrustedAddresses")
+
+    @property
+    def lets_anyone_in(self) -> bool:
+        """Whether whoever reaches the port may do everything: only certificates can prevent that here."""
+        return not (self.offers_tls and self.tls_mode == "enforcing" and self.tls_client_auth == "require")
 
     @property
     def header_form(self) -> HeaderForm:

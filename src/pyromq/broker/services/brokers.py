@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import Clock, elapsed_ms
-from pyromq.config.changes import parse_changes
+from pyromq.config.changes import not_over_the_network, parse_changes
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConfigError, Refused, StoreError
 from pyromq.protocol import json_body
@@ -80,8 +80,11 @@ class Brokers:
     async def update_config(self, request: UpdateBrokerConfig, caller: Caller) -> None:
         try:
             changes = parse_changes(request.body, self._configuration.recognises)
-            if changes.keys() & self._live.now.unchangeable_keys:
-                raise Refused(ResponseCode.NO_PERMISSION, "a setting on the black list cannot be changed")
+            if listed := changes.keys() & self._live.now.unchangeable_keys:
+                on_list = ", ".join(sorted(listed))
+                raise Refused(ResponseCode.NO_PERMISSION, f"on the black list of settings: {on_list}")
+            if local := self._configuration.local_keys(changes):
+                raise Refused(ResponseCode.NO_PERMISSION, not_over_the_network(local))
             updated = self._configuration.updated(changes)
         except ConfigError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None

@@ -1,0 +1,45 @@
+"""Sets of addresses as operators write them: `10.0.0.5, 10.1.0.0/16, fd00::/8`."""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Self
+
+from pyromq.errors import ConfigError
+
+
+class Networks:
+    """`host in networks`; IPv4 in IPv6's clothes is IPv4."""
+
+    def __init__(self, networks: tuple[IPv4Network | IPv6Network, ...] = ()) -> None:
+        self._networks = networks
+
+    @classmethod
+    def parse(cls, text: str, *, key: str) -> Self:
+        """Of anything but addresses and networks, parted by commas, the setting `key` is told."""
+        try:
+            return cls(tuple(ip_network(each.strip()) for each in text.split(",") if each.strip()))
+        except ValueError as problem:
+            raise ConfigError(key, text, f"IP addresses or networks, parted by commas ({problem})") from None
+
+    def __repr__(self) -> str:
+        return f"<Networks {','.join(map(str, self._networks))}>"
+
+    def __contains__(self, host: object) -> bool:
+        address = plain_address(str(host))
+        return address is not None and any(address in network for network in self._networks)
+
+
+def plain_address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that a socket told; None for anything else."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    address = plain_address(host)
+    return address.is_loopback if address is not None else host == "localhost"
