@@ -394,6 +394,7 @@ class _Parts:
             groups,
             offsets,
             consumers,
+            slices=slices,
             delay_offsets=delay_offsets.wrapper,
             on_reset=held_pulls.release,
         )
@@ -429,10 +430,20 @@ class _Parts:
             self._offsets_service,
             Ordering(locks, clock),
             Queries(store),
-            Topics(live, store, topics, offsets, topic_deleted),
-            Groups(groups, offsets, consumers, statistics.forget_group),
+            Topics(live, store, topics, offsets, topic_deleted, slices),
+            Groups(groups, offsets, consumers, statistics.forget_group, slices),
             Inspection(
-                live, store, topics, groups, offsets, consumers, filters, statistics, clock, self.advertised
+                live,
+                store,
+                topics,
+                groups,
+                offsets,
+                consumers,
+                filters,
+                statistics,
+                clock,
+                self.advertised,
+                slices,
             ),
             Brokers(
                 live,

@@ -20,6 +20,8 @@ import msgspec
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
 
 MIN_ENTRY_SIZE: Final = 22
+MAX_ENTRIES: Final = 16_384
+"""RocketMQ sets no limit; more messages than this in one request would hold up everybody else's."""
 
 _HEAD = struct.Struct(">i8xii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
@@ -55,8 +57,22 @@ def add_entry(parts: list[bytes], body: bytes, properties: bytes, flag: int) -> 
         raise LocalProtocolError(f"batch entry of {size} bytes: {error}") from None
 
 
+def check_entries(body: bytes) -> None:
+    """Raise RemoteProtocolError for a batch of more messages than one request may have."""
+    if len(body) < MAX_ENTRIES * MIN_ENTRY_SIZE:
+        return
+    entries = start = 0
+    limit = len(body) - MIN_ENTRY_SIZE
+    while start <= limit:
+        entries += 1
+        if entries > MAX_ENTRIES:
+            raise RemoteProtocolError(f"a batch of more than {MAX_ENTRIES} messages: send several batches")
+        start += max(int.from_bytes(body[start : start + 4], "big"), MIN_ENTRY_SIZE)
+
+
 def decode_batch(body: bytes) -> list[BatchEntry]:
     """The entries of a batch, which must fill `body` exactly."""
+    check_entries(body)
     entries = []
     start, limit = 0, len(body)
     while start < limit:

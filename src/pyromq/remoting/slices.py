@@ -22,7 +22,6 @@ SLICE_S = 0.004
 
 class Slices:
     def __init__(self, clock: Clock, slice_s: float = SLICE_S) -> None:
-        self._loop = asyncio.get_running_loop()
         self._monotonic = clock.monotonic
         self._slice_s = slice_s
         self._ends_at = 0.0
@@ -60,12 +59,13 @@ class Slices:
         """Return at once while there is time, and otherwise when it is the caller's turn again."""
         if not self._waiting and not self.is_over():
             return
-        woken: asyncio.Future[None] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
         self._wait(woken)
         await woken
         while self.is_over():
             # Somebody was quicker in this turn of the loop: the next one is ours.
-            woken = self._loop.create_future()
+            woken = loop.create_future()
             self._waiting.appendleft(woken)
             await woken
 
@@ -87,7 +87,7 @@ class Slices:
         """The time of a turn begins with the first long work in it."""
         self._is_counting = True
         self._ends_at = self._monotonic() + self._slice_s
-        self._loop.call_soon(self._next_turn)
+        asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         if not self._waiting:

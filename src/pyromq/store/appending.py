@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyromq.compiled import twin
 from pyromq.errors import LocalProtocolError, StoreError
-from pyromq.protocol.batch import BatchEntry, decode_batch
+from pyromq.protocol.batch import BatchEntry, check_entries, decode_batch
 from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
 from pyromq.protocol.record import pack_record_into
 from pyromq.store.commit_log import CommitLog
@@ -243,8 +243,10 @@ class Appending:
         that is stored, with a separator between the two where there is none. Everything else, and the
         result, is as with `append_batch`.
 
-        Raises RemoteProtocolError if `batch` is not a batch; then nothing has been written.
+        Raises RemoteProtocolError if `batch` is not a batch, or one of too many messages; then nothing has
+        been written.
         """
+        check_entries(batch)
         if self._appender is not None:
             appended: AppendResult | None = self._appender.append_encoded_batch(
                 topic,

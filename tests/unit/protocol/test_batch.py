@@ -3,7 +3,7 @@
 import pytest
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol.batch import BatchEntry, decode_batch, encode_batch
+from pyromq.protocol.batch import MAX_ENTRIES, BatchEntry, check_entries, decode_batch, encode_batch
 
 ONE = bytes.fromhex("0000002000000000000000000000000000000002686900084b455953016b3102")
 
@@ -56,3 +56,17 @@ def test_impossible_batches_are_refused(body: bytes, what: str) -> None:
 def test_what_an_entry_cannot_hold_is_our_own_error(entry: BatchEntry) -> None:
     with pytest.raises(LocalProtocolError):
         encode_batch([entry])
+
+
+def test_a_batch_has_a_bounded_number_of_messages() -> None:
+    one = encode_batch([BatchEntry(b"x")])
+    check_entries(one * MAX_ENTRIES)
+    for check in (check_entries, decode_batch):
+        with pytest.raises(RemoteProtocolError, match="more than 16384 messages: send several batches"):
+            check(one * (MAX_ENTRIES + 1))
+
+
+@pytest.mark.parametrize("size", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x01"])
+def test_counting_the_messages_of_nonsense_comes_to_an_end(size: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_batch((size + bytes(18)) * MAX_ENTRIES * 2)

@@ -36,6 +36,7 @@ from pyromq.protocol.requests.groups import (
 )
 from pyromq.protocol.requests.routes import TopicListAnswer
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.slices import Slices
 
 _log = logging.getLogger(__name__)
 
@@ -47,34 +48,45 @@ class Groups:
         offsets: OffsetTable,
         consumers: ConsumerTable,
         on_deleted: Callable[[str], None],
+        slices: Slices,
     ) -> None:
         """`on_deleted` hears of groups that are gone: statistics forget them."""
         self._groups = groups
         self._offsets = offsets
         self._consumers = consumers
         self._on_deleted = on_deleted
+        self._slices = slices
 
     @handles(CreateOrUpdateGroup)
     def create_or_update(self, request: CreateOrUpdateGroup, caller: Caller) -> None:
-        self._update([request.body], caller)
+        self._update([request.body] if self._is_change(request.body) else [], caller)
 
     @handles(CreateOrUpdateGroups)
-    def create_or_update_many(self, request: CreateOrUpdateGroups, caller: Caller) -> None:
-        self._update(request.body.group_config_list, caller)
+    async def create_or_update_many(self, request: CreateOrUpdateGroups, caller: Caller) -> None:
+        """All or none."""
+        changed = [
+            config
+            async for config in self._slices.spread(request.body.group_config_list)
+            if self._is_change(config)
+        ]
+        self._update(changed, caller)
 
-    def _update(self, configs: list[SubscriptionGroupConfig], caller: Caller) -> None:
-        for config in configs:
-            problem = names.group_problem(config.group_name)
-            if problem is None and config.retry_queue_nums > MAX_QUEUES_PER_TOPIC:
-                problem = f"{config.retry_queue_nums} retry queues: expected at most {MAX_QUEUES_PER_TOPIC}"
-            if problem is not None:
-                raise Refused(ResponseCode.INVALID_PARAMETER, problem)
-        changed = [config for config in configs if self._groups.get(config.group_name) != config]
+    def _is_change(self, config: SubscriptionGroupConfig) -> bool:
+        """Check a group; says whether it is not like that already."""
+        problem = names.group_problem(config.group_name)
+        if problem is None and config.retry_queue_nums > MAX_QUEUES_PER_TOPIC:
+            problem = f"{config.retry_queue_nums} retry queues: expected at most {MAX_QUEUES_PER_TOPIC}"
+        if problem is not None:
+            raise Refused(ResponseCode.INVALID_PARAMETER, problem)
+        return self._groups.get(config.group_name) != config
+
+    def _update(self, changed: list[SubscriptionGroupConfig], caller: Caller) -> None:
         if changed:
             self._groups.update(*changed)
             _log.info(
-                "groups updated by=%s groups=%s",
+                "groups updated by=%s count=%d groups=%.500s",
                 caller.address,
+                len(changed),
                 ",".join(each.group_name for each in changed),
             )
 

@@ -1,11 +1,10 @@
 """What operators want to see: how far queues reach, how far groups are behind, what a consumer is doing."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
+from pyromq.broker.flow.long_answers import written
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import ConsumerTable
 from pyromq.broker.tables.filters import FilterTable
@@ -16,7 +15,6 @@ from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import CallTimeout, Refused, RemoteProtocolError, TransportError
-from pyromq.protocol import json_body
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.statistics import (
     ConsumeQueueData,
@@ -49,12 +47,12 @@ from pyromq.protocol.requests.inspection import (
 )
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 
 _CLIENT_TIMEOUT_S = 10.0
 _FIRST_ASKABLE_VERSION = 62  # java: V3_1_8_SNAPSHOT
 _MAX_QUEUE_ENTRIES = 4096
-_STEP_QUEUES = 256
 
 
 class Inspection:
@@ -70,6 +68,7 @@ class Inspection:
         statistics: Statistics,
         clock: Clock,
         address: str,
+        slices: Slices,
     ) -> None:
         self._live = live
         self._store = store
@@ -81,6 +80,7 @@ class Inspection:
         self._statistics = statistics
         self._clock = clock
         self._address = address
+        self._slices = slices
 
     # Queues
 
@@ -88,7 +88,7 @@ class Inspection:
     async def topic_stats(self, request: GetTopicStats, caller: Caller) -> RawAnswer:
         topic = self._topic(request.topic)
         table = {}
-        async for queue_id in _in_steps(max(topic.read_queue_nums, topic.write_queue_nums)):
+        async for queue_id in self._slices.spread(range(max(topic.read_queue_nums, topic.write_queue_nums))):
             end = self._store.max_offset(request.topic, queue_id)
             last_ms = self._store.store_time(request.topic, queue_id, end - 1) if end else 0
             table[self._queue(request.topic, queue_id)] = TopicOffset(
@@ -97,7 +97,7 @@ class Inspection:
                 last_update_timestamp=last_ms,
             )
         tps = self._statistics.topic_put_tps(request.topic)
-        return await _written(TopicStatsTable(offset_table=table, topic_put_tps=tps), len(table))
+        return await written(TopicStatsTable(offset_table=table, topic_put_tps=tps), len(table))
 
     @handles(QueryConsumeQueue)
     def consume_queue(self, request: QueryConsumeQueue, caller: Caller) -> QueryConsumeQueueAnswer:
@@ -147,15 +147,18 @@ class Inspection:
             topic = self._topics.get(name)
             if topic is not None:
                 await self._add_lag(stats, group, topic, topic.read_queue_nums)
-        return await _written(stats, len(stats.offset_table))
+        return await written(stats, len(stats.offset_table))
 
     @handles(GetBrokerConsumeStats)
     async def all_consume_stats(self, request: GetBrokerConsumeStats, caller: Caller) -> RawAnswer:
         body = ConsumeStatsList(broker_addr=self._address)
         rows = 0
-        for group in list(self._groups.all()):
+        read: dict[str, list[str]] = {}
+        async for name, group in self._slices.spread(list(self._offsets.pairs())):
+            read.setdefault(group, []).append(name)
+        async for group in self._slices.spread(list(self._groups.all())):
             of_group: list[ConsumeStats] = []
-            for name in self._read_topics(group):
+            for name in self._still_read(group, read.get(group, [])):
                 topic = self._topics.get(name)
                 if topic is None or (request.is_order and not topic.order):
                     continue
@@ -167,19 +170,21 @@ class Inspection:
                     body.total_diff += lag.broker_offset - lag.consumer_offset
                     body.total_inflight_diff += lag.pull_offset - lag.consumer_offset
             body.consume_stats_list.append({group: of_group})
-        return await _written(body, rows)
+        return await written(body, rows)
 
     def _read_topics(self, group: str) -> list[str]:
-        """The topics a group has offsets in, without those it no longer subscribes to."""
+        return self._still_read(group, self._offsets.topics_of(group))
+
+    def _still_read(self, group: str, topics: list[str]) -> list[str]:
+        """Topics that a group has offsets in, without those it no longer subscribes to."""
         members = self._consumers.group(group)
-        topics = self._offsets.topics_of(group)
         if members is None or not members.subscriptions:
             return topics
         return [topic for topic in topics if topic in members.subscriptions]
 
     async def _add_lag(self, stats: ConsumeStats, group: str, topic: TopicConfig, queues: int) -> None:
         name = topic.topic_name
-        async for queue_id in _in_steps(queues):
+        async for queue_id in self._slices.spread(range(queues)):
             consumed = max(self._offsets.query(group, name, queue_id), 0)
             pulled = self._offsets.query_pulled(group, name, queue_id)
             last_ms = self._store.store_time(name, queue_id, consumed - 1) if consumed else 0
@@ -196,9 +201,9 @@ class Inspection:
         topic = self._topic(request.topic)
         spans = [
             self._time_span(request.group, request.topic, queue_id)
-            async for queue_id in _in_steps(topic.write_queue_nums)
+            async for queue_id in self._slices.spread(range(topic.write_queue_nums))
         ]
-        return await _written(QueryConsumeTimeSpanBody(consume_time_span_set=spans), len(spans))
+        return await written(QueryConsumeTimeSpanBody(consume_time_span_set=spans), len(spans))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         first_ms = self._store.earliest_time(topic, queue_id)
@@ -286,21 +291,6 @@ class Inspection:
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._live.now.broker_name, queue_id)
-
-
-async def _in_steps(count: int) -> AsyncIterator[int]:
-    """The numbers below `count`, and now and then a pause for everybody else."""
-    for number in range(count):
-        if number % _STEP_QUEUES == _STEP_QUEUES - 1:
-            await asyncio.sleep(0)
-        yield number
-
-
-async def _written(body: Any, rows: int) -> RawAnswer:
-    """An answer with this body; a long table is written beside the loop."""
-    if rows < _STEP_QUEUES:
-        return RawAnswer(json_body.encode(body))
-    return RawAnswer(await asyncio.to_thread(json_body.encode, body))
 
 
 def _unreachable(client_id: str, problem: Exception) -> Refused:

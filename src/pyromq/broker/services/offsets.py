@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
+from pyromq.broker.flow.long_answers import written
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.clients import Client, ConsumerTable
 from pyromq.broker.tables.groups import GroupTable
@@ -22,7 +23,7 @@ from pyromq.protocol.bodies.offsets import (
 )
 from pyromq.protocol.bodies.queues import MessageQueue, MessageQueueForC
 from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.catalogue import Answer, RawAnswer
 from pyromq.protocol.codes import Language, ResponseCode, version_name
 from pyromq.protocol.requests.inspection import ConsumerStatusAnswer, GetConsumerStatus
 from pyromq.protocol.requests.offsets import (
@@ -40,12 +41,12 @@ from pyromq.protocol.requests.offsets import (
     QueryCorrectionOffsets,
     QueryCorrectionOffsetsAnswer,
     ResetOffset,
-    ResetOffsetAnswer,
     SearchOffset,
     UpdateConsumerOffset,
 )
 from pyromq.protocol.requests.pushes import GetConsumerStatusFromClient, ResetConsumerOffset
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import Boundary
 
@@ -69,6 +70,7 @@ class Offsets:
         offsets: OffsetTable,
         consumers: ConsumerTable,
         *,
+        slices: Slices,
         delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         on_reset: Callable[[str], None],
     ) -> None:
@@ -79,6 +81,7 @@ class Offsets:
         self._groups = groups
         self._offsets = offsets
         self._consumers = consumers
+        self._slices = slices
         self._delay_offsets = delay_offsets
         self._on_reset = on_reset
 
@@ -172,12 +175,18 @@ class Offsets:
                 self._offsets.clone(request.src_group, request.dest_group, topic)
 
     @handles(QueryCorrectionOffsets)
-    def correction(self, request: QueryCorrectionOffsets, caller: Caller) -> QueryCorrectionOffsetsAnswer:
+    async def correction(
+        self, request: QueryCorrectionOffsets, caller: Caller
+    ) -> QueryCorrectionOffsetsAnswer:
         topic = request.topic
         without = frozenset(filter(None, (request.filter_groups or "").split(",")))
-        least = self._offsets.least_of_groups(
-            topic, without, lambda queue_id: self._store.min_offset(topic, queue_id)
-        )
+        least: dict[int, int] = {}
+        for group in self._offsets.groups_of(topic):
+            if group not in without:
+                queues = list(self._offsets.queues(group, topic).items())
+                async for queue_id, offset in self._slices.spread(queues):
+                    if offset >= self._store.min_offset(topic, queue_id):
+                        least[queue_id] = min(offset, least.get(queue_id, offset))
         for queue_id, offset in self._offsets.queues(request.compare_group, topic).items():
             # java: the largest number says that the compared group is behind everyone
             if least.get(queue_id, _MAX_INT64) > offset:
@@ -211,7 +220,7 @@ class Offsets:
     # Sending groups elsewhere
 
     @handles(ResetOffset)
-    def reset(self, request: ResetOffset, caller: Caller) -> ResetOffsetAnswer:
+    async def reset(self, request: ResetOffset, caller: Caller) -> RawAnswer:
         config = self._topic(request.topic)
         _log.info(
             "offsets are reset group=%s topic=%s queue=%d timestamp=%d address=%s",
@@ -222,10 +231,10 @@ class Offsets:
             caller.address,
         )
         if self._live.now.server_side_reset:
-            return self._reset_here(request, config)
-        return self._reset_clients(request, config)
+            return await self._reset_here(request, config)
+        return await self._reset_clients(request, config)
 
-    def _reset_here(self, request: ResetOffset, config: TopicConfig) -> ResetOffsetAnswer:
+    async def _reset_here(self, request: ResetOffset, config: TopicConfig) -> RawAnswer:
         """The broker answers the group's next pulls with where to go on."""
         if self._groups.get(request.group) is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {request.group}")
@@ -234,14 +243,14 @@ class Offsets:
         else:
             targets = {
                 queue_id: self._offset_at(request.topic, queue_id, request.timestamp)
-                for queue_id in range(config.read_queue_nums)
+                async for queue_id in self._slices.spread(range(config.read_queue_nums))
             }
         if not targets:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {request.topic} has no queues to read")
-        for queue_id, offset in targets.items():
+        async for queue_id, offset in self._slices.spread(targets.items()):
             self._offsets.assign_reset(request.group, request.topic, queue_id, offset)
         self._on_reset(request.topic)
-        return self._reset_answer(request.topic, targets)
+        return await self._reset_answer(request.topic, targets)
 
     def _target(self, request: ResetOffset, queue_id: int) -> int:
         if request.offset is None or request.offset == -1:
@@ -261,10 +270,10 @@ class Offsets:
             return self._store.max_offset(topic, queue_id)
         return max(0, self._store.offset_by_time(topic, queue_id, timestamp_ms))
 
-    def _reset_clients(self, request: ResetOffset, config: TopicConfig) -> ResetOffsetAnswer:
+    async def _reset_clients(self, request: ResetOffset, config: TopicConfig) -> RawAnswer:
         """java: the way of old: every member is told where to go on, and tells the broker by committing."""
         targets = {}
-        for queue_id in range(config.write_queue_nums):
+        async for queue_id in self._slices.spread(range(config.write_queue_nums)):
             stands_at = self._offsets.query(request.group, request.topic, queue_id)
             if stands_at == -1:
                 raise Refused(
@@ -273,7 +282,7 @@ class Offsets:
                 )
             wanted = self._offset_at(request.topic, queue_id, request.timestamp)
             targets[queue_id] = wanted if request.is_force or wanted < stands_at else stands_at
-        answer = self._reset_answer(request.topic, targets)
+        answer = await self._reset_answer(request.topic, targets)
         group = self._consumers.group(request.group)
         if group is None:
             raise Refused(
@@ -299,8 +308,8 @@ class Offsets:
             ),
         )
 
-    def _reset_answer(self, topic: str, targets: dict[int, int]) -> ResetOffsetAnswer:
-        return ResetOffsetAnswer(body=self._reset_body(topic, targets))
+    async def _reset_answer(self, topic: str, targets: dict[int, int]) -> RawAnswer:
+        return await written(self._reset_body(topic, targets), len(targets))
 
     def _reset_body(self, topic: str, targets: dict[int, int]) -> ResetOffsetBody:
         broker = self._live.now.broker_name

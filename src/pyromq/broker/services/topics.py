@@ -29,6 +29,7 @@ from pyromq.protocol.requests.topics import (
 )
 from pyromq.protocol.requests.upkeep import CleanUnusedTopics
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Topics:
         topics: TopicTable,
         offsets: OffsetTable,
         on_deleted: Callable[[str], None],
+        slices: Slices,
     ) -> None:
         """`on_deleted` hears of topics that are gone: statistics and waiting pulls forget them."""
         self._live = live
@@ -51,6 +53,7 @@ class Topics:
         self._topics = topics
         self._offsets = offsets
         self._on_deleted = on_deleted
+        self._slices = slices
 
     @handles(CreateOrUpdateTopic)
     def create_or_update(self, request: CreateOrUpdateTopic, caller: Caller) -> None:
@@ -68,44 +71,48 @@ class Topics:
             topic_sys_flag=request.topic_sys_flag or 0,
             order=request.order,
         )
-        self._update([(wanted, change)], caller)
+        if self._is_change(wanted, change):
+            self._update([wanted], caller)
 
     @handles(CreateOrUpdateTopics)
-    def create_or_update_many(self, request: CreateOrUpdateTopics, caller: Caller) -> None:
-        changes: list[tuple[TopicConfig, dict[str, str | None]]] = []
-        for config in request.body.topic_config_list:
+    async def create_or_update_many(self, request: CreateOrUpdateTopics, caller: Caller) -> None:
+        """All or none."""
+        updated: list[TopicConfig] = []
+        async for config in self._slices.spread(request.body.topic_config_list):
             change = ",".join(
                 f"{key}={value}" if key.startswith("+") else key for key, value in config.attributes.items()
             )
             try:
-                changes.append((config, parse_change(change)))
+                parsed = parse_change(change)
             except ValueError as problem:
                 raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
-        self._update(changes, caller)
-
-    def _update(self, wanted: list[tuple[TopicConfig, dict[str, str | None]]], caller: Caller) -> None:
-        """All or none."""
-        updated: list[TopicConfig] = []
-        for config, change in wanted:
-            self._check(config)
-            existing = self._topics.get(config.topic_name)
-            try:
-                attributes = apply_change(None if existing is None else existing.attributes, change)
-            except ValueError as problem:
-                raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
-            if attributes.get("message.type") == "MIXED" and not self._live.now.mixed_message_types:
-                raise Refused(
-                    ResponseCode.INVALID_PARAMETER,
-                    "a topic of mixed message types is not allowed here: enableMixedMessageType is off",
-                )
-            config.attributes = attributes
-            if config != existing:
+            if self._is_change(config, parsed):
                 updated.append(config)
+        self._update(updated, caller)
+
+    def _is_change(self, config: TopicConfig, change: dict[str, str | None]) -> bool:
+        """Check a topic and give it its attributes; says whether it is not like that already."""
+        self._check(config)
+        existing = self._topics.get(config.topic_name)
+        try:
+            attributes = apply_change(None if existing is None else existing.attributes, change)
+        except ValueError as problem:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
+        if attributes.get("message.type") == "MIXED" and not self._live.now.mixed_message_types:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                "a topic of mixed message types is not allowed here: enableMixedMessageType is off",
+            )
+        config.attributes = attributes
+        return config != existing
+
+    def _update(self, updated: list[TopicConfig], caller: Caller) -> None:
         if updated:
             self._topics.update(*updated)
             _log.info(
-                "topics updated by=%s topics=%s",
+                "topics updated by=%s count=%d topics=%.500s",
                 caller.address,
+                len(updated),
                 ",".join(each.topic_name for each in updated),
             )
 
@@ -151,8 +158,8 @@ class Topics:
         return [each for each in candidates if each in self._topics]
 
     @handles(CleanUnusedTopics)
-    def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:
-        for topic in self._store.topics():
+    async def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:
+        async for topic in self._slices.spread(self._store.topics()):
             if topic not in self._topics and not self._topics.is_system(topic):
                 queues = self._store.delete_topic(topic)
                 _log.info("queues of an unknown topic deleted topic=%s queues=%d", topic, queues)

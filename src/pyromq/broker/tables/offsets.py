@@ -121,18 +121,6 @@ class OffsetTable:
             self._committed[topic, target_group] = dict(queues)
             self._is_dirty = True
 
-    def least_of_groups(
-        self, topic: str, without_groups: frozenset[str], min_offset: Callable[[int], int]
-    ) -> Queues:
-        """For each queue the least offset any group has reached that is still in the queue."""
-        least: Queues = {}
-        for (each, group), queues in self._committed.items():
-            if each == topic and group not in without_groups:
-                for queue_id, offset in queues.items():
-                    if offset >= min_offset(queue_id):
-                        least[queue_id] = min(offset, least.get(queue_id, offset))
-        return least
-
     def remove_topic(self, topic: str) -> None:
         self._remove(lambda key: key[0] == topic)
 

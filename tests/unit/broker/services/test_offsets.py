@@ -51,6 +51,7 @@ from pyromq.protocol.requests.offsets import (
     UpdateConsumerOffset,
 )
 from pyromq.protocol.requests.pushes import GetConsumerStatusFromClient, ResetConsumerOffset
+from pyromq.remoting.slices import Slices
 from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
@@ -58,8 +59,9 @@ MAX = 2**63 - 1
 
 
 class World:
-    def __init__(self, parts: BrokerParts) -> None:
+    def __init__(self, parts: BrokerParts, slices: Slices | None = None) -> None:
         self.parts = parts
+        self.slices = slices or Slices(parts.clock)
         self.reset_topics: list[str] = []
         self.offsets = Offsets(
             parts.live,
@@ -68,6 +70,7 @@ class World:
             parts.groups,
             parts.offsets,
             parts.consumers,
+            slices=self.slices,
             delay_offsets=lambda: DelayOffsetSerializeWrapper(offset_table={3: 17}),
             on_reset=self.reset_topics.append,
         )
@@ -97,8 +100,8 @@ class World:
 
     def reset(self, **fields: Any) -> dict[int, int]:
         values = {"group": "g", "topic": "T", "timestamp": -1, "is_force": True, **fields}
-        body = self.offsets.reset(ResetOffset(**values), caller_on()).body
-        assert body is not None
+        answer = asyncio.run(self.offsets.reset(ResetOffset(**values), caller_on()))
+        body = json_body.decode(answer.body, ResetOffsetBody)
         assert {queue.broker_name for queue in body.offset_table} == {BROKER_NAME}
         return {queue.queue_id: offset for queue, offset in body.offset_table.items()}
 
@@ -265,18 +268,28 @@ class TestManyAtOnce:
         for group, queue_id, offset in [("g", 0, 30), ("h", 0, 10), ("i", 0, 20), ("h", 1, 40), ("g", 1, 5)]:
             world.parts.offsets.commit(group, "T", queue_id, offset)
         request = QueryCorrectionOffsets(filter_groups="h,", compare_group="i", topic="T")
-        body = world.offsets.correction(request, caller_on()).body
+        body = asyncio.run(world.offsets.correction(request, caller_on())).body
         assert body.correction_offsets == {0: 20, 1: 5}
         request = QueryCorrectionOffsets(compare_group="g", topic="T")
-        body = world.offsets.correction(request, caller_on()).body
+        body = asyncio.run(world.offsets.correction(request, caller_on())).body
         assert body.correction_offsets == {0: 10, 1: 5}
+
+    def test_the_least_offset_counts_only_what_is_still_in_the_queue(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(type(world.parts.store), "min_offset", lambda *_: 10)
+        for group, offset in [("a", 5), ("b", 30), ("c", 20), ("d", 12)]:
+            world.parts.offsets.commit(group, "T", 0, offset)
+        request = QueryCorrectionOffsets(filter_groups="d", compare_group="b", topic="T")
+        body = asyncio.run(world.offsets.correction(request, caller_on())).body
+        assert body.correction_offsets == {0: 20}
 
     def test_a_group_behind_everyone_gets_the_largest_number(self, world: World) -> None:
         world.parts.offsets.commit("g", "T", 0, 30)
         world.parts.offsets.commit("slow", "T", 0, 3)
         world.parts.offsets.commit("slow", "T", 1, 3)
         request = QueryCorrectionOffsets(filter_groups="slow", compare_group="slow", topic="T")
-        body = world.offsets.correction(request, caller_on()).body
+        body = asyncio.run(world.offsets.correction(request, caller_on())).body
         assert body.correction_offsets == {0: MAX, 1: MAX}
 
 
@@ -289,6 +302,17 @@ class TestResetOnTheServer:
         assert world.query() == 2
         assert world.parts.offsets.pending_reset("g", "T", 0) == 2
         assert world.reset_topics == ["T"]
+
+    def test_very_many_queues_are_reset_in_slices(self, world: World) -> None:
+        class TickingClock(ManualClock):
+            def monotonic(self) -> float:
+                self.advance(0.001)
+                return super().monotonic()
+
+        world.parts.add_topic("Wide", queues=1000)
+        ticking = World(world.parts, Slices(TickingClock()))
+        assert len(ticking.reset(topic="Wide", timestamp=-1)) == 1000
+        assert ticking.slices.pauses > 100
 
     def test_the_end_is_a_moment_too(self, world: World) -> None:
         world.fill(0, 5)

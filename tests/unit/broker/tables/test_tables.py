@@ -199,12 +199,6 @@ class TestOffsets:
         offsets.remove_topic("T")
         assert offsets.topics_of("h") == []
 
-    def test_the_least_offset_counts_only_what_is_still_in_the_queue(self, tmp_path: Path) -> None:
-        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
-        for group, offset in [("a", 5), ("b", 30), ("c", 20), ("d", 12)]:
-            offsets.commit(group, "T", 0, offset)
-        assert offsets.least_of_groups("T", frozenset("d"), lambda _: 10) == {0: 20}
-
     def test_a_group_without_members_and_without_messages_is_dead(self, tmp_path: Path) -> None:
         offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
         offsets.commit("dead", "T", 0, 10)

@@ -1,0 +1,16 @@
+"""Answers with long tables: written beside the loop, which serves others meanwhile."""
+
+import asyncio
+from typing import Any, Final
+
+from pyromq.protocol import json_body
+from pyromq.protocol.catalogue import RawAnswer
+
+_FEW_ROWS: Final = 256
+
+
+async def written(body: Any, rows: int) -> RawAnswer:
+    """An answer with this body. A long table is written in a thread: nobody may change it any more."""
+    if rows < _FEW_ROWS:
+        return RawAnswer(json_body.encode(body))
+    return RawAnswer(await asyncio.to_thread(json_body.encode, body))
