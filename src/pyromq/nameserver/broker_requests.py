@@ -10,7 +10,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.departures import Departures
-from pyromq.nameserver.inventory_reading import InventoryLimits, InventoryReading, Sent, read_inventory
+from pyromq.nameserver.inventory_reading import InventoryLimits, InventoryReading, Sent, read_inventory, sent
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
 from pyromq.nameserver.registration import Announcement, Registered
 from pyromq.nameserver.route_table import RouteTable
@@ -80,19 +80,19 @@ class BrokerRequests:
             request.heartbeat_timeout_millis,
             request.enable_acting_master,
         )
-        sent = Sent(body, request.compressed, caller.version)
+        unread = sent(body, compressed=request.compressed, version=caller.version)
         if self._reading.is_busy_with(who.name):
-            return self._later(who.name, self._register_later(who, sent, caller))
-        repeated = self._repeat(who, sent, caller)
+            return self._later(who.name, self._register_later(who, unread, caller))
+        repeated = self._repeat(who, unread, caller)
         if repeated is not None:
             return self._registered(who, caller, repeated)
-        if not sent.is_short:
-            return self._later(who.name, self._register_later(who, sent, caller))
+        if not unread.is_short:
+            return self._later(who.name, self._register_later(who, unread, caller))
         limits = self._limits()
         registered = self._table.register(
             who,
-            lambda: read_inventory(sent, limits, who.name),
-            digest=_digest(sent),
+            lambda: read_inventory(unread, limits, who.name),
+            digest=unread.digest,
             connection=caller.channel,
             origin=_host(caller),
             now_ms=self._now_ms(),
@@ -109,26 +109,26 @@ class BrokerRequests:
 
         return asyncio.create_task(in_turn())
 
-    def _repeat(self, who: Announcement, sent: Sent, caller: Caller) -> Registered | None:
+    def _repeat(self, who: Announcement, unread: Sent, caller: Caller) -> Registered | None:
         return self._table.repeat(
             who,
-            digest=_digest(sent),
+            digest=unread.digest,
             connection=caller.channel,
             origin=_host(caller),
             now_ms=self._now_ms(),
         )
 
-    async def _register_later(self, who: Announcement, sent: Sent, caller: Caller) -> RegisterBrokerAnswer:
-        registered = self._repeat(who, sent, caller)
+    async def _register_later(self, who: Announcement, unread: Sent, caller: Caller) -> RegisterBrokerAnswer:
+        registered = self._repeat(who, unread, caller)
         if registered is not None:
             return self._registered(who, caller, registered)
-        inventory = await self._reading.read(sent, self._limits(), who.name, _host(caller))
+        inventory = await self._reading.read(unread, self._limits(), who.name, _host(caller))
         if not caller.channel.is_open:
             raise Refused(ResponseCode.SYSTEM_ERROR, "RegisterBroker: the broker has left already")
         parts = self._table.register_in_parts(
             who,
             inventory,
-            digest=_digest(sent),
+            digest=unread.digest,
             connection=caller.channel,
             origin=_host(caller),
             now_ms=self._now_ms(),
@@ -223,12 +223,6 @@ class BrokerRequests:
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
-
-
-def _digest(sent: Sent) -> tuple[object, ...]:
-    # Python's own hash is the fastest good one at hand. It guards against chance, not against malice:
-    # with a forged body a broker would deceive the name server about nobody but itself.
-    return len(sent.body), hash(sent.body), sent.compressed, sent.version
 
 
 def _host(caller: Caller) -> str:

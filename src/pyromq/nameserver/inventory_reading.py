@@ -19,8 +19,8 @@ from pyromq.protocol.codes import V3_0_11, ResponseCode
 
 _log = logging.getLogger(__name__)
 
-_MAX_UNPACKED_BYTES: Final = 64 * 1024 * 1024
-"""What a packed registration may become; a hundred thousand topics are ten times less."""
+_MAX_UNPACKED_BYTES: Final = 32 * 1024 * 1024
+"""What a packed registration may become; a hundred thousand topics are five times less."""
 
 _MAX_SHORT_BYTES: Final = 16 * 1024
 _MAX_SHAPES: Final = 1_000
@@ -34,6 +34,8 @@ class Sent(NamedTuple):
     body: bytes
     compressed: bool
     version: int
+    digest: tuple[object, ...]
+    """Stands for all of this: equal digests, equal inventories."""
 
     @property
     def is_short(self) -> bool:
@@ -41,18 +43,24 @@ class Sent(NamedTuple):
         return len(self.body) <= _MAX_SHORT_BYTES and not is_packed
 
 
+def sent(body: bytes, *, compressed: bool, version: int) -> Sent:
+    # Python's own hash is the fastest good one at hand. It guards against chance, not against malice:
+    # with a forged body a broker would deceive the name server about nobody but itself.
+    return Sent(body, compressed, version, (len(body), hash(body), compressed, version))
+
+
 class InventoryLimits(NamedTuple):
     topics: int
     queues: int
 
 
-def read_inventory(sent: Sent, limits: InventoryLimits, broker: str) -> Inventory:
+def read_inventory(unread: Sent, limits: InventoryLimits, broker: str) -> Inventory:
     """Topics with absurd numbers of queues are left out: the others have done nothing wrong."""
     try:
         read = registration.decode(
-            sent.body,
-            compressed=sent.compressed,
-            version=sent.version,
+            unread.body,
+            compressed=unread.compressed,
+            version=unread.version,
             max_bytes=_MAX_UNPACKED_BYTES,
             max_topics=limits.topics,
         )
@@ -91,7 +99,7 @@ def read_inventory(sent: Sent, limits: InventoryLimits, broker: str) -> Inventor
         content.data_version,
         shapes,
         content.topic_queue_mapping_info_map,
-        read.filter_server_list if sent.version >= V3_0_11 else None,
+        read.filter_server_list if unread.version >= V3_0_11 else None,
     )
 
 
@@ -137,8 +145,8 @@ class InventoryReading:
         turn.takers += 1
         return turn
 
-    async def read(self, sent: Sent, limits: InventoryLimits, broker: str, host: str) -> Inventory:
-        size_bytes = len(sent.body)
+    async def read(self, unread: Sent, limits: InventoryLimits, broker: str, host: str) -> Inventory:
+        size_bytes = len(unread.body)
         if (
             self._waiting_bytes + size_bytes > _MAX_WAITING_BYTES
             or self._waiting[host] + size_bytes > _MAX_WAITING_BYTES_PER_HOST
@@ -148,7 +156,7 @@ class InventoryReading:
         self._waiting[host] += size_bytes
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, read_inventory, sent, limits, broker)
+            return await loop.run_in_executor(self._thread, read_inventory, unread, limits, broker)
         finally:
             self._waiting_bytes -= size_bytes
             self._waiting[host] -= size_bytes

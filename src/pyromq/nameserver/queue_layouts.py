@@ -229,6 +229,7 @@ class QueueLayouts:
 
     def remove_broker(self, broker: str) -> list[Topics]:
         changed: list[Topics] = []
+        forgotten = 0
         for layout in self._by_broker.pop(broker, ()):
             changed.append(layout.topics)
             self._pairs -= len(layout.topics)
@@ -239,7 +240,8 @@ class QueueLayouts:
                 self._forget(layout)
                 layout.shapes = {}
                 layout.answers.clear()
-                if len(layout.topics) > SWEPT_AT_ONCE:
+                forgotten += len(layout.topics)
+                if forgotten > SWEPT_AT_ONCE:
                     self._abandoned.append(layout)
                     continue
                 for topic in layout.topics:

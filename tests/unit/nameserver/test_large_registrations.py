@@ -7,7 +7,7 @@ import pytest
 from tests.support.route_tables import READ_WRITE, World
 
 from pyromq.errors import Refused
-from pyromq.nameserver.inventory_reading import InventoryLimits, Sent, read_inventory
+from pyromq.nameserver.inventory_reading import InventoryLimits, Sent, read_inventory, sent
 from pyromq.nameserver.queue_layouts import SWEPT_AT_ONCE
 from pyromq.nameserver.registration import PART_TOPICS, Announcement, Inventory, Registered
 from pyromq.protocol.bodies import registration
@@ -92,21 +92,30 @@ def test_topics_of_a_broker_that_left_are_gone_before_they_are_forgotten() -> No
     assert world.picture()["topics"] == {TOPICS[0]: "b:6"}
 
 
-def sent(*topics: TopicConfig, packed: bool = False) -> Sent:
+def test_many_small_layouts_are_forgotten_bit_by_bit_too() -> None:
+    world = World()
+    shapes = {topic: READ_WRITE._replace(read_queues=number % 50) for number, topic in enumerate(TOPICS)}
+    world.register("a", topics=shapes, connection="k")
+    assert world.lose("k").all_topics() == set(TOPICS)
+    assert world.table.needs_sweeping
+    assert world.table.sizes().topics == 0
+
+
+def unread(*topics: TopicConfig, packed: bool = False) -> Sent:
     body = RegisterBrokerBody(
         topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
             topic_config_table={topic.topic_name: topic for topic in topics}
         )
     )
     encode = registration.encode_compressed if packed else registration.encode_plain
-    return Sent(encode(body, CURRENT_VERSION), packed, CURRENT_VERSION)
+    return sent(encode(body, CURRENT_VERSION), compressed=packed, version=CURRENT_VERSION)
 
 
 @pytest.mark.parametrize(("read", "write"), [(2_000_000_000, 8), (8, 2_000_000_000), (-1, 8), (8, -1)])
 def test_a_topic_with_an_absurd_number_of_queues_is_left_out_and_the_others_are_not(
     read: int, write: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    body = sent(
+    body = unread(
         TopicConfig(topic_name="absurd", read_queue_nums=read, write_queue_nums=write),
         TopicConfig(topic_name="large", read_queue_nums=100, write_queue_nums=100),
     )
@@ -117,12 +126,12 @@ def test_a_topic_with_an_absurd_number_of_queues_is_left_out_and_the_others_are_
 
 
 def test_topics_that_are_all_different_are_refused() -> None:
-    body = sent(*(TopicConfig(topic_name=f"t{n}", read_queue_nums=n) for n in range(1001)))
+    body = unread(*(TopicConfig(topic_name=f"t{n}", read_queue_nums=n) for n in range(1001)))
     with pytest.raises(Refused, match="1001 different"):
         read_inventory(body, InventoryLimits(topics=10_000, queues=10_000), "a")
 
 
 def test_what_is_packed_or_long_is_not_read_while_others_wait() -> None:
-    assert sent(TopicConfig(topic_name="t")).is_short
-    assert not sent(TopicConfig(topic_name="t"), packed=True).is_short
-    assert not sent(*(TopicConfig(topic_name=f"t{n}") for n in range(1000))).is_short
+    assert unread(TopicConfig(topic_name="t")).is_short
+    assert not unread(TopicConfig(topic_name="t"), packed=True).is_short
+    assert not unread(*(TopicConfig(topic_name=f"t{n}") for n in range(1000))).is_short

@@ -41,9 +41,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 
 MAX_TOPICS: Final = 250_000
 
-_ODD = json_body.REQUEST._replace(
-    size_bytes=16 * 1024 * 1024, values=500_000, odd_size_bytes=16 * 1024 * 1024, odd_values=500_000
-)
+_ODD = json_body.REQUEST._replace(odd_size_bytes=2 * 1024 * 1024, odd_values=100_000)
 """What cannot be read piece by piece: references, and keys that are not in quotes."""
 
 _INT32 = Struct(">i")
