@@ -24,13 +24,25 @@ class _File:
     content: bytes = b""
 
 
+_Change = tuple[str, Path, _File | None, Path | None]
+
+
+@dataclass
+class _Removal:
+    """A tree that was removed: its files, one by one, in each of its directories."""
+
+    directories: list[Path]
+    changes: dict[Path, list[_Change]]
+
+
 @dataclass
 class _Disk:
     """Names and contents that are safe, and name changes that are not yet, in order, by directory."""
 
     names: dict[Path, _File] = field(default_factory=dict)
     directories: set[Path] = field(default_factory=set)
-    pending: dict[Path, list[tuple[str, Path, _File | None, Path | None]]] = field(default_factory=dict)
+    pending: dict[Path, list[_Change]] = field(default_factory=dict)
+    removals: dict[Path, _Removal] = field(default_factory=dict)
 
     def change(
         self, kind: str, path: Path, file: _File | None = None, former_name: Path | None = None
@@ -40,7 +52,10 @@ class _Disk:
     def settle(self, directory: Path, count: int | None = None) -> None:
         """Let the first `count` changes of a directory (or all) become safe."""
         changes = self.pending.pop(directory, [])
-        for kind, path, file, former_name in changes[:count]:
+        self.apply(changes[:count])
+
+    def apply(self, changes: list[_Change]) -> None:
+        for kind, path, file, former_name in changes:
             if kind == "mkdir":
                 self.directories.add(path)
             elif kind == "link" and file is not None:
@@ -49,6 +64,30 @@ class _Disk:
                     self.names.pop(former_name, None)
             elif kind == "unlink":
                 self.names.pop(path, None)
+            elif kind == "rmtree":
+                removal = self.removals.pop(path)
+                for each in removal.changes.values():
+                    self.apply(each)
+                self.directories.difference_update(
+                    each for each in removal.directories if not each.is_dir()  # else it was made again
+                )
+
+    def remove_tree(self, path: Path, files: list[Path], directories: list[Path]) -> None:
+        """Safe when its parent is synced; until then any of its files may be gone or not."""
+        if path in self.removals:
+            self.settle(path.parent)
+        changes = {each: self.pending.pop(each, []) for each in directories}
+        for each in files:
+            changes[each.parent].append(("unlink", each, None, None))
+        self.removals[path] = _Removal(directories, changes)
+        self.change("rmtree", path)
+
+    def lose_removals(self, random: Random) -> None:
+        """The power goes: of trees whose removal is not safe, some files are gone and others are not."""
+        for removal in self.removals.values():
+            for changes in removal.changes.values():
+                self.apply(changes[: random.randint(0, len(changes))])
+        self.removals.clear()
 
 
 class FaultyFiles(Files):
@@ -140,11 +179,12 @@ class FaultyFiles(Files):
             self._disk.change("unlink", path)
 
     def remove_tree(self, path: Path) -> None:
-        for each in [each for each in self._live if path in each.parents]:
-            self._live.pop(each)
-            # A directory goes as a whole: its files cannot come back without it.
-            self._disk.names.pop(each, None)
-            self._disk.pending.pop(each.parent, None)
+        if path.is_dir():
+            files = [each for each in self._live if path in each.parents]
+            directories = [path, *(each for each in path.rglob("*") if each.is_dir())]
+            self._disk.remove_tree(path, files, directories)
+            for each in files:
+                self._live.pop(each)
         super().remove_tree(path)
 
     def _sync_directory_now(self, directory: Path) -> None:
@@ -162,6 +202,7 @@ class FaultyFiles(Files):
         """Leave in the directory what a disk could hold after the power went."""
         for directory in list(self._disk.pending):
             self._disk.settle(directory, random.randint(0, len(self._disk.pending[directory])))
+        self._disk.lose_removals(random)
         survivors: dict[Path, bytes] = {}
         for path, file in self._disk.names.items():
             if not all(each in self._disk.directories for each in path.parents if self._root in each.parents):

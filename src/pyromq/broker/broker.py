@@ -410,6 +410,8 @@ class _Parts:
         pulling = Pulling(
             live, store, topics, reading, offsets, consumers, held_pulls, outlets, statistics, slices
         )
+        topics_service = Topics(live, store, topics, offsets, topic_deleted, slices)
+        topics_service.finish_deletions()
         others = (
             Sending(
                 live,
@@ -430,7 +432,7 @@ class _Parts:
             self._offsets_service,
             Ordering(locks, clock),
             Queries(store),
-            Topics(live, store, topics, offsets, topic_deleted, slices),
+            topics_service,
             Groups(groups, offsets, consumers, statistics.forget_group, slices),
             Inspection(
                 live,

@@ -34,7 +34,7 @@ def store() -> None:
 @_DIRECTORY
 @click.option("--verify", is_flag=True, help="Read every record and every queue, and compare them.")
 def inspect(directory: Path, verify: bool) -> None:
-    """Show what DIR holds: log files, queues, index files, checkpoint.
+    """Show what DIR holds: log files, queues, index files, deleted topics, checkpoint.
 
     With --verify the exit code is 1 if anything is damaged.
     """
@@ -44,6 +44,7 @@ def inspect(directory: Path, verify: bool) -> None:
         _show_files(out, opened)
         _show_queues(out, opened)
         _show_index(out, opened)
+        _show_deletions(out, opened)
         for remark in opened.remarks:
             out.print(f"note: {printable(remark)}")
         if verify:
@@ -155,6 +156,16 @@ def _show_index(out: Console, opened: OfflineStore) -> None:
         begin, end = moment(each.begin_timestamp), moment(each.end_timestamp)
         index.add_row(each.path.name, str(each.entries), str(each.used_slots), begin, end)
     out.print(index)
+
+
+def _show_deletions(out: Console, opened: OfflineStore) -> None:
+    if not opened.deletions:
+        return
+    deletions = table("Deleted topics", "topic", "messages before log offset", "deleted", "state")
+    for each in opened.deletions:
+        state = "finished" if each.is_finished else "finished at the next start"
+        deletions.add_row(printable(each.topic), str(each.log_offset), moment(each.time_ms), state)
+    out.print(deletions)
 
 
 def _show_verification(out: Console, verification: Verification) -> None:

@@ -160,6 +160,11 @@ class ConsumeQueue(QueueEnd):
         """Log offset, size and tags code of one message; it must exist."""
         return UNIT.unpack(self.units(offset, 1))
 
+    @property
+    def last_place(self) -> int:
+        """Where in the log the last message is; -1 if the files have none."""
+        return self.unit(self.end_offset - 1)[0] if self.end_offset > self.first_unit else -1
+
     def first_offset_after_file(self, offset: int) -> int:
         """The first message whose unit is in the next file."""
         per_file = self._files.file_bytes // UNIT_BYTES

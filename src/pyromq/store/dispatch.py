@@ -241,8 +241,8 @@ class Dispatcher:
         if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return False
         queue = self._queues.get(outline.topic, outline.queue_id)
-        if outline.queue_offset < queue.end_offset:
-            return False
+        if outline.queue_offset < queue.end_offset or outline.log_offset <= queue.last_place:
+            return False  # it has the unit, or the units of a newer generation of its topic
         properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
         tags, _, _ = queue.probe.read(properties)
         tags_code = self._tags_code(queue, outline.store_timestamp, properties, tags)

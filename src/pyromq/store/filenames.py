@@ -51,6 +51,11 @@ class StorePaths:
         return self.root / "checkpoint"
 
     @property
+    def deletions(self) -> Path:
+        """Ours; Apache's broker looks only for files that it knows here."""
+        return self.root / "deletions"
+
+    @property
     def abort(self) -> Path:
         return self.root / "abort"
 

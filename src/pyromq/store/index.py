@@ -101,7 +101,9 @@ class Index:
 
     # Reading
 
-    def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+    def query(
+        self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, from_log_offset: int = 0
+    ) -> list[int]:
         """Log offsets of messages that may have the key, ascending; who asks compares the keys."""
         key_hash = index_key_hash(f"{topic}#{key}")
         found: set[int] = set()
@@ -110,7 +112,8 @@ class Index:
                 for log_offset in file.find(key_hash, begin_ms, end_ms):
                     if len(found) >= limit:
                         break
-                    found.add(log_offset)
+                    if log_offset >= from_log_offset:
+                        found.add(log_offset)
             if file.begin_timestamp < begin_ms or len(found) >= limit:
                 break
         return sorted(found)

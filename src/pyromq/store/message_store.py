@@ -17,8 +17,9 @@ from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import ConsumeQueue
+from pyromq.store.deletions import Deletions
 from pyromq.store.dispatch import Dispatcher, QueueAdvance
-from pyromq.store.filenames import StorePaths
+from pyromq.store.filenames import StorePaths, can_be_directory
 from pyromq.store.filesystem import FileLock, Files
 from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index import Index
@@ -117,6 +118,7 @@ class MessageStore:
         files.write(paths.abort, str(os.getpid()).encode())
         files.sync_all_directories()
         checkpoint = read_checkpoint(files, paths.checkpoint)
+        self._deletions = Deletions(files, paths.deletions)
         recovery = Recovery(
             files,
             paths,
@@ -125,6 +127,7 @@ class MessageStore:
             self._index,
             self._dispatcher,
             checkpoint,
+            self._deletions,
             was_clean=was_clean,
         )
         try:
@@ -143,7 +146,15 @@ class MessageStore:
         self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.time.begin()
         retention = Retention(
-            files, paths, self._clock, self.time, self._settings, self._log, self._queues, self._index
+            files,
+            paths,
+            self._clock,
+            self.time,
+            self._settings,
+            self._log,
+            self._queues,
+            self._index,
+            self._deletions,
         )
         self._upkeep = Upkeep(
             self._settings,
@@ -343,9 +354,8 @@ class MessageStore:
         if self._index is None:
             return []
         limit = min(max_messages, self._settings.max_query_messages)
-        found = (
-            self._log.record(offset) for offset in self._index.query(topic, key, limit, begin_ms, end_ms)
-        )
+        places = self._index.query(topic, key, limit, begin_ms, end_ms, self._deletions.offset_of(topic))
+        found = (self._log.record(offset) for offset in places)
         return [record for record in found if record is not None]
 
     def find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -393,14 +403,38 @@ class MessageStore:
 
     # The rest
 
-    def delete_topic(self, topic: str) -> int:
-        """Delete the queues of a topic; how many there were. Its messages leave with the log's files."""
-        removed = self._queues.remove_topic(topic)
-        if removed:
+    def delete_topic(self, topic: str, forget: Callable[[], None] = lambda: None) -> int:
+        """Delete the queues of a topic; how many there were. Its messages leave with the log's files.
+
+        `forget` is called when they are gone: it removes, safely, what else there is of the topic. After a
+        crash in between, `unfinished_deletions` names the topic. Raises StoreError if the disk does not take
+        the deletion; if that is said before `forget` was called, nothing was deleted.
+        """
+        if not can_be_directory(topic):
+            forget()
+            return 0  # no message was ever taken for it
+        try:
+            self._deletions.mark(topic, self._log.end_offset, self._clock.now_ms())
             self._dispatcher.forget_topic(topic)
+            removed = self._queues.remove_topic(topic)
+            forget()
+            self._deletions.finish(topic)
+        except OSError as error:
+            raise StoreError(f"topic {topic} cannot be deleted: {error}") from error
+        if removed:
             self._queue_flushing.request()
             self._flusher.wake()
         return removed
+
+    def unfinished_deletions(self) -> list[str]:
+        """Topics whose deletion a crash has interrupted, and that have no new messages.
+
+        Their queues are gone by now; what else there is of them shall go, and then `finish_deletion`.
+        """
+        return [topic for topic in self._deletions.unfinished() if topic not in self._queues.by_topic]
+
+    def finish_deletion(self, topic: str) -> None:
+        self._deletions.finish(topic)
 
     def table(self, name: str) -> JsonTable:
         """A table under `config/`."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyromq.protocol.record import MIN_RECORD_SIZE, RecordOutline, SysFlag
+from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.queues import Queues
 from pyromq.store.segment import Segment
 
@@ -75,6 +76,10 @@ class Numbering:
         del self._waiting[key]
         self._accept(*believed)
         return True
+
+    def forget(self, queue: ConsumeQueue) -> None:
+        """The queue starts over: records from before that have no place in it."""
+        self._waiting.pop((queue.topic, queue.queue_id), None)
 
     def finish(self) -> None:
         """The walk is over: nothing speaks against those that still wait."""

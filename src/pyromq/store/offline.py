@@ -17,8 +17,10 @@ from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
 from pyromq.store.damage import is_filler
+from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name
 from pyromq.store.filesystem import Files, MappedFile
+from pyromq.store.generations import newest_generation
 from pyromq.store.index_file import read_header
 from pyromq.store.queues import count_units
 from pyromq.store.segment import Segment
@@ -101,6 +103,8 @@ class OfflineStore:
         self.was_clean = self._files.size(self.paths.abort) is None
         """Whether no broker has it open now, and the last one stopped cleanly."""
         self.checkpoint: Checkpoint = read_checkpoint(self._files, self.paths.checkpoint)
+        self.deletions: list[Deletion] = []
+        """The topics that were deleted while the log still had messages of theirs, oldest first."""
         sizes = self._file_sizes()
         segment_bytes = _most_likely_size(sizes)
         self._log = CommitLog(
@@ -119,6 +123,11 @@ class OfflineStore:
         if end_remark:
             self.remarks.append(end_remark)
             self._damage.append(end_remark)
+        try:
+            self.deletions = Deletions(self._files, self.paths.deletions).all()
+        except StoreError as error:
+            self.remarks.append(str(error))
+            self._damage.append(str(error))
 
     def __repr__(self) -> str:
         return f"<OfflineStore {self.paths.root.name} log {self.log_start}..{self.log_end}>"
@@ -278,6 +287,7 @@ class OfflineStore:
     def verify(self, tell: Callable[[int], None] = lambda _: None) -> Verification:
         """Read every record and every unit, and compare them; `tell` hears of every byte of the log."""
         result = Verification(damage=list(self._damage))
+        marks = {each.topic: each.log_offset for each in self.deletions}
         places: dict[tuple[str, int], array[int]] = {}
         offset = self.log_start
         while offset < self.log_end:
@@ -288,7 +298,8 @@ class OfflineStore:
                     offset = outline.log_offset + outline.size
                     if is_filler(outline):
                         result.note_filler(outline)
-                    if not outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
+                    is_prepared = outline.sys_flag & SysFlag.TRANSACTION_PREPARED
+                    if not is_prepared and outline.log_offset >= marks.get(outline.topic, 0):
                         queue = places.setdefault((outline.topic, outline.queue_id), array("q"))
                         queue.extend((outline.queue_offset, outline.log_offset))
                 break
@@ -302,7 +313,8 @@ class OfflineStore:
                 offset = end
         result.damage += [str(each) for each in self._look_at_index_files() if isinstance(each, StoreError)]
         for summary in self.queues():
-            self._verify_queue(summary, places.pop((summary.topic, summary.queue_id), array("q")), result)
+            pairs = places.pop((summary.topic, summary.queue_id), array("q"))
+            self._verify_queue(summary, newest_generation(pairs), result)
         deleted = self._deleted_topics({topic for topic, _ in places})
         for topic, queue_id in places:
             if topic not in deleted:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pyromq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from pyromq.store.filenames import StorePaths, is_text, parse_offset_name, parse_queue_name
 from pyromq.store.filesystem import Files, Reader
 from pyromq.store.queue_files import QueueFiles
@@ -153,6 +153,15 @@ class Queues:
                     return start // UNIT_BYTES + units - 1, log_offset, size
         return None
 
+    def first_place(self, queue: ConsumeQueue, starts: list[int]) -> int | None:
+        """Where the first message that a queue's files know is in the log; None if they know none."""
+        for start in starts:
+            raw = self._files.read(queue.path_of(start))
+            for place, size, _ in UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]):
+                if size != PRE_BLANK_SIZE:
+                    return place if size > 0 else None
+        return None
+
     def drop_files(self, queue: ConsumeQueue) -> None:
         """Start a queue over: everything it had is deleted, to be built again from the log."""
         self.queue_files.forget(queue)
@@ -179,12 +188,13 @@ class Queues:
         return removed
 
     def remove_topic(self, topic: str) -> int:
+        """Delete everything a topic has, safely on return; how many queues there were."""
         queues = self.by_topic.pop(topic, {})
         for queue in queues.values():
             self.queue_files.forget(queue)
-        if queues:
-            self._files.remove_tree(self._paths.consume_queues / topic)
-            self.count -= len(queues)
+        self.count -= len(queues)
+        self._files.remove_tree(self._paths.consume_queues / topic)
+        self._files.sync_directory(self._paths.consume_queues)
         return len(queues)
 
     def close(self) -> None:

@@ -7,8 +7,8 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
  2. Take in the log's files by name and size. An empty last file goes, a short one is extended with zeros; a
     wrong size anywhere else stops the start. Blank files take the places of missing ones. Other files are
     left aside, and so are unused files behind a gap.
- 3. Take in the queues' files by name and size. A queue with a gap or a wrong size is dropped, to be built
-    again.
+ 3. Take in the queues' files by name and size. A queue with messages from before its topic was deleted is
+    removed, one with a gap or a wrong size is dropped, to be built again.
  4. Choose where to begin: at the checkpoint's safe offset if the checkpoint is ours (at the start of the last
     file if the log has lost bytes before it). Otherwise, after a clean stop, at the last record the queues
     know; after a crash, at the newest file whose first record was stored before the checkpoint's times.
@@ -20,7 +20,8 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
     (Without a safe offset: drop index files newer than the checkpoint.)
  7. If queues were dropped, or there are fewer queues or other numbers of units than the checkpoint counted,
     walk the log from its start to that place and put the units that are missing. Damage on the way is passed
-    over and left in place.
+    over and left in place. In this walk and the next, records from before their topic was deleted do not
+    count, and a queue that begins at 0 again starts over.
  8. Walk the log from that place. A record is sound if its sizes agree, it says its own offset, a possible
     topic and a possible queue, its body has the right checksum and no part of it is missing; each one is
     dispatched. Behind damage, go on with the next sound record. If there is none, the log ends before the
@@ -28,7 +29,8 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
  9. Set the damaged bytes aside under `damaged/`. Put records that nobody reads in their places; behind the
     end of the log wipe what follows and remove later files. Cut queues and index that point beyond it. A
     queue whose last message is damaged keeps its end.
-10. Make everything safe and write a checkpoint that says so.
+10. Move marks of deleted topics that lie beyond that end to it; make everything safe and write a checkpoint
+    that says so.
 """
 
 from contextlib import suppress
@@ -40,12 +42,15 @@ from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_ch
 from pyromq.store.commit_log import CommitLog
 from pyromq.store.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
 from pyromq.store.damage import Damage, DamagedBytes, is_filler
+from pyromq.store.deletions import Deletions
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files
+from pyromq.store.generations import Generations
 from pyromq.store.index import Index
 from pyromq.store.numbering import Numbering
 from pyromq.store.queues import Queues
+from pyromq.store.segment import Segment
 from pyromq.store.soundness import LEAST_GAP_BYTES, next_sound_record, sound_outline
 
 
@@ -87,6 +92,7 @@ class Recovery:
         index: Index | None,
         dispatcher: Dispatcher,
         checkpoint: Checkpoint,
+        deletions: Deletions,
         *,
         was_clean: bool,
     ) -> None:
@@ -97,10 +103,12 @@ class Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
+        self._deletions = deletions
         self._loaded: list[tuple[ConsumeQueue, list[int]]] = []
         self._last_places: dict[ConsumeQueue, int] = {}
         self._are_queues_complete = False
         self._numbering = Numbering(queues, dispatcher.put_unit)
+        self._generations = Generations(queues, self._start_over, dispatcher.put_unit)
         self._former_last_units: list[tuple[ConsumeQueue, int, int, int]] = []
         self.report = RecoveryReport(was_clean)
 
@@ -127,6 +135,7 @@ class Recovery:
         self._mend(end)
         report.segments_removed, report.tail_wiped = self._log.cut(end)
         self._drop_what_points_beyond(end)
+        self._deletions.settle(self._log.start_offset, end)
         report.log_start, report.log_end = self._log.start_offset, end
         for queue in self._queues:
             queue.next_offset = queue.end_offset
@@ -141,6 +150,8 @@ class Recovery:
         loaded, remarks = self._queues.load()
         self.report.remarks += remarks
         for queue, starts in loaded:
+            if self._remove_if_deleted(queue, starts):
+                continue
             damage = self._queues.find_damage(queue, starts)
             if damage is None:
                 self._loaded.append((queue, starts))
@@ -148,6 +159,35 @@ class Recovery:
                 self._drop(queue, damage)
             else:
                 self._queues.discard(queue)
+        for topic in self._deletions.unfinished():
+            if topic not in self._queues.by_topic:
+                self._queues.remove_topic(topic)  # a directory may be left
+
+    def _remove_if_deleted(self, queue: ConsumeQueue, starts: list[int]) -> bool:
+        """Finish a deletion: the files of a queue that begins before the mark of its topic go.
+
+        The units of a later generation, if there are any among them, are built again from the log.
+        """
+        mark = self._deletions.offset_of(queue.topic)
+        place = self._queues.first_place(queue, starts) if mark else None
+        if place is None or place >= mark:
+            return False
+        last = self._queues.adopt_files(queue, starts, None)
+        if last is not None and last[0] >= mark:
+            self._drop(queue, "it has messages from before its topic was deleted")
+        else:
+            self._queues.drop_files(queue)
+            self.report.remarks.append(
+                f"consumequeue/{queue.topic}/{queue.queue_id}: its topic was deleted: removed"
+            )
+        self._queues.discard(queue)
+        return True
+
+    def _start_over(self, queue: ConsumeQueue, log_offset: int) -> None:
+        """The topic was deleted and made again, and the deletion was not noted: the old units go."""
+        self._numbering.forget(queue)
+        self._former_last_units = [each for each in self._former_last_units if each[0] is not queue]
+        self._drop(queue, f"it begins again at log offset {log_offset}")
 
     def _drop(self, queue: ConsumeQueue, why: str) -> None:
         self._queues.drop_files(queue)
@@ -182,6 +222,7 @@ class Recovery:
         outline = found[1]
         return (
             outline is not None
+            and not self._deletions.covers(queue.topic, place)
             and outline.topic == queue.topic
             and outline.queue_id == queue.queue_id
             and outline.queue_offset == queue.end_offset - 1
@@ -210,11 +251,9 @@ class Recovery:
             try:
                 for segment, outline in self._log.outlines(offset, end):
                     offset = outline.log_offset + outline.size
-                    if is_filler(outline):
+                    if is_filler(outline) or self._is_deleted(outline):
                         continue
-                    if self._numbering.must_wait(segment, outline) or self._dispatcher.put_unit(
-                        segment, outline
-                    ):
+                    if self._must_wait(segment, outline) or self._dispatcher.put_unit(segment, outline):
                         rebuilt.add(f"{outline.topic}/{outline.queue_id}")
                 break
             except RemoteProtocolError as error:
@@ -234,13 +273,23 @@ class Recovery:
         self.report.damage.append(damage)
         return damage.end
 
+    def _is_deleted(self, outline: RecordOutline) -> bool:
+        return self._deletions.covers(outline.topic, outline.log_offset)
+
+    def _must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
+        """Whether only the records behind it tell if a record has a place in its queue."""
+        return self._generations.must_wait(segment, outline) or self._numbering.must_wait(segment, outline)
+
     def _finish_numbering(self, end: int) -> None:
         numbering, report = self._numbering, self.report
+        self._generations.finish()
         numbering.finish()
         for queue, number, place, size in self._former_last_units:
             # Its last message is damaged: no other message gets its number, which readers may have seen.
             missing = number + 1 - queue.end_offset
             is_in_log = place + size <= end and size >= LEAST_GAP_BYTES
+            if self._deletions.covers(queue.topic, place):
+                continue
             if 0 < missing <= place // LEAST_GAP_BYTES + 1 and is_in_log and queue.end_offset:
                 numbering.missing += missing
                 queue.fill_gap(number + 1)
@@ -310,7 +359,7 @@ class Recovery:
     def _walk(self, begin: int) -> int:
         """Check and dispatch the records from `begin` on; returns where the log ends."""
         report = self.report
-        log, dispatcher, numbering = self._log, self._dispatcher, self._numbering
+        log, dispatcher = self._log, self._dispatcher
         offset = end = begin
         log.last_store_timestamp = self._checkpoint.log_timestamp
         last_timestamp = 0
@@ -332,11 +381,9 @@ class Recovery:
             if outline is None:
                 offset = segment.end
                 continue
-            if not is_filler(outline):
+            if not is_filler(outline) and not self._is_deleted(outline):
                 self._mend_gap(outline)
-                dispatcher.dispatch_record(
-                    segment, outline, has_unit=not numbering.must_wait(segment, outline)
-                )
+                dispatcher.dispatch_record(segment, outline, has_unit=not self._must_wait(segment, outline))
                 if is_time(outline.store_timestamp):
                     last_timestamp = outline.store_timestamp
             if report.records_checked % 1000 == 999:

@@ -10,6 +10,7 @@ from math import inf
 
 from pyromq.clock import Clock
 from pyromq.store.commit_log import CommitLog
+from pyromq.store.deletions import Deletions
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files, Space
 from pyromq.store.index import Index
@@ -44,6 +45,7 @@ class Retention:
         log: CommitLog,
         queues: Queues,
         index: Index | None,
+        deletions: Deletions,
     ) -> None:
         self._files = files
         self._paths = paths
@@ -53,6 +55,7 @@ class Retention:
         self._log = log
         self._queues = queues
         self._index = index
+        self._deletions = deletions
         self._held_since: float | None = None
         self._cleaned_up_to = log.start_offset
         self._looked = clock.monotonic()
@@ -97,6 +100,7 @@ class Retention:
             report.queue_files_removed = self._queues.clean(log_start)
             if self._index is not None:
                 report.index_files_removed = self._index.clean(log_start)
+            self._deletions.forget_before(log_start)
             self._cleaned_up_to = log_start
 
     def _forget_lost_segments(self, report: CleaningReport) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
@@ -9,7 +10,7 @@ from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.broker.topic_attributes import apply_change, parse_change
 from pyromq.config.live import LiveSettings
-from pyromq.errors import Refused
+from pyromq.errors import Refused, StoreError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
@@ -140,11 +141,28 @@ class Topics:
         if self._live.now.validate_system_topics and self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} belongs to the system")
         for each in (topic, *self._retry_topics(topic)):
-            self._topics.delete(each)
-            self._offsets.remove_topic(each)
-            queues = self._store.delete_topic(each)
+            queues = self._delete(each)
             self._on_deleted(each)
             _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
+
+    def _delete(self, topic: str) -> int:
+        try:
+            return self._store.delete_topic(topic, partial(self._forget, topic))
+        except StoreError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+    def _forget(self, topic: str) -> None:
+        """Offsets must go with the messages: a topic of this name may come again, and begin at 0."""
+        self._topics.delete(topic)
+        self._offsets.remove_topic(topic)
+        self._offsets.persist()
+
+    def finish_deletions(self) -> None:
+        """Finish what the last process had no time for."""
+        for topic in self._store.unfinished_deletions():
+            self._forget(topic)
+            self._store.finish_deletion(topic)
+            _log.info("deletion finished topic=%s", topic)
 
     def _retry_topics(self, topic: str) -> list[str]:
         """Those in which groups that popped from a topic have its messages again."""
@@ -161,7 +179,7 @@ class Topics:
     async def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:
         async for topic in self._slices.spread(self._store.topics()):
             if topic not in self._topics and not self._topics.is_system(topic):
-                queues = self._store.delete_topic(topic)
+                queues = self._delete(topic)
                 _log.info("queues of an unknown topic deleted topic=%s queues=%d", topic, queues)
 
     @handles(GetAllTopicConfigs)
