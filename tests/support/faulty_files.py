@@ -69,7 +69,9 @@ class _Disk:
                 for each in removal.changes.values():
                     self.apply(each)
                 self.directories.difference_update(
-                    each for each in removal.directories if not each.is_dir()  # else it was made again
+                    each
+                    for each in removal.directories
+                    if not each.is_dir()  # else it was made again
                 )
 
     def remove_tree(self, path: Path, files: list[Path], directories: list[Path]) -> None:
