@@ -67,6 +67,18 @@ def test_inspect_verifies_a_sound_store(root: Path) -> None:
     assert "60 queue units: sound" in outcome.output
 
 
+def test_inspect_shows_deleted_topics_and_calls_them_no_damage(root: Path) -> None:
+    with MessageStore.open(small_settings(root), start_flusher=False) as store:
+        deleted_at = store.statistics().log_end_offset
+        store.delete_topic(TOPIC)
+        append(store, b"a new one")
+    outcome = pyromq("inspect", root, "--verify")
+    assert outcome.exit_code == 0, outcome.output
+    queue, deletion = rows(outcome, TOPIC)
+    assert queue[:4] == [TOPIC, "0", "0", "1"]
+    assert (deletion[1], deletion[3]) == (str(deleted_at), "finished")
+
+
 def test_inspect_fails_on_damage_and_names_it(root: Path) -> None:
     log = root / "commitlog" / "00000000000000000000"
     content = bytearray(log.read_bytes())

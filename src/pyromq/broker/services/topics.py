@@ -140,7 +140,8 @@ class Topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, "the topic is blank")
         if self._live.now.validate_system_topics and self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} belongs to the system")
-        for each in (topic, *self._retry_topics(topic)):
+        # The topic itself goes last: as long as it is there, a deletion that was cut short can be repeated.
+        for each in (*self._retry_topics(topic), topic):
             queues = self._delete(each)
             self._on_deleted(each)
             _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
@@ -153,8 +154,8 @@ class Topics:
 
     def _forget(self, topic: str) -> None:
         """Offsets must go with the messages: a topic of this name may come again, and begin at 0."""
-        self._topics.delete(topic)
         self._offsets.remove_topic(topic)
+        self._topics.delete(topic)
         self._offsets.persist()
 
     def finish_deletions(self) -> None:
