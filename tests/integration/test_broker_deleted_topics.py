@@ -47,7 +47,9 @@ async def read(client: BrokerClient, topic: str = TOPIC) -> list[bytes]:
     end = (await client.call(GetMaxOffset(topic=topic, queue_id=0))).offset
     bodies: list[bytes] = []
     while len(bodies) < end:
-        bodies += (await client.pull(len(bodies), topic)).bodies
+        pulled = (await client.pull(len(bodies), topic)).bodies
+        assert pulled, f"nothing at {len(bodies)} of {end}"
+        bodies += pulled
     return bodies
 
 
