@@ -8,7 +8,7 @@ COMMANDS = LazyGroup(
     {
         "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Look after a running cluster."),
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
-        "config": LazyCommand("pyromq.cli.config", "config", "List every setting of a server."),
+        "config": LazyCommand("pyromq.apps.config", "config", "List every setting of a server."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
         "pipeline": LazyCommand(

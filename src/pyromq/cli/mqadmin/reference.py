@@ -1,8 +1,8 @@
 """The commands as people read them: one page, derived from the command tree alone."""
 
-import click
+from collections.abc import Mapping
 
-from pyromq.cli.mqadmin.tree import NOUNS, AdminGroup
+import click
 
 _OPENING = """\
 # mqadmin
@@ -15,18 +15,21 @@ name. Every command also takes:
 
 """
 
+Nouns = Mapping[str, tuple[str, Mapping[str, str]]]
+"""For each noun its title, and its commands with what they do."""
+
 _VALUES = {"integer range": "number", "integer": "number", "float range": "number", "boolean": "true/false"}
 
 
-def markdown(group: AdminGroup) -> str:
+def markdown(group: click.Group, nouns: Nouns) -> str:
     """The reference page."""
     with click.Context(group, info_name="mqadmin") as context:
         commands = {
-            name: _command(group, context, name) for _, commands in NOUNS.values() for name in commands
+            name: _command(group, context, name) for _, commands in nouns.values() for name in commands
         }
     common = _common_options(commands)
     lines = [_OPENING + "\n".join(_table(common))]
-    for title, names in NOUNS.values():
+    for title, names in nouns.values():
         lines += ["", f"## {title}"]
         for name in names:
             lines += ["", f"### {name}", "", _sentence(commands[name])]
@@ -36,7 +39,7 @@ def markdown(group: AdminGroup) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _command(group: AdminGroup, context: click.Context, name: str) -> click.Command:
+def _command(group: click.Group, context: click.Context, name: str) -> click.Command:
     command = group.get_command(context, name)
     assert command is not None
     return command

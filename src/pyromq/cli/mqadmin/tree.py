@@ -206,7 +206,7 @@ def _help(ctx: click.Context, command: str | None, markdown: bool) -> None:
     if markdown:
         from pyromq.cli.mqadmin import reference
 
-        click.echo(reference.markdown(group), nl=False)
+        click.echo(reference.markdown(group, NOUNS), nl=False)
         return
     if command is None:
         click.echo(group.get_help(group_context))

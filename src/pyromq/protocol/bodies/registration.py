@@ -24,7 +24,8 @@ import msgspec
 from msgspec import field
 
 from pyromq.errors import LocalProtocolError, RemoteProtocolError
-from pyromq.protocol import json_body, registration_outline
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies import registration_outline
 from pyromq.protocol.bodies.body import Body
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingDetail, TopicQueueMappingInfo
 from pyromq.protocol.bodies.topic_tables import (
