@@ -20,6 +20,8 @@ from msgspec import inspect
 
 Write = Callable[[Any], bytes]
 
+_NULL = b'":null'
+
 _encode: Write = msgspec.json.Encoder().encode
 _encode_sorted: Write = msgspec.json.Encoder(order="sorted").encode
 
@@ -57,20 +59,23 @@ def _struct_writer(type_: type[msgspec.Struct], strict: bool) -> Write:
     if not plan.nullable:
         return write_all
     # A quote within a string is escaped: one that follows `,` or `{` and precedes a letter opens a name.
-    # Plain replacements, the later members first: a pattern would take ten times as long.
-    names = sorted(plan.nullable)
-    nulls = [
-        *((b',"' + name + b'":null', b"") for name in names),
-        *((b'{"' + name + b'":null,', b"{") for name in names),
-        *((b'{"' + name + b'":null}', b"{}") for name in names),
-    ]
+    nullable = frozenset(plan.nullable)
 
     def write_without_nulls(value: Any) -> bytes:
         written = write_all(value)
-        for null, without in nulls:
-            if b":null" not in written:
-                break
-            written = written.replace(null, without)
+        at = written.find(_NULL)
+        while at >= 0:
+            opens = written.rfind(b'"', 0, at)
+            before, member = written[opens - 1 : opens], written[opens : at + len(_NULL)]
+            if before not in (b",", b"{") or written[opens + 1 : at] not in nullable:
+                at = written.find(_NULL, at + 1)
+                continue
+            # Where one is, there are more: plain replacements take a tenth of the time of a pattern.
+            if before == b",":
+                written = written.replace(b"," + member, b"")
+            else:
+                written = written.replace(b"{" + member + b",", b"{").replace(b"{" + member + b"}", b"{}")
+            at = written.find(_NULL, opens - 1)
         return written
 
     return write_without_nulls

@@ -2,9 +2,14 @@
 
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.clock import Clock, elapsed_ms
+from pyromq.errors import Refused
 from pyromq.protocol.bodies.locks import LockBatchResponseBody
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.ordering import LockQueues, LockQueuesAnswer, UnlockQueues
 from pyromq.remoting.routing import Caller, handles
+
+MAX_QUEUES_AT_ONCE = 4096
+"""RocketMQ sets no limit; the queues that one member holds of one broker are far fewer."""
 
 
 class Ordering:
@@ -18,6 +23,7 @@ class Ordering:
     @handles(LockQueues)
     def lock(self, request: LockQueues, caller: Caller) -> LockQueuesAnswer:
         wanted = request.body
+        _check_count(len(wanted.mq_set))
         held = self._locks.acquire(
             wanted.consumer_group, wanted.client_id, wanted.mq_set, elapsed_ms(self._clock)
         )
@@ -26,4 +32,13 @@ class Ordering:
     @handles(UnlockQueues)
     def unlock(self, request: UnlockQueues, caller: Caller) -> None:
         given_up = request.body
+        _check_count(len(given_up.mq_set))
         self._locks.release(given_up.consumer_group, given_up.client_id, given_up.mq_set)
+
+
+def _check_count(queues: int) -> None:
+    if queues > MAX_QUEUES_AT_ONCE:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"{queues} queues in one request: expected at most {MAX_QUEUES_AT_ONCE}",
+        )

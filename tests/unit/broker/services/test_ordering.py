@@ -1,7 +1,7 @@
 """Queues reserved by members of a group."""
 
 import pytest
-from tests.support.broker_parts import caller_on
+from tests.support.broker_parts import caller_on, refusal
 
 from pyromq.broker.services.ordering import Ordering
 from pyromq.broker.tables.queue_locks import QueueLocks
@@ -70,4 +70,13 @@ def test_a_clock_that_is_set_frees_no_lock_and_keeps_none(set_ahead_s: int) -> N
     world.clock.set_ahead(set_ahead_s)
     assert world.lock("b") == set()
     world.clock.advance(31)
+    assert world.lock("b") == QUEUES
+
+
+def test_very_many_queues_in_one_request_are_refused_and_none_is_locked() -> None:
+    world = World()
+    many = {MessageQueue("T", "b", number) for number in range(4097)}
+    for call in (world.lock, world.unlock):
+        refused = refusal(lambda call=call: call("a", many))  # type: ignore[misc]
+        assert refused.remark == "4097 queues in one request: expected at most 4096"
     assert world.lock("b") == QUEUES
