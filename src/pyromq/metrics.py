@@ -23,7 +23,7 @@ LATENCY_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 
 
 _PIECE = 500
-"""Sets of labels in one piece of text: a few milliseconds of work."""
+"""Lines in one piece of text: a few milliseconds of work."""
 
 
 class _Source(Protocol):
@@ -154,7 +154,7 @@ class Histogram:
         from prometheus_client.core import HistogramMetricFamily
 
         upper_bounds = [*map(repr, map(float, self._bounds)), "+Inf"]
-        for some in _pieces_of(self._distributions):
+        for some in _pieces_of(self._distributions, len(upper_bounds) + 2):
             family = HistogramMetricFamily(self.name, self._sentence, labels=self.label_names)
             for labels, distribution in some:
                 below: float = 0
@@ -242,7 +242,7 @@ class Metrics:
 
 
 def content_type() -> str:
-    """Of the text that `Metrics` gives."""
+    """Of the text that `Metrics` gives. The first call loads Prometheus' library, which takes a while."""
     from prometheus_client import CONTENT_TYPE_LATEST
 
     return CONTENT_TYPE_LATEST
@@ -258,11 +258,12 @@ class _OneFamily:
         yield self._family
 
 
-def _pieces_of(values: Mapping[Labels, V]) -> Iterator[list[tuple[Labels, V]]]:
+def _pieces_of(values: Mapping[Labels, V], lines_each: int = 1) -> Iterator[list[tuple[Labels, V]]]:
     """What is there now, in pieces; an empty one if there is nothing."""
     items = list(values.items())
-    for start in range(0, len(items) or 1, _PIECE):
-        yield items[start : start + _PIECE]
+    step = max(_PIECE // lines_each, 1)
+    for start in range(0, len(items) or 1, step):
+        yield items[start : start + step]
 
 
 def _check_name(name: str) -> None:

@@ -44,6 +44,7 @@ class StatusPages:
             return
         from pyromq.remoting.http_status import HttpStatus
 
+        content_type()  # What it loads is better loaded before clients come.
         self._http = HttpStatus(
             {"/metrics": self._metrics, "/ready": self._ready, "/health": _health}, clock=self._clock
         )

@@ -163,6 +163,7 @@ class NameServer:
         settings = self.settings
         try:
             if settings.metrics_port is not None:
+                content_type()  # What it loads is better loaded before clients come.
                 await self._http.start(settings.metrics_address, settings.metrics_port)
             taken = listening_socket(
                 settings.bind_address,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.faulty_files import FaultyFiles
+from tests.support.loop import turn_until
 from tests.support.small_stores import append, bodies_of, small_settings
 
 from pyromq.broker.services.upkeep import Upkeep
@@ -56,4 +57,17 @@ async def test_files_that_cannot_be_removed_are_told_of_and_nothing_stops(
     assert not running.done()
     assert "files cannot be removed: [Errno 30] Read-only file system" in caplog.text
     running.cancel()
+    store.close()
+
+
+async def test_a_clock_that_was_set_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    store = MessageStore.open(small_settings(tmp_path), clock=clock, start_flusher=False)
+    running = asyncio.create_task(Upkeep(store, lambda: None, Statistics(clock), QueueLocks(), clock).run())
+    clock.set_ahead(-7200)
+    await turn_until(lambda: "the clock is 2 hours behind the time of the log" in caplog.text)
+    clock.set_ahead(7200 + 5 * 86_400)
+    await turn_until(lambda: "the clock was set ahead by 5 days" in caplog.text)
+    running.cancel()
+    assert len(caplog.records) == 2
     store.close()
