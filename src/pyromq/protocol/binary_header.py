@@ -17,6 +17,7 @@ _INT = Struct(">i")
 _KEY_LENGTH = Struct(">h")
 
 _MAX_KEY_BYTES = 0x7FFF
+_MIN_FIELD_BYTES = _KEY_LENGTH.size + _INT.size
 
 # java: request codes are cut to 16 bits here, so that the POP family arrives under other numbers and
 # Apache's servers do not know them. The cut numbers belong to nobody else: we read them as what was meant.
@@ -50,9 +51,9 @@ def decode_binary_header(data: bytes | bytearray | memoryview) -> Frame:
 
 def _decode_ext(data: bytes | bytearray | memoryview, position: int, end: int) -> dict[str, str]:
     ext: dict[str, str] = {}
-    for _ in range(MAX_FIELDS):
-        if position >= end:
-            return ext
+    if end - position > _MIN_FIELD_BYTES * MAX_FIELDS:
+        _check_count(data, position, end)
+    while position < end:
         (key_length,) = _KEY_LENGTH.unpack_from(data, position)
         value_at = position + 2 + key_length
         if key_length < 0 or value_at + 4 > end:
@@ -64,9 +65,19 @@ def _decode_ext(data: bytes | bytearray | memoryview, position: int, end: int) -
         if key_length and value_length:
             ext[str(data[position + 2 : value_at], "utf-8")] = str(data[value_at + 4 : next_at], "utf-8")
         position = next_at
+    return ext
+
+
+def _check_count(data: bytes | bytearray | memoryview, position: int, end: int) -> None:
+    """Only a long block can have too many fields."""
+    for _ in range(MAX_FIELDS):
+        if position >= end:
+            return
+        (key_length,) = _KEY_LENGTH.unpack_from(data, position)
+        (value_length,) = _INT.unpack_from(data, position + 2 + max(key_length, 0))
+        position += _MIN_FIELD_BYTES + max(key_length, 0) + max(value_length, 0)
     if position < end:
         raise RemoteProtocolError(f"header with more than {MAX_FIELDS} fields")
-    return ext
 
 
 def encode_binary_header(frame: Frame) -> bytes:
