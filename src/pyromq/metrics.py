@@ -22,7 +22,7 @@ LATENCY_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 """Upper bounds of latency buckets: from a route served out of memory to a call that nearly timed out."""
 
 
-_PIECE = 500
+_PIECE = 200
 """Lines in one piece of text: a few milliseconds of work."""
 
 
