@@ -1,11 +1,16 @@
 """How long silent servers are waited for: as often as the options say, however many questions there are."""
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyromq.errors import PyroError
+from pyromq.errors import PyroError, RemoteProtocolError
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pyromq.protocol.frame import RESPONSE_FLAG, Frame
+from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.remoting.blocking_link import Link, Links
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import Fetch
@@ -50,7 +55,9 @@ def read_one(cluster: Cluster) -> None:
 
 def send_one(cluster: Cluster) -> None:
     options = write_options(options_for(cluster, topic="Orders"))
-    Sender(cluster, options, 0).send(Parcel("Orders", b"", 1))
+    sender = Sender(cluster, options, 0)
+    sender.send(Parcel("Orders", b"", 1))
+    sender.flush()
 
 
 @pytest.mark.parametrize(
@@ -79,3 +86,35 @@ def test_a_batch_begins_with_one_look_at_what_can_be_reached(nobody: str) -> Non
     with pytest.raises(PyroError):
         Cluster(access, links).latest_of_reachable(QUEUES)
     assert links.taken == 1 + RETRIES + 1
+
+
+@pytest.mark.parametrize("work", [read_one, send_one], ids=["read", "send"])
+def test_an_answer_to_what_nobody_asked_is_an_error(work: Callable[[Cluster], object]) -> None:
+    """Every request is answered with a route, the second one under another number."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        route = TopicRouteData(
+            broker_datas=[BrokerData(broker_name="broker-a", broker_addrs={0: address})],
+            queue_datas=[QueueData(broker_name="broker-a", perm=6, read_queue_nums=1, write_queue_nums=1)],
+        )
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            reader, answered = FrameReader(1 << 20), 0
+            with connection:
+                while data := connection.recv(1 << 16):
+                    for asked in reader.feed(data):
+                        number = asked.opaque + 1000 * answered
+                        connection.sendall(
+                            encode_frame(Frame(0, number, RESPONSE_FLAG, body=json_body.encode(route)))
+                        )
+                        answered += 1
+
+        server = threading.Thread(target=serve)
+        server.start()
+        cluster = Cluster(Access((address,), retries=0))
+        with pytest.raises(RemoteProtocolError, match="which nobody asked"):
+            work(cluster)
+        cluster.close()
+        server.join()

@@ -71,6 +71,7 @@ class Half:
     letter: Letter
     sent: Sent
     result: SendResult
+    log_offset: int
 
 
 class TransactionProducer(Producer):
@@ -124,7 +125,9 @@ class TransactionProducer(Producer):
         letter = parts.write(message, system)
         letter.sys_flag |= SysFlag.TRANSACTION_PREPARED
         sent = await parts.sender.send(letter)
-        return Half(message, letter, sent, parts.result(letter, sent))
+        # Whether the broker can be told of the end is found out before there is anything to tell.
+        log_offset = decode_offset_message_id(sent.answer.msg_id).log_offset
+        return Half(message, letter, sent, parts.result(letter, sent), log_offset)
 
     async def end(
         self, half: Half, state: TransactionState, *, remark: str | None = None
@@ -138,7 +141,7 @@ class TransactionProducer(Producer):
             topic=half.letter.topic,
             producer_group=parts.sender.group,
             tran_state_table_offset=sent.answer.queue_offset,
-            commit_log_offset=decode_offset_message_id(sent.answer.msg_id).log_offset,
+            commit_log_offset=half.log_offset,
             commit_or_rollback=state.value,
             msg_id=half.letter.unique_key,
             transaction_id=sent.answer.transaction_id,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
-from pyromq.errors import ConnectFailed, PyroError, Refused, TransportError
+from pyromq.errors import ConnectFailed, PyroError, Refused, RemoteProtocolError, TransportError
 from pyromq.protocol.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
@@ -22,6 +22,13 @@ def name_server_addresses(text: str) -> tuple[str, ...]:
 
 def as_listed(_: list[str]) -> None:
     """In place of a shuffle: the first of the list is asked first."""
+
+
+def _is_its_own(problem: PyroError) -> bool:
+    """Whether another name server may have an answer: this one is away, busy, or talks nonsense."""
+    if isinstance(problem, Refused):
+        return problem.code in _ASK_ANOTHER
+    return isinstance(problem, TransportError | RemoteProtocolError)
 
 
 class NameServers:
@@ -95,10 +102,8 @@ class Round:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        is_refused = isinstance(problem, Refused) and problem.code in _ASK_ANOTHER
-        if not isinstance(problem, TransportError) and not is_refused:
+        if not isinstance(problem, PyroError) or not _is_its_own(problem):
             return False
-        assert isinstance(problem, PyroError)
         self.problems.append(problem)
         _log.info("name server failed address=%s: %s", self._asked, problem)
         self._name_servers.failed(self._asked)

@@ -142,7 +142,7 @@ def _hosts_of_static_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo
     # Where two brokers claim a queue, the later claim holds.
     for info in sorted(mappings, key=lambda info: info.epoch, reverse=True):
         totals[info.scope] = max(totals.get(info.scope, 0), info.total_queues)
-        for queue_id in info.curr_id_map:
+        for queue_id in filter(lambda number: number >= 0, info.curr_id_map):
             queue = MessageQueue(topic, _LOGICAL_BROKER_PREFIX + info.scope, queue_id)
             hosts.setdefault(queue, info.bname or _NOWHERE)
     for queue in _queues(topic, [(_LOGICAL_BROKER_PREFIX + scope, total) for scope, total in totals.items()]):

@@ -18,6 +18,8 @@ SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+"""Of queues that hold places of messages that are stored under other topics."""
 
 SYSTEM_TOPICS = frozenset(
     (

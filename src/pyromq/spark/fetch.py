@@ -100,6 +100,8 @@ class Fetch:
         while self._next < self._span.end:
             self._ask_ahead(link)
             frame, body = link.receive()
+            if frame.opaque not in self._asked:
+                raise RemoteProtocolError(f"{link.address} answered {frame.opaque}, which nobody asked")
             offset, messages = self._asked.pop(frame.opaque)
             answer = decode_answer(PullMessage, frame)
             self._take(link, offset, messages, answer, body)

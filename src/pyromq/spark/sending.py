@@ -9,7 +9,15 @@ from collections import deque
 from dataclasses import dataclass
 
 from pyromq.clock import Clock, SystemClock
-from pyromq.errors import BadMessage, NoRoute, PyroError, Refused, SendFailed, TransportError
+from pyromq.errors import (
+    BadMessage,
+    NoRoute,
+    PyroError,
+    Refused,
+    RemoteProtocolError,
+    SendFailed,
+    TransportError,
+)
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
@@ -150,6 +158,8 @@ class Sender:
         link = self._links[address]
         try:
             frame, _ = link.receive()
+            if (address, frame.opaque) not in self._waiting:
+                raise RemoteProtocolError(f"{address} answered {frame.opaque}, which nobody asked")
         except PyroError as problem:
             self._lose_link(address, problem)
         else:

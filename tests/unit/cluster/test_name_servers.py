@@ -8,7 +8,7 @@ import pytest
 
 from pyromq.cluster.aio import ask
 from pyromq.cluster.name_servers import NameServers, as_listed, name_server_addresses
-from pyromq.errors import CallTimeout, ConnectFailed, PyroError, Refused
+from pyromq.errors import CallTimeout, ConnectFailed, PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
@@ -77,6 +77,7 @@ async def test_the_same_one_is_asked_until_it_fails(network: Network, servers: N
         CallTimeout("silent"),
         Refused(ResponseCode.SYSTEM_ERROR, "not ready"),
         Refused(ResponseCode.SYSTEM_BUSY),
+        RemoteProtocolError("nonsense"),
     ],
     ids=str,
 )

@@ -5,17 +5,18 @@ entirely, because the offset is not in the queue. Every answer also says which b
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyromq.client.consumer.brokers import Brokers, Network
 from pyromq.client.consumer.subscriptions import TAG, Subscription
 from pyromq.client.namespaces import unwrap
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import Refused
+from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
-from pyromq.protocol.names import MASTER_ID, retry_topic
+from pyromq.protocol.names import LMQ_PREFIX, MASTER_ID, retry_topic
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
 
@@ -23,6 +24,9 @@ COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, LITE_FLAG = 1, 2, 4, 16
 """Bits of a pull's system flag."""
 
 _CLOSED = SysFlag.COMPRESSED | SysFlag.INNER_BATCH
+
+_MAX_OPENED_BYTES = 64 * 1024 * 1024
+"""How much the bodies of one answer may unpack to before the rest waits for the next pull."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +116,23 @@ class Fetching:
                 self._lite_unknown.add(address)
                 return await self.pull(queue, subscription, offset, commit_offset, broker_id)
             raise
-        return self._understood(queue, subscription, answer)
+        return self._understood(queue, subscription, offset, answer)
 
     def _understood(
-        self, queue: MessageQueue, subscription: Subscription, answer: PullMessageAnswer
+        self, queue: MessageQueue, subscription: Subscription, offset: int, answer: PullMessageAnswer
     ) -> Pulled:
-        messages = []
+        messages: list[ReceivedMessage] = []
+        next_offset = answer.next_begin_offset
         if answer.code == ResponseCode.SUCCESS:
-            messages = self._received(queue, subscription, answer)
+            records, next_offset = _records(queue, offset, answer)
+            messages = self._received(queue, subscription, records)
+        elif answer.code != ResponseCode.PULL_OFFSET_MOVED:
+            next_offset = max(next_offset, offset)
+        if next_offset < 0:
+            raise RemoteProtocolError(f"{queue}: a pull at {offset} goes on at {next_offset}")
         return Pulled(
             messages,
-            answer.next_begin_offset,
+            next_offset,
             answer.min_offset,
             answer.max_offset,
             answer.suggest_which_broker_id,
@@ -130,14 +140,8 @@ class Fetching:
         )
 
     def _received(
-        self, queue: MessageQueue, subscription: Subscription, answer: PullMessageAnswer
+        self, queue: MessageQueue, subscription: Subscription, records: list[StoredMessage]
     ) -> list[ReceivedMessage]:
-        records = decode_records(answer.body)
-        if any(record.sys_flag & _CLOSED for record in records):
-            records = [opened for record in records for opened in open_message(record)]
-        if answer.offset_delta:
-            for record in records:
-                record.queue_offset += answer.offset_delta
         if subscription.tags:
             records = [record for record in records if subscription.wants(record.get(props.TAGS))]
         if queue.topic == self._retry_topic:
@@ -148,3 +152,74 @@ class Fetching:
     def _original_topic(self, record: StoredMessage) -> str:
         """The topic under which a message was first consumed."""
         return unwrap(record.get(props.RETRY_TOPIC) or record.topic, self._namespace)
+
+
+def _records(queue: MessageQueue, offset: int, answer: PullMessageAnswer) -> tuple[list[StoredMessage], int]:
+    """The messages of an answer, opened, and where the next pull starts.
+
+    What was not asked for is an error: who took it for a message of the queue would commit the wrong offset,
+    or be given the same again for ever.
+    """
+    records = decode_records(answer.body)
+    end, delta = answer.next_begin_offset, answer.offset_delta
+    if end <= offset:
+        raise RemoteProtocolError(f"{queue}: a pull at {offset} goes on at {end}")
+    if delta is not None:
+        for record in records:
+            record.queue_offset += delta
+    topic, queue_id, least, flags = queue.topic, queue.queue_id, offset, 0
+    if topic.startswith(LMQ_PREFIX):
+        # java: a light queue holds messages of other topics, with the offsets that they have there
+        return [opened for record in records for opened in open_message(record)], end
+    for record in records:
+        place = record.queue_offset
+        if (
+            not least <= place < end or record.queue_id != queue_id or record.topic != topic
+        ) and not _is_all_right(queue, offset, least, answer, record):
+            raise _not_asked_for(queue, offset, record)
+        least = place + 1
+        flags |= record.sys_flag
+    if not flags & _CLOSED:
+        return records, end
+    opened, end = _opened(records, offset, end)
+    for before, after in pairwise(opened):
+        if after.queue_offset <= before.queue_offset:
+            raise _not_asked_for(queue, offset, after)
+    if opened and opened[-1].queue_offset >= end:
+        raise _not_asked_for(queue, offset, opened[-1])
+    return opened, end
+
+
+def _is_all_right(
+    queue: MessageQueue, offset: int, least: int, answer: PullMessageAnswer, record: StoredMessage
+) -> bool:
+    """Whether a message that looks like another one's is one of the queue."""
+    # java: a queue of a static topic lies in a queue with another number
+    is_of_queue = record.queue_id == queue.queue_id or answer.offset_delta is not None
+    # Brokers that keep namespaces apart themselves put them in front.
+    is_of_topic = record.topic == queue.topic or record.topic.endswith(f"%{queue.topic}")
+    # A batch is handed out whole, whichever of its messages was asked for.
+    is_begun = least == offset and bool(record.sys_flag & SysFlag.INNER_BATCH)
+    is_in_order = record.queue_offset < answer.next_begin_offset and (
+        record.queue_offset >= least or is_begun
+    )
+    return is_of_queue and is_of_topic and is_in_order
+
+
+def _opened(records: list[StoredMessage], offset: int, end: int) -> tuple[list[StoredMessage], int]:
+    opened: list[StoredMessage] = []
+    size_bytes = 0
+    for record in records:
+        if size_bytes > _MAX_OPENED_BYTES:
+            return opened, record.queue_offset
+        inside = [each for each in open_message(record) if each.queue_offset >= offset]
+        opened += inside
+        size_bytes += sum(len(each.body) for each in inside)
+    return opened, end
+
+
+def _not_asked_for(queue: MessageQueue, offset: int, record: StoredMessage) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"{queue}: a pull at {offset} brought message {record.queue_offset} of {record.topic}"
+        f" queue {record.queue_id}"
+    )

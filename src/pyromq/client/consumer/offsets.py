@@ -18,11 +18,13 @@ from pyromq.protocol import json_body
 from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere
 from pyromq.protocol.bodies.offsets import OffsetSerializeWrapper
 from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import is_retry_topic
 from pyromq.protocol.requests.offsets import (
     GetMaxOffset,
     GetMinOffset,
+    OffsetAnswer,
     QueryConsumerOffset,
     SearchOffset,
     UpdateConsumerOffset,
@@ -185,15 +187,14 @@ class StartPositions:
         request = GetMinOffset(
             topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
         )
-        # java: an empty batch queue of 5.x begins at -1
-        return max((await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset, 0)
+        return await self._ask(queue, request)
 
     async def last(self, queue: MessageQueue) -> int:
         """Behind the last message."""
         request = GetMaxOffset(
             topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
         )
-        return (await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset
+        return await self._ask(queue, request)
 
     async def at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at that time or later."""
@@ -203,7 +204,11 @@ class StartPositions:
             timestamp=timestamp_ms,
             target_broker_name=queue.broker_name,
         )
-        return (await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset
+        return await self._ask(queue, request)
+
+    async def _ask(self, queue: MessageQueue, request: Request[OffsetAnswer]) -> int:
+        # java: an empty batch queue of 5.x begins at -1
+        return max((await self._brokers.call(queue, request, OFFSET_TIMEOUT_S)).offset, 0)
 
 
 def on_the_wire(start_from: StartFrom) -> ConsumeFromWhere:

@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _BROKER_IS_BUSY_S = 0.02
 _UNLOCKED_PAUSE_S = 0.1
+_AT_ONCE_S, _FREE_CIRCLES = 0.1, 3
 
 _NOT_KNOWN_THERE = frozenset(
     (
@@ -78,6 +79,8 @@ class QueueReader:
         self._resumed.set()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._circles = 0
+        self._pull_s = 0.0
         self._broker_id = MASTER_ID
 
     def __repr__(self) -> str:
@@ -136,6 +139,7 @@ class QueueReader:
             if self.is_paused or self.held is not held:
                 continue  # what came is pulled again when it is wanted
             if pulled.is_moved:
+                await self._pause_in_a_circle()
                 _log.warning(
                     "offset is not in the queue queue=%s offset=%d min=%d max=%d, going on from %d",
                     self.queue,
@@ -146,6 +150,10 @@ class QueueReader:
                 )
                 await self._moved(self, pulled.next_offset)
                 continue
+            if pulled.next_offset != held.next_offset:
+                self._circles = 0
+            else:
+                await self._pause_in_a_circle()
             held.put(pulled.messages, pulled.next_offset)
             if pulled.messages:
                 self._deliver(self, pulled.messages)
@@ -165,9 +173,20 @@ class QueueReader:
         self.min_offset, self.max_offset = pulled.min_offset, pulled.max_offset
         total = self._figures.of(self.subscription.topic).total
         total.pulls += 1
-        total.pull_ms += (self._clock.monotonic() - started) * 1000
+        self._pull_s = self._clock.monotonic() - started
+        total.pull_ms += self._pull_s * 1000
         total.pulled += len(pulled.messages)
         return pulled
+
+    async def _pause_in_a_circle(self) -> None:
+        """A broker that leads nowhere, at once and again, is not asked as fast as it can answer."""
+        self._circles = self._circles + 1 if self._pull_s < _AT_ONCE_S else 0
+        if self._circles > _FREE_CIRCLES:
+            await asyncio.sleep(self._pause_s(self._circles - _FREE_CIRCLES - 1))
+
+    @staticmethod
+    def _pause_s(turns: int) -> float:
+        return min(_FIRST_PAUSE_S * 2.0 ** min(turns, 10), _LONGEST_PAUSE_S)
 
     async def _pause_after(self, problem: PyroError) -> None:
         self._broker_id = MASTER_ID
@@ -178,8 +197,8 @@ class QueueReader:
         if code == ResponseCode.FLOW_CONTROL:
             await asyncio.sleep(_BROKER_IS_BUSY_S)
             return
-        pause_s = min(_FIRST_PAUSE_S * 2**self._failures, _LONGEST_PAUSE_S)
-        self._failures = min(self._failures + 1, 10)
+        pause_s = self._pause_s(self._failures)
+        self._failures += 1
         log = _log.info if code in _NOT_KNOWN_THERE else _log.warning
         log("not pulled queue=%s, again in %.2f s: %s", self.queue, pause_s, problem)
         if code in _NOT_KNOWN_THERE:
