@@ -58,6 +58,7 @@ CLEAN_EVERY_ROUNDS = 120
 CLIENT_TIMEOUT_S = 5.0
 _FIRST_RESETTABLE_VERSION = 28  # java: V3_0_7_SNAPSHOT; older clients know neither reset nor status
 _MAX_INT64 = 2**63 - 1
+_PAIRS_AT_ONCE = 64
 
 
 class Offsets:
@@ -359,15 +360,18 @@ class Offsets:
 
     # On disk
 
-    def remove_dead(self) -> None:
+    async def remove_dead(self) -> None:
         """Forget offsets of groups or topics that are gone, once no message is left that they point to."""
 
         def is_alive(group: str, topic: str) -> bool:
             is_known = self._groups.get(group) is not None and self._topics.get(topic) is not None
             return is_known or self._consumers.subscription(group, topic) is not None
 
-        for topic, group in self._offsets.remove_dead(is_alive, self._store.min_offset):
-            _log.info("offsets removed group=%s topic=%s", group, topic)
+        pairs = list(self._offsets.pairs())
+        async for first in self._slices.spread(range(0, len(pairs), _PAIRS_AT_ONCE)):
+            some = pairs[first : first + _PAIRS_AT_ONCE]
+            for topic, group in self._offsets.remove_dead(is_alive, self._store.min_offset, some):
+                _log.info("offsets removed group=%s topic=%s", group, topic)
 
     def persist(self) -> None:
         """Write the offsets now; on return they are safe."""
@@ -381,8 +385,8 @@ class Offsets:
             rounds += 1
             try:
                 if rounds % CLEAN_EVERY_ROUNDS == 0:
-                    self.remove_dead()
-                await self._offsets.persist_in_thread()
+                    await self.remove_dead()
+                await self._offsets.persist_in_thread(self._slices)
             except (StoreError, OSError) as problem:
                 _log.error("offsets not written, tried again next time: %s", problem)
 

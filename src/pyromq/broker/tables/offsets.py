@@ -5,11 +5,12 @@ Commits are kept in memory and written out now and then: what a crash loses is r
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pyromq.clock import Clock
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.versions import DataVersion
+from pyromq.remoting.slices import Slices
 from pyromq.store.json_table import JsonTable
 
 _SEPARATOR = "@"
@@ -128,17 +129,26 @@ class OffsetTable:
         self._remove(lambda key: key[1] == group)
 
     def remove_dead(
-        self, is_subscribed: Callable[[str, str], bool], min_offset: Callable[[str, int], int]
+        self,
+        is_subscribed: Callable[[str, str], bool],
+        min_offset: Callable[[str, int], int],
+        among: Iterable[tuple[str, str]] | None = None,
     ) -> list[tuple[str, str]]:
-        """Forget groups that nobody consumes as, and whose messages are all cleaned away by now."""
+        """Forget groups that nobody consumes as, and whose messages are all cleaned away by now.
+
+        `among`: the pairs of topic and group to look at, if not at all of them.
+        """
         dead = [
             (topic, group)
-            for (topic, group), queues in self._committed.items()
-            if queues
+            for topic, group in (self._committed if among is None else among)
+            if (queues := self._committed.get((topic, group)))
             and not is_subscribed(group, topic)
             and all(offset <= min_offset(topic, queue_id) for queue_id, offset in queues.items())
         ]
-        self._remove(frozenset(dead).__contains__)
+        for key in dead:
+            for table in (self._committed, self._pulled, self.resets):
+                table.pop(key, None)
+            self._is_dirty = True
         return dead
 
     def _remove(self, is_wanted: Callable[[tuple[str, str]], bool]) -> None:
@@ -168,13 +178,17 @@ class OffsetTable:
         with self._saving:
             self._saved_turn = self._turn
 
-    async def persist_in_thread(self) -> None:
-        """Write a copy of what has changed, so that the loop does not wait for the disk."""
+    async def persist_in_thread(self, slices: Slices) -> None:
+        """Write a copy of what has changed, so that the loop waits neither for the disk nor for the copy."""
         if self._is_dirty:
             self._is_dirty = False
-            wrapper = self.wrapper()
-            wrapper.offset_table = {key: dict(queues) for key, queues in wrapper.offset_table.items()}
-            await asyncio.to_thread(self._save, wrapper, self._next_turn())
+            # Taken before the copy: should this end in between, `persist` still has something to write.
+            turn = self._next_turn()
+            wrapper = ConsumerOffsetSerializeWrapper(data_version=self.data_version)
+            # What changes meanwhile may be in the copy or not: it is written again next time.
+            async for (topic, group), queues in slices.spread(list(self._committed.items())):
+                wrapper.offset_table[f"{topic}{_SEPARATOR}{group}"] = dict(queues)
+            await asyncio.to_thread(self._save, wrapper, turn)
 
     def _next_turn(self) -> int:
         self._turn += 1

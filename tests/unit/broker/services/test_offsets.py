@@ -58,6 +58,14 @@ from pyromq.store.json_table import JsonTable
 MAX = 2**63 - 1
 
 
+class TickingClock(ManualClock):
+    """A millisecond passes whenever somebody looks."""
+
+    def monotonic(self) -> float:
+        self.advance(0.001)
+        return super().monotonic()
+
+
 class World:
     def __init__(self, parts: BrokerParts, slices: Slices | None = None) -> None:
         self.parts = parts
@@ -304,11 +312,6 @@ class TestResetOnTheServer:
         assert world.reset_topics == ["T"]
 
     def test_very_many_queues_are_reset_in_slices(self, world: World) -> None:
-        class TickingClock(ManualClock):
-            def monotonic(self) -> float:
-                self.advance(0.001)
-                return super().monotonic()
-
         world.parts.add_topic("Wide", queues=1000)
         ticking = World(world.parts, Slices(TickingClock()))
         assert len(ticking.reset(topic="Wide", timestamp=-1)) == 1000
@@ -436,8 +439,8 @@ class TestOnDisk:
         saved = asyncio.Event()
         persist = world.parts.offsets.persist_in_thread
 
-        async def persist_and_tell() -> None:
-            await persist()
+        async def persist_and_tell(slices: Slices) -> None:
+            await persist(slices)
             saved.set()
 
         monkeypatch.setattr(world.parts.offsets, "persist_in_thread", persist_and_tell)
@@ -480,6 +483,30 @@ class TestOnDisk:
         await asyncio.wait([task])
         error_logs.expect("offsets not written")
 
+    async def test_offsets_of_very_many_groups_are_copied_in_slices_and_all_written(
+        self, tmp_path: Path
+    ) -> None:
+        file = JsonTable(Files(), tmp_path / "offsets.json")
+        table, slices = OffsetTable(file, ManualClock()), Slices(TickingClock())
+        for number in range(1000):
+            table.commit(f"g{number}", "T", 0, number)
+        await table.persist_in_thread(slices)
+        assert slices.pauses > 100
+        again = OffsetTable(file, ManualClock())
+        assert [again.query(f"g{number}", "T", 0) for number in range(1000)] == list(range(1000))
+
+    async def test_an_end_in_the_middle_of_the_copy_loses_nothing(self, tmp_path: Path) -> None:
+        file = JsonTable(Files(), tmp_path / "offsets.json")
+        table, slices = OffsetTable(file, ManualClock()), Slices(TickingClock())
+        for number in range(1000):
+            table.commit(f"g{number}", "T", 0, 7)
+        copying = asyncio.create_task(table.persist_in_thread(slices))
+        await asyncio.sleep(0)
+        copying.cancel()
+        await asyncio.wait([copying])
+        table.persist()
+        assert OffsetTable(file, ManualClock()).query("g999", "T", 0) == 7
+
     async def test_a_slow_thread_never_writes_over_something_newer(self, tmp_path: Path) -> None:
         file = JsonTable(Files(), tmp_path / "offsets.json")
         table = OffsetTable(file, ManualClock())
@@ -508,7 +535,7 @@ class TestOnDisk:
 
         monkeypatch.setattr(JsonTable, "save", save_slowly)
         table.commit("g", "T", 0, 1)
-        writing = asyncio.create_task(table.persist_in_thread())
+        writing = asyncio.create_task(table.persist_in_thread(Slices(ManualClock())))
         await asyncio.to_thread(began.wait, 60)
         writing.cancel()
         await asyncio.wait([writing])
@@ -539,14 +566,18 @@ class TestOnDisk:
             ("g", "Deleted", 10),
         ]:
             world.parts.offsets.commit(group, topic, 0, offset)
-        world.offsets.remove_dead()
+        asyncio.run(world.offsets.remove_dead())
         assert sorted(world.parts.offsets.pairs()) == [("T", "g"), ("T", "subscribed"), ("U", "deleted")]
 
     async def test_cleaning_happens_by_itself(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(offsets_module, "CLEAN_EVERY_ROUNDS", 2)
         world.parts.live.now = world.parts.live.now.updated({"flushConsumerOffsetInterval": "1"})
         cleaned = asyncio.Event()
-        monkeypatch.setattr(world.offsets, "remove_dead", cleaned.set)
+
+        async def clean() -> None:
+            cleaned.set()
+
+        monkeypatch.setattr(world.offsets, "remove_dead", clean)
         task = asyncio.create_task(world.offsets.run())
         async with asyncio.timeout(60):
             await cleaned.wait()
@@ -561,7 +592,7 @@ class TestOnDisk:
         cleaned = asyncio.Event()
         failures = [OSError("too many open files")]
 
-        def clean() -> None:
+        async def clean() -> None:
             if failures:
                 raise failures.pop()
             cleaned.set()
