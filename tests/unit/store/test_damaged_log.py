@@ -456,7 +456,7 @@ def test_a_start_that_is_interrupted_while_it_mends_is_made_up_for(
 # Anything
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     start=st.integers(0, 26_000),
     length=st.one_of(st.integers(1, 300), st.integers(1, 12_000)),
@@ -498,3 +498,25 @@ def test_damage_of_any_range_loses_no_record_outside_it(
             check(store, expected)
             assert {each[2] for each in readable(store)} <= {each.body for each in places}
     shutil.rmtree(root)
+
+
+# Looked at from outside
+
+
+@pytest.mark.parametrize("position", [0, 5, 35, 100])
+def test_verifying_names_the_damaged_range_and_checks_everything_behind_it(
+    tmp_path: Path, fill: Fill, position: int
+) -> None:
+    places = fill(tmp_path)
+    place = places[30]
+    flip(tmp_path, place.start + position)
+    before = contents_of(tmp_path)
+    with OfflineStore(tmp_path) as seen:
+        result = seen.verify()
+        size = place.end - place.start
+        assert result.damage[0].startswith(f"log offsets {place.start} to {place.end}, {size} bytes: ")
+        assert (result.damaged_bytes, result.messages_missing) == (size, 1)
+        is_readable = position == 100  # the body alone is wrong
+        assert result.records == COUNT - 1 + is_readable
+        assert result.units == COUNT
+    assert contents_of(tmp_path) == before
