@@ -87,6 +87,9 @@ class Waits:
     p50_ms: float
     p99_ms: float
     max_ms: float
+    max_cpu_ms: float
+    """The most processor time that the server used during one wait: what remains of the longest wait where
+    other programs compete for the machine."""
 
 
 @dataclass
@@ -110,6 +113,9 @@ class Site:
     def port(self, server: str) -> int:
         return self.broker.port if server == "broker" else self.name_server.port
 
+    def pid(self, server: str) -> int:
+        return self.broker.pid if server == "broker" else self.name_server.pid
+
 
 Work = Callable[[Site], str]
 
@@ -125,7 +131,7 @@ class Case:
 # ---------------------------------------------------------------------- the bystander
 
 
-def bystand(port: int, kind: str) -> None:
+def bystand(kind: str, port: int, pid: int) -> None:
     """Ask for something small every millisecond until standard input ends; then say how long it took."""
     request = (
         _frame("GetMaxOffset", topic="nobody", queueId=0)
@@ -135,23 +141,28 @@ def bystand(port: int, kind: str) -> None:
     connection = wire.Wire(port)
     connection.call(request)
     waits: list[float] = []
+    max_cpu_s = 0.0
+    cpu_clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) makes it
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while not select.select([sys.stdin], [], [], 0)[0]:
-        began = time.perf_counter()
+        cpu_began, began = time.clock_gettime(cpu_clock), time.perf_counter()
         connection.call(request)
         waits.append((time.perf_counter() - began) * 1000)
+        max_cpu_s = max(max_cpu_s, time.clock_gettime(cpu_clock) - cpu_began)
         time.sleep(PING_EVERY_S)
     waits.sort()
-    found = Waits(len(waits), statistics.median(waits), waits[int(len(waits) * 0.99)], waits[-1])
+    found = Waits(
+        len(waits), statistics.median(waits), waits[int(len(waits) * 0.99)], waits[-1], max_cpu_s * 1000
+    )
     sys.stdout.write(json.dumps(asdict(found)) + "\n")
 
 
 @contextlib.contextmanager
-def bystander(port: int, kind: str) -> Iterator[list[Waits]]:
+def bystander(kind: str, port: int, pid: int) -> Iterator[list[Waits]]:
     """What it saw is in the list when the block has ended."""
     found: list[Waits] = []
-    command = [sys.executable, "-m", "benchmarks.stalls", "--bystand", kind, str(port)]
+    command = [sys.executable, "-m", "benchmarks.stalls", "--bystand", kind, str(port), str(pid)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -608,7 +619,7 @@ CASES: Final = [
 def run(case: Case, site: Site) -> Row:
     if case.prepare is not None:
         case.prepare(site)
-    with bystander(site.port(case.server), case.server) as found:
+    with bystander(case.server, site.port(case.server), site.pid(case.server)) as found:
         began = time.perf_counter()
         answered = case.work(site)
         seconds = time.perf_counter() - began
@@ -618,14 +629,14 @@ def run(case: Case, site: Site) -> Row:
 
 def as_table(rows: list[Row]) -> str:
     lines = [
-        "| server | work | bystander p50 ms | p99 ms | longest ms | took s | answered |",
-        "|---|---|---:|---:|---:|---:|---|",
+        "| server | work | bystander p50 ms | p99 ms | longest ms | longest, CPU ms | took s | answered |",
+        "|---|---|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:
         waits = row.waits
         lines.append(
             f"| {row.server} | {row.name} | {waits.p50_ms:.2f} | {waits.p99_ms:.1f} | {waits.max_ms:.1f} |"
-            f" {row.seconds:.2f} | {row.answered.replace('|', '∣')} |"
+            f" {waits.max_cpu_ms:.1f} | {row.seconds:.2f} | {row.answered.replace('|', '∣')} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -639,10 +650,10 @@ def main() -> None:
         "--only", default="", help="cases whose names have one of these words, separated by commas"
     )
     parser.add_argument("--json", help="where to keep the figures")
-    parser.add_argument("--bystand", nargs=2, metavar=("SERVER", "PORT"), help=argparse.SUPPRESS)
+    parser.add_argument("--bystand", nargs=3, metavar=("SERVER", "PORT", "PID"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bystand:
-        bystand(int(options.bystand[1]), options.bystand[0])
+        bystand(options.bystand[0], int(options.bystand[1]), int(options.bystand[2]))
         return
     words = [word for word in options.only.split(",") if word]
     sizes = QUICK if options.quick else Sizes()
@@ -653,9 +664,8 @@ def main() -> None:
                 continue
             row = run(case, site)
             site.rows.append(row)
-            sys.stderr.write(
-                f"  {row.server}: {row.name}: longest {row.waits.max_ms:.1f} ms: {row.answered}\n"
-            )
+            longest = f"longest {row.waits.max_ms:.1f} ms, CPU {row.waits.max_cpu_ms:.1f} ms"
+            sys.stderr.write(f"  {row.server}: {row.name}: {longest}: {row.answered}\n")
     sys.stdout.write(as_table(site.rows))
     if options.json:
         with open(options.json, "w") as file:
