@@ -46,7 +46,7 @@ class Numbering:
         if offset < expected or (offset == expected and waiting is None):
             return False
         if offset * MIN_RECORD_SIZE > outline.log_offset:
-            self._leave_out(outline)  # there was never room in the log for so many messages
+            self.leave_out(outline)  # there was never room in the log for so many messages
             return True
         if waiting is not None and self._judge(key, waiting, offset):
             expected = self._end_of(key)
@@ -68,11 +68,11 @@ class Numbering:
                 believed = each
         if believed is None:
             if len(waiting) > 1:
-                self._leave_out(waiting.pop(0)[1])
+                self.leave_out(waiting.pop(0)[1])
             return False
         for each in waiting:
             if each is not believed:
-                self._leave_out(each[1])
+                self.leave_out(each[1])
         del self._waiting[key]
         self._accept(*believed)
         return True
@@ -90,7 +90,7 @@ class Numbering:
                 if outline.queue_offset >= self._end_of((outline.topic, outline.queue_id)):
                     self._accept(segment, outline)
                 else:
-                    self._leave_out(outline)
+                    self.leave_out(outline)
         self._waiting.clear()
 
     def _end_of(self, key: tuple[str, int]) -> int:
@@ -108,7 +108,8 @@ class Numbering:
             self.missing += outline.queue_offset - end
         self._put_unit(segment, outline)
 
-    def _leave_out(self, outline: RecordOutline) -> None:
+    def leave_out(self, outline: RecordOutline) -> None:
+        """A record stays in the log without a unit."""
         self.left_out += 1
         if len(self.places_left_out) < _MOST_NAMED:
             self.places_left_out.append(outline.log_offset)

@@ -110,6 +110,7 @@ class Recovery:
         self._numbering = Numbering(queues, dispatcher.put_unit)
         self._generations = Generations(queues, self._start_over, dispatcher.put_unit)
         self._former_last_units: list[tuple[ConsumeQueue, int, int, int]] = []
+        self._former_numbers: dict[int, int] = {}
         self.report = RecoveryReport(was_clean)
 
     def load_log(self) -> None:
@@ -201,6 +202,7 @@ class Recovery:
             former = self._queues.last_unit(queue, starts)
             if former is not None:
                 self._former_last_units.append((queue, *former))
+                self._former_numbers[former[1]] = former[0]
             last = self._queues.adopt_files(queue, starts, before)
             if last is not None and not self._leads_to_its_record(queue, *last):
                 self._drop(queue, "its last unit does not lead to its message")
@@ -278,6 +280,9 @@ class Recovery:
 
     def _must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
         """Whether only the records behind it tell if a record has a place in its queue."""
+        if not outline.queue_offset and self._former_numbers.get(outline.log_offset):
+            self._numbering.leave_out(outline)  # its queue had a higher number for it: not a new beginning
+            return True
         return self._generations.must_wait(segment, outline) or self._numbering.must_wait(segment, outline)
 
     def _finish_numbering(self, end: int) -> None:

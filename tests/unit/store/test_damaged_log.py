@@ -520,3 +520,18 @@ def test_verifying_names_the_damaged_range_and_checks_everything_behind_it(
         assert result.records == COUNT - 1 + is_readable
         assert result.units == COUNT
     assert contents_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 40, 61, 95, 96, 97, 98, 99])
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("lose", [lose_the_checkpoint, lose_both])
+def test_a_record_that_seems_to_begin_its_queue_again_hides_no_other(
+    tmp_path: Path, fill: Fill, number: int, offset: int, lose: Callable[[Path], None]
+) -> None:
+    if lose is lose_both and not offset and number >= COUNT - QUEUES:
+        number = 97  # of the last one nobody could tell that its topic was not made again
+    places = fill(tmp_path, crash=True)
+    lose(tmp_path)
+    spoil(tmp_path, places[number].start + 20, struct.pack(">q", offset))
+    with reopen(tmp_path) as store:
+        check(store, [each for each in places if each is not places[number]])
