@@ -379,6 +379,20 @@ def _heartbeat(number: int, subscriptions: int, expression: str) -> bytes:
     return _frame("SendHeartbeat", _json(body))
 
 
+def _many_groups(sizes: Sizes) -> bytes:
+    """As many groups as one heartbeat may have, all of them new."""
+    data = [
+        {
+            "groupName": f"many{number}",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "subscriptionDataSet": [{"topic": TOPIC, "subString": "*"}],
+        }
+        for number in range(512)
+    ]
+    return _frame("SendHeartbeat", _json({"clientID": "many", "consumerDataSet": data}))
+
+
 def _heartbeats(site: Site) -> str:
     before = _rss_mib(site.broker.pid)
     large = [_heartbeat(number, 20, _either(4_000)) for number in range(site.sizes.heartbeats)]
@@ -544,6 +558,7 @@ CASES: Final = [
     Case("broker", "the largest filter over all messages", _pull_through),
     Case("broker", "held pulls with large filters, woken", _held_pulls),
     Case("broker", "heartbeats with large filters", _heartbeats),
+    Case("broker", "a heartbeat of very many groups", _asking("broker", _many_groups)),
     Case(
         "broker",
         "a filter of 100,000 tags",

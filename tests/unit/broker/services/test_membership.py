@@ -445,7 +445,7 @@ def _subscribing(*subscriptions: SubscriptionData) -> ConsumerData:
     ("client_id", "consumes", "problem"),
     [
         ("x" * 1025, [], "1025 characters of a client id: expected at most 1024"),
-        ("c", [ConsumerData(group_name=f"g{n}") for n in range(1025)], "1025 groups: expected at most 1024"),
+        ("c", [ConsumerData(group_name=f"g{n}") for n in range(513)], "513 groups: expected at most 512"),
         (
             "c",
             [_subscribing(*(SubscriptionData(topic=f"t{n}") for n in range(4097)))],
@@ -485,10 +485,10 @@ async def test_a_heartbeat_is_refused_that_brings_too_much(
 async def test_a_client_produces_for_a_bounded_number_of_groups(world: World) -> None:
     world.parts.live.update({"enableRegisterProducer": "true"})
     connection = FakeChannel()
-    world.beat(connection, "c", produces=tuple(f"p{n}" for n in range(1000)))
-    world.beat(connection, "c", produces=tuple(f"q{n}" for n in range(1000)))
+    world.beat(connection, "c", produces=tuple(f"p{n}" for n in range(500)))
+    world.beat(connection, "c", produces=tuple(f"q{n}" for n in range(500)))
     refused = refusal(lambda: world.beat(connection, "c", produces=("r",)))
-    assert refused.remark == "the client produces for more than 1024 groups"
+    assert refused.remark == "the client produces for more than 512 groups"
 
 
 async def test_the_subscriptions_of_all_groups_have_a_bounded_size(
