@@ -11,4 +11,8 @@ def slice_records(
     log_end: int,
     max_messages: int,
     max_bytes: int,
+    topic: bytes,
+    queue_id: int,
+    offset: int,
+    stride: int,
 ) -> tuple[int, int, int, list[memoryview]] | None: ...

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from pyromq.metrics import Histogram, Labels
+from pyromq.protocol.record import MIN_RECORD_SIZE
+from pyromq.store.consume_queue import PRE_BLANK_SIZE
 from pyromq.store.message_store import MessageStore
 
 _LOOKED_AT = 256
@@ -46,4 +48,5 @@ class MessageSizes:
         labels = self._labels_of(topic)
         for offset in offsets:
             _, size_bytes, _ = queue.unit(offset)
-            self._histogram.observe(size_bytes, labels, weight)
+            if MIN_RECORD_SIZE <= size_bytes < PRE_BLANK_SIZE:  # not a lost message, or a damaged unit
+                self._histogram.observe(size_bytes, labels, weight)

@@ -181,6 +181,10 @@ class Fetch:
         low, high = answer.min_offset, answer.max_offset
         if offset < low:
             self._lose(link, offset, messages, low, f"the queue begins at {low} now")
+        elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_begin_offset <= offset:
+            # The broker mends a damaged queue: the message is there, and can be read in a moment.
+            self._wait_for(offset, f"{answer.remark}")
+            self._ask(link, offset, messages)
         elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             self._lose(link, offset, messages, answer.next_begin_offset, f"{answer.remark}")
         elif offset < high and answer.code == ResponseCode.PULL_OFFSET_MOVED:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyromq.protocol.names import SCHEDULE_TOPIC
-from pyromq.protocol.record import record_size
+from pyromq.protocol.record import MIN_RECORD_SIZE, record_size
 from pyromq.store.ends import QueueEnd
 from pyromq.store.filenames import offset_name
 from pyromq.store.property_probe import PropertyProbe
@@ -185,10 +185,53 @@ class ConsumeQueue(QueueEnd):
                     low = middle + 1
                 else:
                     high = middle
+            if not self.is_gone_before(low, log_start):
+                low = self._first_not_gone(log_start)
             self._min_offset = low
             # Only an answer that points at a message lasts; an empty queue is asked again.
             self._min_offset_log_start = log_start if low < self.end_offset else -1
         return self._min_offset
+
+    def forget_min_offset(self) -> None:
+        """Units have changed: look again."""
+        self._min_offset_log_start = -1
+
+    def is_gone_before(self, offset: int, log_start: int) -> bool:
+        """Whether the messages before `offset` have left the log, as far as some units before it tell.
+
+        A damaged unit can pretend that for itself and its neighbours; those further back contradict it.
+        """
+        after, step = log_start, 1
+        while offset - step >= self.first_unit:
+            try:
+                place, size, _ = self.unit(offset - step)
+            except FileNotFoundError:
+                return True
+            step *= 2
+            if size == PRE_BLANK_SIZE:
+                continue
+            if not MIN_RECORD_SIZE <= size <= after - place or place < 0:
+                return False
+            after = place
+        return True
+
+    def _first_not_gone(self, log_start: int) -> int:
+        """As `min_offset`, but unit by unit. One that cannot be right counts as a message: reading shows."""
+        offset = self.first_unit
+        while offset < self.end_offset:
+            try:
+                raw = self.units(offset, self.end_offset)
+            except FileNotFoundError:
+                offset = self.first_offset_after_file(offset)
+                continue
+            last_end = 0
+            for place, size, _ in UNIT.iter_unpack(raw):
+                if size != PRE_BLANK_SIZE:
+                    if size < MIN_RECORD_SIZE or not last_end <= place <= log_start - size:
+                        return offset
+                    last_end = place + size
+                offset += 1
+        return offset
 
     def path_of(self, start: int) -> Path:
         return self.directory / offset_name(start)

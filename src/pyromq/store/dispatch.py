@@ -243,11 +243,15 @@ class Dispatcher:
         queue = self._queues.get(outline.topic, outline.queue_id)
         if outline.queue_offset < queue.end_offset or outline.log_offset <= queue.last_place:
             return False  # it has the unit, or the units of a newer generation of its topic
-        properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
-        tags, _, _ = queue.probe.read(properties)
-        tags_code = self._tags_code(queue, outline.store_timestamp, properties, tags)
+        tags_code = self.tags_code_of(queue, segment, outline)
         queue.put(outline.queue_offset, outline.log_offset, outline.size, tags_code)
         return True
+
+    def tags_code_of(self, queue: ConsumeQueue, segment: Segment, outline: RecordOutline) -> int:
+        """The third field of a unit, for one that is made again."""
+        properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
+        tags, _, _ = queue.probe.read(properties)
+        return self._tags_code(queue, outline.store_timestamp, properties, tags)
 
     def _dispatch(self, messages: Iterable[Pending], limit: int) -> None:
         """Put each message that ends at or before `limit` in its queue, and its keys in the lists."""

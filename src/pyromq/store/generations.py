@@ -21,17 +21,20 @@ def is_new_generation(end_before: int, next_offset: int | None) -> bool:
     return next_offset is None or next_offset < end_before
 
 
-def newest_generation(pairs: "array[int]") -> "array[int]":
-    """Of queue offset and log offset of every record of a queue, in log order, those that still count."""
+def newest_generation(rows: "array[int]", fields: int = 2) -> "array[int]":
+    """Of every record of a queue, in log order, those that still count.
+
+    A row has so many fields: its queue offset, its log offset, and what else is known of it.
+    """
     start = end = 0
-    offsets = pairs[::2]
+    offsets = rows[::fields]
     for index, offset in enumerate(offsets):
         following = offsets[index + 1] if index + 1 < len(offsets) else None
         if not offset and end and is_new_generation(end, following):
             start, end = index, 1
         else:
             end = max(end, offset + 1)
-    return pairs[2 * start :]
+    return rows[fields * start :]
 
 
 class Generations:

@@ -25,6 +25,7 @@ from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.log_time import LogTime
+from pyromq.store.mending import Mending
 from pyromq.store.queue_files import QueueFiles
 from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.queues import Queues
@@ -62,7 +63,8 @@ class MessageStore:
         self._dispatcher = Dispatcher(
             self._log, self._queues, self._index, settings.delays_ms, settings.max_pending_dispatch
         )
-        self._reader = QueueReader(self._log, settings)
+        self._mending = Mending(files, self._log, self._queues, self._dispatcher)
+        self._reader = QueueReader(self._log, self._mending, settings)
         self.time = LogTime(clock, self._log)
         self.appender = compiled_appender(self._log, self._queues, self._dispatcher, self.time)
         """The compiled way in, for other compiled code; what it declines goes through `append`."""
@@ -200,6 +202,7 @@ class MessageStore:
 
     def _release(self) -> None:
         self._troubles.replace(Trouble.NOT_WRITEABLE, "the store is closed")
+        self._mending.close()
         self._log.close()
         self._queues.close()
         if self._index is not None:
@@ -222,18 +225,21 @@ class MessageStore:
         """Carry up to `max_messages` from the log to queues and index; which queues have more to read now.
 
         Nothing beyond `limit` becomes readable, which is `dispatch_limit` unless said otherwise. A full disk
-        stops it, and the store refuses messages until there is room again. A closed store leaves everything
-        as it is.
+        stops it, and the store refuses messages until there is room again. A queue that is being mended
+        advances by a piece, and has more to read when it is done. A closed store leaves everything as it is.
         """
         if self._lock is None:
             return []
         if limit is None:
             limit = self.dispatch_limit
+        advances: list[QueueAdvance] = []
         try:
-            return self._dispatcher.step(limit, max_messages)
+            advances = self._dispatcher.step(limit, max_messages)
         except OSError as error:
             self._troubles.refuse_after_dispatch(error)
-            return []
+        if self._mending.has_work:
+            advances += self._mending.step()
+        return advances
 
     @property
     def dispatch_limit(self) -> int:
@@ -249,7 +255,8 @@ class MessageStore:
         return self.can_dispatch_to(self.dispatch_limit)
 
     def can_dispatch_to(self, limit: int) -> bool:
-        return self._dispatcher.offset < limit and self._troubles.can_dispatch
+        is_behind = self._dispatcher.offset < limit and self._troubles.can_dispatch
+        return is_behind or self._mending.has_work
 
     # Flushing
 
@@ -310,8 +317,14 @@ class MessageStore:
     def upkeep(self) -> CleaningReport | None:
         """What must be done now and then: call it every 10 ms to 100 ms. A report if cleaning ran."""
         self.settle()
+        now = self._clock.monotonic()
         self.time.look()
-        return self._upkeep.run(self._clock.monotonic())
+        self._mending.retry(now)
+        return self._upkeep.run(now)
+
+    def mending_remarks(self) -> list[str]:
+        """What was found and done about damaged queues since the last call, in words."""
+        return self._mending.take_remarks()
 
     def clean(self, *, on_demand: bool = False) -> CleaningReport:
         """Remove what may go. On demand: expired files whatever the hour."""
@@ -394,6 +407,18 @@ class MessageStore:
             return -1
         return self._reader.stored_at(queue, offset)
 
+    def sound_units(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int | None, int]]:
+        """Log offset and tags code of the messages from `offset` on; None for one that the log has lost.
+
+        The list ends before a damaged unit; it is empty while the first one is mended.
+        """
+        return self._reader.sound_units(queue, offset, count)
+
+    def log_offset(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Where the log has a message; None for one it does not have."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else self._reader.place_of(queue, offset)
+
     def earliest_time(self, topic: str | None = None, queue_id: int = 0) -> int:
         """The store time of the oldest message, of a queue or of the whole log; -1 if there is none."""
         if topic is not None:
@@ -446,7 +471,7 @@ class MessageStore:
             raise StateError("a store cannot move while it is open")
         self._settings = settings
         self._appending.use(settings)
-        self._reader = QueueReader(self._log, settings)
+        self._reader = QueueReader(self._log, self._mending, settings)
         self._upkeep.use(settings)
 
     @property

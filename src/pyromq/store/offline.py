@@ -12,6 +12,9 @@ from pathlib import Path
 from pyromq.errors import PyroError, RemoteProtocolError, StoreError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
+from pyromq.protocol.java_hash import java_string_hash
+from pyromq.protocol.names import SCHEDULE_TOPIC
+from pyromq.protocol.properties import get_property_bytes
 from pyromq.protocol.record import RecordOutline, StoredMessage, SysFlag, decode_record, verify_body_crc
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.commit_log import CommitLog
@@ -27,6 +30,7 @@ from pyromq.store.segment import Segment
 from pyromq.store.soundness import next_sound_record
 
 _NO_LIMIT = 1 << 63
+_MOST_RANGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +264,7 @@ class OfflineStore:
                 yield from self._messages_of(summary, offset)
 
     def _messages_of(self, summary: QueueSummary, offset: int) -> Iterator[StoredMessage]:
-        for number, log_offset, size in self._units_of(summary):
+        for number, log_offset, size, _ in self._units_of(summary):
             if number >= offset and size != PRE_BLANK_SIZE:
                 record = self._log.record(log_offset)
                 if record is None:
@@ -269,17 +273,27 @@ class OfflineStore:
                     message = decode_record(record)
                 except RemoteProtocolError as error:
                     self.remarks.append(f"log offset {log_offset}: message left out: {error}")
-                else:
+                    continue
+                if (message.topic, message.queue_id, message.queue_offset) == (
+                    summary.topic,
+                    summary.queue_id,
+                    number,
+                ):
                     yield message
+                else:
+                    self.remarks.append(
+                        f"queue {summary.topic}/{summary.queue_id}: unit {number} leads to another queue's"
+                        f" message at log offset {log_offset}: message left out"
+                    )
 
-    def _units_of(self, summary: QueueSummary) -> Iterator[tuple[int, int, int]]:
+    def _units_of(self, summary: QueueSummary) -> Iterator[tuple[int, int, int, int]]:
         number = summary.first_unit
         for start in self._queue_starts(summary.topic, summary.queue_id):
             raw = self._files.read(self._queue_path(summary.topic, summary.queue_id, start))
-            for log_offset, size, _ in UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]):
+            for log_offset, size, code in UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]):
                 if number >= summary.max_offset:
                     return
-                yield number, log_offset, size
+                yield number, log_offset, size, code
                 number += 1
 
     # Everything
@@ -301,7 +315,8 @@ class OfflineStore:
                     is_prepared = outline.sys_flag & SysFlag.TRANSACTION_PREPARED
                     if not is_prepared and outline.log_offset >= marks.get(outline.topic, 0):
                         queue = places.setdefault((outline.topic, outline.queue_id), array("q"))
-                        queue.extend((outline.queue_offset, outline.log_offset))
+                        code = _tags_code(segment, outline)
+                        queue.extend((outline.queue_offset, outline.log_offset, outline.size, code))
                 break
             except RemoteProtocolError as error:
                 damaged = self._log.end_of_blanks(offset)
@@ -313,8 +328,8 @@ class OfflineStore:
                 offset = end
         result.damage += [str(each) for each in self._look_at_index_files() if isinstance(each, StoreError)]
         for summary in self.queues():
-            pairs = places.pop((summary.topic, summary.queue_id), array("q"))
-            self._verify_queue(summary, newest_generation(pairs), result)
+            found = places.pop((summary.topic, summary.queue_id), array("q"))
+            self._verify_queue(summary, newest_generation(found, fields=4), result)
         deleted = self._deleted_topics({topic for topic, _ in places})
         for topic, queue_id in places:
             if topic not in deleted:
@@ -340,25 +355,37 @@ class OfflineStore:
             result.damaged_bytes += outline.size
             result.messages_missing += 1
 
-    def _verify_queue(self, summary: QueueSummary, pairs: "array[int]", result: Verification) -> None:
-        """`pairs` are queue offset and log offset of each message that the log has of this queue."""
+    def _verify_queue(self, summary: QueueSummary, found: "array[int]", result: Verification) -> None:
+        """`found` are queue offset, log offset, size and tags code of each message that the log has of it."""
         name = f"queue {summary.topic}/{summary.queue_id}"
-        places = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        astray = array("q")
-        for number, log_offset, size in self._units_of(summary):
+        records = dict(zip(found[::4], zip(found[1::4], found[2::4], found[3::4], strict=True), strict=True))
+        least = min(records, default=summary.max_offset)
+        has_codes = summary.topic != SCHEDULE_TOPIC  # there it is a time, which follows from the settings
+        astray, mistagged, without = array("q"), array("q"), array("q")
+        for number, log_offset, size, code in self._units_of(summary):
             result.units += 1
-            if size == PRE_BLANK_SIZE and log_offset > self.log_start:
-                result.messages_missing += 1
-            if size == PRE_BLANK_SIZE or log_offset < self.log_start:
-                continue
-            if places.pop(number, None) != log_offset:
+            record = records.pop(number, None)
+            if record is None:
+                if size == PRE_BLANK_SIZE:
+                    result.messages_missing += log_offset > self.log_start
+                elif number >= least or log_offset >= self.log_start:
+                    astray.append(number)
+            elif size == PRE_BLANK_SIZE:
+                without.append(number)
+            elif record[:2] != (log_offset, size):
                 astray.append(number)
-        if astray:
-            result.messages_missing += len(astray)
-            which = f"{astray[0]} to {astray[-1]}" if len(astray) > 1 else f"{astray[0]}"
-            result.damage.append(f"{name}: {len(astray)} units ({which}) do not lead to their messages")
-        if places:
-            result.damage.append(f"{name}: {len(places)} messages of the log have no unit")
+            elif has_codes and record[2] != code:
+                mistagged.append(number)
+        without.extend(sorted(records))
+        result.messages_missing += len(astray)
+        for numbers, fault in (
+            (astray, "do not lead to their messages"),
+            (mistagged, "have a wrong tags code"),
+        ):
+            if numbers:
+                result.damage.append(f"{name}: {len(numbers)} units ({_ranges(numbers)}) {fault}")
+        if without:
+            result.damage.append(f"{name}: {len(without)} messages ({_ranges(without)}) have no unit")
 
 
 def _most_likely_size(sizes: dict[int, int]) -> int:
@@ -366,3 +393,22 @@ def _most_likely_size(sizes: dict[int, int]) -> int:
     named = [size for size in sizes.values() if all(start % size == 0 for start in sizes)]
     found = named or list(sizes.values())
     return max(found, key=lambda size: (found.count(size), size), default=1)
+
+
+def _tags_code(segment: Segment, outline: RecordOutline) -> int:
+    properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
+    tags = get_property_bytes(properties, "TAGS")
+    return java_string_hash(tags.decode("utf-8", "replace")) if tags else 0
+
+
+def _ranges(numbers: "array[int]") -> str:
+    """Ascending numbers as people write them: 3 to 7, 9, 12 to 14."""
+    parts: list[str] = []
+    start = 0
+    for index in range(1, len(numbers) + 1):
+        if index == len(numbers) or numbers[index] != numbers[index - 1] + 1:
+            first, last = numbers[start], numbers[index - 1]
+            parts.append(f"{first}" if first == last else f"{first} to {last}")
+            start = index
+    more = f" and {len(parts) - _MOST_RANGES} more ranges" if len(parts) > _MOST_RANGES else ""
+    return ", ".join(parts[:_MOST_RANGES]) + more

@@ -5,12 +5,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from pyromq.errors import StoreError
+from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from pyromq.store.filenames import StorePaths, is_text, parse_offset_name, parse_queue_name
 from pyromq.store.filesystem import Files, Reader
 from pyromq.store.queue_files import QueueFiles
 
 _NO_LIMIT: Final = 1 << 63
+_LOOKED_AT: Final = 256
+"""How far behind the last good unit a start looks for more, if there is anything."""
+_LAST_UNITS: Final = 26
+"""How many units a start looks at for each queue: as many as a sector of a disk has."""
 
 
 class Queues:
@@ -120,6 +126,7 @@ class Queues:
         """Set the queue's range to the units that point before a log offset, or to all; wipe what follows.
 
         Returns log offset and size of the last unit kept. Nothing is mapped: there may be very many queues.
+        Raises StoreError where the units are so damaged that their end cannot be told; then nothing is wiped.
         """
         self.queue_files.forget(queue)
         queue.first_file = starts[0]
@@ -127,12 +134,14 @@ class Queues:
         last_place = None
         for start in reversed(starts):
             path = queue.path_of(start)
+            limit = _NO_LIMIT if before is None else before
             with self._files.open(path) as reader:
-                units = count_units(reader, _NO_LIMIT if before is None else before)
+                units = count_units(reader, limit)
                 clean = reader.is_zero_after(units * UNIT_BYTES)
+                if not clean and _has_unit_before(reader, units, limit):
+                    raise StoreError(f"unit {start // UNIT_BYTES + units} is damaged, with others behind it")
                 if units:
-                    log_offset, size, _ = UNIT.unpack(reader.read((units - 1) * UNIT_BYTES, UNIT_BYTES))
-                    last_place = (log_offset, size)
+                    last_place = _last_in_order(reader, units, start // UNIT_BYTES)
             if units == 0 and start != starts[0]:
                 self._files.remove(path)
                 continue
@@ -181,6 +190,8 @@ class Queues:
                 with suppress(FileNotFoundError):  # then it is gone already
                     if queue.unit(keep_from + per_file - 1)[0] >= log_start:
                         break
+                    if not queue.is_gone_before(keep_from + per_file, log_start):
+                        break  # damaged: a file that may lead to messages stays
                 keep_from += per_file
             if keep_from > queue.first_unit:
                 removed += self.queue_files.remove_files(queue, queue.first_file, keep_from * UNIT_BYTES)
@@ -200,6 +211,27 @@ class Queues:
     def close(self) -> None:
         self.queue_files.close()
         self.by_topic.clear()
+
+
+def _has_unit_before(reader: Reader, position: int, before: int) -> bool:
+    """Whether any of the next units points before a log offset, where none should."""
+    count = min(_LOOKED_AT, reader.size_bytes // UNIT_BYTES - position)
+    raw = reader.read(position * UNIT_BYTES, count * UNIT_BYTES)
+    return any(size > 0 and 0 <= log_offset < before for log_offset, size, _ in UNIT.iter_unpack(raw))
+
+
+def _last_in_order(reader: Reader, units: int, first: int) -> tuple[int, int]:
+    """Log offset and size of the last unit. Raises StoreError if those before it are not in order."""
+    count = min(units, _LAST_UNITS)
+    end = 0
+    for index, (log_offset, size, _) in enumerate(
+        UNIT.iter_unpack(reader.read((units - count) * UNIT_BYTES, count * UNIT_BYTES))
+    ):
+        if size != PRE_BLANK_SIZE:
+            if log_offset < end or size < MIN_RECORD_SIZE:
+                raise StoreError(f"unit {first + units - count + index} does not follow the one before")
+            end = log_offset + size
+    return log_offset, size
 
 
 def count_units(reader: Reader, before: int) -> int:

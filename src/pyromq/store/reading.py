@@ -1,21 +1,33 @@
 """Reading a queue: which messages one answer holds, and where they are.
 
 Messages are handed out as slices of the log; only small ones that lie apart may be copied together, where
-that is cheaper than slices.
+that is cheaper than slices. A message is handed out only if its unit is sound: a damaged one ends the answer,
+and is mended before anything behind it is read.
 """
 
 import os
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection
 from itertools import accumulate
 from typing import Final
 
 from pyromq.compiled import twin
+from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.mending import Mending
 from pyromq.store.results import Boundary, ReadResult, ReadStatus
 from pyromq.store.settings import StoreSettings
+from pyromq.store.unit_checks import (
+    FAR_STRIDE,
+    LEAST_CODE,
+    MOST_CODE,
+    NEAR_STRIDE,
+    are_sound,
+    is_sound,
+    is_tag_code,
+)
 
 _native = twin("slicing")
 
@@ -24,6 +36,7 @@ IsOver = Callable[[], bool]
 """Says that a read has taken long enough: what it has found by then is its answer."""
 
 _FOUND: Final = ReadStatus.FOUND
+_DAMAGED: Final = ReadStatus.QUEUE_IS_MENDED
 _PLACE: Final = struct.Struct(">qi8x")
 _LEAST_BYTES: Final = 100
 _MOST_BYTES: Final = 128 * 1024 * 1024
@@ -31,8 +44,9 @@ _MOST_SCANNED: Final = 8192
 
 
 class QueueReader:
-    def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
+    def __init__(self, log: CommitLog, mending: Mending, settings: StoreSettings) -> None:
         self._log = log
+        self._mending = mending
         self._settings = settings
         physical_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._in_memory_bytes = physical_bytes * settings.in_memory_ratio // 100
@@ -99,6 +113,10 @@ class QueueReader:
                     log.end_offset,
                     max_messages,
                     max_bytes,
+                    queue.topic_bytes,
+                    queue.queue_id,
+                    offset,
+                    FAR_STRIDE if is_far else NEAR_STRIDE,
                 )
                 if found is not None:
                     examined, messages, size_bytes, views = found
@@ -120,7 +138,7 @@ class QueueReader:
                 fitting = bisect_right(list(accumulate([size for _, size in places])), max_bytes)
                 places = places[: max(fitting, 1)]
                 size_bytes = sum([size for _, size in places])
-            views = self._slices(places, size_bytes)
+            views = self._slices(queue, offset, places, size_bytes)
             if views:
                 return ReadResult(
                     ReadStatus.FOUND,
@@ -132,23 +150,26 @@ class QueueReader:
                     size_bytes,
                     is_far,
                 )
-        return self._scan(
+        result = self._scan(
             queue, offset, raw, max_messages, max_bytes, codes, matches, is_over, min_offset, is_far
         )
+        if result.status is _DAMAGED and self._mending.mend(queue, offset):
+            return self.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
+        return result
 
-    def _slices(self, places: list[tuple[int, int]], size_bytes: int) -> list[memoryview]:
+    def _slices(
+        self, queue: ConsumeQueue, offset: int, places: list[tuple[int, int]], size_bytes: int
+    ) -> list[memoryview]:
         """The records at these places if one file has them all, in one slice if nothing lies between them."""
         log = self._log
         first = places[0][0]
         last, last_size = places[-1]
         segment = log.segments.find(first)
-        if segment is None or last >= segment.end or last + last_size > log.end_offset:
+        if segment is None or not are_sound(log, queue, offset, segment, places):
             return []
         view, start = segment.mapped.view, segment.start
         if last + last_size - first == size_bytes:
             return [view[first - start : last + last_size - start]]
-        if any(place < start or size < 1 or place > last for place, size in places):
-            return []
         return [view[place - start : place - start + size] for place, size in places]
 
     def _scan(
@@ -166,30 +187,79 @@ class QueueReader:
     ) -> ReadResult:
         log = self._log
         views: list[memoryview] = []
+        numbers: list[int] = []
         size_bytes = 0
         status = ReadStatus.NO_MATCHED_MESSAGE
         tested = 0
+        first, after, log_end = offset, log.start_offset, log.end_offset
+        stride = FAR_STRIDE if is_far else NEAR_STRIDE
         for place, size, code in UNIT.iter_unpack(raw):
             if views and (len(views) >= max_messages or size_bytes + size > max_bytes):
                 break
             if tested and is_over is not None and is_over():
                 break
-            offset += 1
-            if tag_codes is not None and code not in tag_codes:
-                continue
-            view = log.view(place, size)
-            if view is None:
+            if size == PRE_BLANK_SIZE:
+                # The log has lost this message.
                 if not views:
                     status = ReadStatus.MESSAGE_WAS_REMOVING
-                continue
-            if matches is not None:
-                tested += 1
-                if not matches(view):
-                    continue
-            views.append(view)
-            size_bytes += size
-            status = ReadStatus.FOUND
+            elif tag_codes is not None and code not in tag_codes:
+                # A unit that is passed over must look like a good one; only some are compared with the log.
+                is_good = (
+                    after <= place <= log_end - size
+                    and size >= MIN_RECORD_SIZE
+                    and LEAST_CODE <= code <= MOST_CODE
+                    and (offset % stride or is_sound(log, queue, offset, place, size))
+                )
+                if not is_good and (fault := self._first_fault(queue, first, offset)) is not None:
+                    kept = bisect_left(numbers, fault)
+                    del views[kept:]
+                    size_bytes = sum([len(view) for view in views])
+                    offset = fault
+                    if not views:
+                        status = _DAMAGED if fault == first else ReadStatus.NO_MATCHED_MESSAGE
+                    break
+                after = place + size
+            elif is_sound(log, queue, offset, place, size) and (view := log.view(place, size)) is not None:
+                after = place + size
+                tested += matches is not None
+                if matches is None or matches(view):
+                    views.append(view)
+                    numbers.append(offset)
+                    size_bytes += size
+                    status = ReadStatus.FOUND
+            else:
+                if offset == first:
+                    status = _DAMAGED
+                break
+            offset += 1
         return ReadResult(status, offset, min_offset, queue.end_offset, views, len(views), size_bytes, is_far)
+
+    def _first_fault(self, queue: ConsumeQueue, first: int, last: int) -> int | None:
+        """Of units that contradict each other, the first that is wrong; None if the log confirms them all."""
+        for offset in range(first, last + 1):
+            place, size, code = queue.unit(offset)
+            if size != PRE_BLANK_SIZE and not (
+                is_tag_code(code) and is_sound(self._log, queue, offset, place, size)
+            ):
+                return offset
+        return None
+
+    def sound_units(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int | None, int]]:
+        """Log offset and tags code of the messages from `offset` on, None for one that the log has lost.
+
+        The list ends before a damaged unit; it is empty while the first one is mended.
+        """
+        found: list[tuple[int | None, int]] = []
+        for number, (place, size, code) in enumerate(UNIT.iter_unpack(queue.units(offset, count)), offset):
+            if size == PRE_BLANK_SIZE:
+                found.append((None, code))
+            elif is_sound(self._log, queue, number, place, size):
+                found.append((place, code))
+            else:
+                if number == offset and self._mending.mend(queue, offset):
+                    return self.sound_units(queue, offset, count)
+                break
+        return found
 
     def offset_at(self, queue: ConsumeQueue, timestamp_ms: int, boundary: Boundary) -> int:
         """LOWER: the first message stored at or after a time. UPPER: the last one stored at or before it."""
@@ -217,6 +287,14 @@ class QueueReader:
         return low
 
     def stored_at(self, queue: ConsumeQueue, offset: int) -> int:
-        """The store time of a message; -1 for one the log no longer has."""
-        stored_ms = self._log.store_timestamp(queue.unit(offset)[0])
+        """The store time of a message; -1 for one the log does not have."""
+        place = self.place_of(queue, offset)
+        stored_ms = None if place is None else self._log.store_timestamp(place)
         return -1 if stored_ms is None else stored_ms
+
+    def place_of(self, queue: ConsumeQueue, offset: int) -> int | None:
+        """Where the log has a message; None for one it does not have."""
+        if not queue.min_offset(self._log.start_offset) <= offset < queue.end_offset:
+            return None
+        found = self.sound_units(queue, offset, 1)
+        return found[0][0] if found else None

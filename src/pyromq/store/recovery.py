@@ -14,8 +14,8 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
     know; after a crash, at the newest file whose first record was stored before the checkpoint's times.
     Everything before that place is trusted, nothing behind it is.
  5. Cut the queues to the units that point before that place (after a clean stop: to their last unit), and
-    wipe what follows. The last unit left must lead to the record it stands for; a queue where it does not is
-    dropped.
+    wipe what follows. The last unit left must lead to the record it stands for, and those around it must be
+    in order; a queue where that is not so is dropped. Other damaged units are mended when they are read.
  6. Cut the index to the entries that point before that place, and make its slots again from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.)
  7. If queues were dropped, or there are fewer queues or other numbers of units than the checkpoint counted,
@@ -36,7 +36,7 @@ The log is the truth; queues and index follow from it. Two marks say how far to 
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from pyromq.errors import RemoteProtocolError
+from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_checkpoint
 from pyromq.store.commit_log import CommitLog
@@ -203,7 +203,11 @@ class Recovery:
             if former is not None:
                 self._former_last_units.append((queue, *former))
                 self._former_numbers[former[1]] = former[0]
-            last = self._queues.adopt_files(queue, starts, before)
+            try:
+                last = self._queues.adopt_files(queue, starts, before)
+            except StoreError as damage:
+                self._drop(queue, str(damage))
+                continue
             if last is not None and not self._leads_to_its_record(queue, *last):
                 self._drop(queue, "its last unit does not lead to its message")
                 continue

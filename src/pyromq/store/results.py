@@ -55,7 +55,7 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReadStatus(Enum):
-    """java: the get-message statuses that a store by itself can give."""
+    """java: the get-message statuses that a store by itself can give, and one of ours."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -66,6 +66,8 @@ class ReadStatus(Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    QUEUE_IS_MENDED = "QUEUE_IS_MENDED"
+    """The unit at this offset is damaged, and is being made again from the log: ask again."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from pyromq.protocol.record import decode_record
-from pyromq.store.consume_queue import UNIT, ConsumeQueue
+from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.message_store import MessageStore
 
@@ -32,6 +32,8 @@ _GROUP = "SCHEDULE_CONSUMER"
 _ROUND = 256
 """Messages of one level delivered before others have their turn."""
 _RETRY_MS = 1000
+_MENDING_MS = 100
+"""How soon to look again at a queue that is being mended."""
 _LONGEST_SLEEP_S = 1.0
 """The clock may be set while we sleep; this is how late that is noticed."""
 
@@ -156,12 +158,16 @@ class Delays:
         if queue is None:
             return inf
         offset = self._corrected_offset(queue)
-        for log_offset, _, due_ms in UNIT.iter_unpack(queue.units(offset, _ROUND)):
-            due_at_ms = self._due_at(queue_id, due_ms, now_ms)
-            if due_at_ms > now_ms:
-                return due_at_ms
-            if not self._deliver(queue_id, offset, log_offset):
-                return now_ms + _RETRY_MS
+        units = self._store.sound_units(queue, offset, _ROUND)
+        if not units and offset < queue.end_offset:
+            return now_ms + _MENDING_MS
+        for log_offset, due_ms in units:
+            if log_offset is not None:
+                due_at_ms = self._due_at(queue_id, due_ms, now_ms)
+                if due_at_ms > now_ms:
+                    return due_at_ms
+                if not self._deliver(queue_id, offset, log_offset):
+                    return now_ms + _RETRY_MS
             offset += 1
             self._offsets.advance(queue_id + 1, offset)
         return inf if offset >= queue.end_offset else now_ms

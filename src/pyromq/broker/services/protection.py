@@ -60,8 +60,10 @@ class Protection:
                 queue = self._store.find_queue(topic, queue_id)
                 if queue is not None and offset < queue.end_offset:
                     # What is cleaned away by now is not read any more.
-                    log_offset, _, _ = queue.unit(max(offset, self._store.min_offset(topic, queue_id)))
-                    behind[group] = max(behind.get(group, 0), log_end - log_offset)
+                    first = max(offset, self._store.min_offset(topic, queue_id))
+                    log_offset = self._store.log_offset(topic, queue_id, first)
+                    if log_offset is not None:
+                        behind[group] = max(behind.get(group, 0), log_end - log_offset)
         return behind
 
     async def run(self) -> None:

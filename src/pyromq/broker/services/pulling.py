@@ -42,6 +42,8 @@ _CODES = {
     ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    # Not "nothing found": some readers take that for the end of the queue.
+    ReadStatus.QUEUE_IS_MENDED: ResponseCode.PULL_RETRY_IMMEDIATELY,
 }
 
 _NOTHING_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -133,7 +135,8 @@ class Pulling:
         code = _code_of(result, request.queue_offset)
         if code == ResponseCode.SUCCESS and wanted.matches is None:
             self._keep_outlet(request, group, wanted)
-        if code != ResponseCode.PULL_NOT_FOUND or not request.sys_flag & SUSPEND_FLAG:
+        may_come = code == ResponseCode.PULL_NOT_FOUND or result.status is ReadStatus.QUEUE_IS_MENDED
+        if not may_come or not request.sys_flag & SUSPEND_FLAG:
             return self._answer(request, group, result, code)
         return self._hold(request, group, wanted, caller, answered or self._loop.create_future())
 
@@ -209,7 +212,8 @@ class Pulling:
         while True:
             result = self._read(request, wanted, offset)
             code = _code_of(result, offset)
-            if code != ResponseCode.PULL_RETRY_IMMEDIATELY or result.next_offset >= result.max_offset:
+            is_stuck = result.status is ReadStatus.QUEUE_IS_MENDED or result.next_offset >= result.max_offset
+            if code != ResponseCode.PULL_RETRY_IMMEDIATELY or is_stuck:
                 return result, code
             if self._slices.is_over():
                 return result, code
@@ -280,7 +284,11 @@ class Pulling:
             result, code = self._read_on(request, wanted, offset)
             if code == ResponseCode.PULL_RETRY_IMMEDIATELY:
                 offset = result.next_offset
-            is_unfinished = code == ResponseCode.PULL_RETRY_IMMEDIATELY and offset < result.max_offset
+            is_unfinished = (
+                code == ResponseCode.PULL_RETRY_IMMEDIATELY
+                and result.status is not ReadStatus.QUEUE_IS_MENDED  # an arrival will tell
+                and offset < result.max_offset
+            )
             if not is_last and code in _NOTHING_YET:
                 return None
             return self._answer(request, group, result, code)

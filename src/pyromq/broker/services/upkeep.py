@@ -46,6 +46,8 @@ class Upkeep:
                 _log.info("log files removed count=%d", report.segments_removed)
             if report is not None and report.problem:
                 _log.warning("files cannot be removed: %s", report.problem)
+            for remark in self._store.mending_remarks():
+                _log.warning("damage in the store: %s", remark)
             if self._store.has_dispatch_work:
                 self._dispatch_soon()  # a full disk may have stopped it, and nobody else would wake it
             self._tell_trouble()

@@ -21,6 +21,7 @@ from pyromq.clock import ManualClock
 from pyromq.protocol import names
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage
+from pyromq.store import mending
 from pyromq.store.trouble import Trouble
 
 TOPIC = "Orders"
@@ -396,3 +397,30 @@ class TestRunning:
             bench.parts.appending.append(Draft(TOPIC, 2, b"3", b"", 1, BORN_HOST, delay_level=1))
             bench.parts.appending._dispatch()
             assert bench.delays._woken.is_set()
+
+
+class TestDamagedQueues:
+    async def test_a_damaged_unit_loses_no_message_and_delivers_no_other(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mending, "_PIECE", 3)
+        with opened(tmp_path) as bench:
+            for number in range(10):
+                bench.park(b"%d" % number, 1)
+                bench.park(b"of another level", 3)
+            store = bench.parts.store
+            one, three = store.find_queue(SCHEDULE, 0), store.find_queue(SCHEDULE, 2)
+            assert one is not None
+            assert three is not None
+            buffer, position = one.place(0)
+            buffer[position + 40 : position + 60] = bytes(20)
+            buffer[position + 80 : position + 160] = three.units(4, 4)
+            bench.clock.advance(1)
+            for _ in range(200):
+                bench.deliver()
+                store.dispatch()
+                bench.clock.advance(0.01)
+            assert bench.delivered() == [b"%d" % number for number in range(10)]
+            bench.clock.advance(9)
+            bench.deliver()
+            assert bench.delivered()[10:] == [b"of another level"] * 10

@@ -16,6 +16,7 @@ from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.requests.pulling import LitePullMessage
+from pyromq.store import mending
 from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.json_table import JsonTable
 
@@ -400,3 +401,38 @@ async def test_the_first_pull_of_a_new_group_reads_on_while_the_disk_is_full(
         pulls.pull(0, consumer_group="newcomers", sys_flag=4, subscription="*", expression_type="TAG")
     )
     assert bodies(answer) == ["m0"]
+
+
+class TestDamagedQueues:
+    @pytest.fixture(autouse=True)
+    def small_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mending, "_PIECE", 3)
+
+    def damaged(self, pulls: Pulls) -> None:
+        pulls.subscribe()
+        for number in range(20):
+            pulls.put(f"m{number}")
+        queue = pulls.parts.store.find_queue(TOPIC, 0)
+        assert queue is not None
+        buffer, position = queue.place(2)
+        buffer[position : position + 300] = bytes(300)
+
+    async def test_a_pull_waits_until_its_queue_is_mended(self, pulls: Pulls) -> None:
+        self.damaged(pulls)
+        assert bodies(at_once(pulls.pull(0, sys_flag=2))) == ["m0", "m1"]
+        held = pulls.pull(2, sys_flag=2)
+        assert isinstance(held, asyncio.Future)
+        assert not held.done()
+        while pulls.parts.store.has_dispatch_work:
+            pulls.dispatch()
+        answer = await held
+        assert bodies(answer) == [f"m{number}" for number in range(2, 20)]
+
+    async def test_a_pull_that_does_not_wait_is_told_to_ask_again(self, pulls: Pulls) -> None:
+        self.damaged(pulls)
+        answer = at_once(pulls.pull(2))
+        assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "2")
+        assert answer.remark == "QUEUE_IS_MENDED"
+        while pulls.parts.store.has_dispatch_work:
+            pulls.dispatch()
+        assert len(bodies(at_once(pulls.pull(2)))) == 18

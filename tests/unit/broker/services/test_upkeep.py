@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.faulty_files import FaultyFiles
 from tests.support.loop import turn_until
-from tests.support.small_stores import append, bodies_of, small_settings
+from tests.support.small_stores import TOPIC, append, bodies_of, small_settings
 
 from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.tables.queue_locks import QueueLocks
@@ -70,4 +70,22 @@ async def test_a_clock_that_was_set_is_told_of_once(tmp_path: Path, caplog: pyte
     await turn_until(lambda: "the clock was set ahead by 5 days" in caplog.text)
     running.cancel()
     assert len(caplog.records) == 2
+    store.close()
+
+
+async def test_damage_that_was_mended_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    store = MessageStore.open(small_settings(tmp_path), clock=clock, start_flusher=False)
+    append(store, b"one")
+    store.dispatch()
+    queue = store.find_queue(TOPIC, 0)
+    assert queue is not None
+    buffer, position = queue.place(0)
+    buffer[position : position + 20] = bytes(20)
+    assert bodies_of(store) == [b"one"]
+    dispatched = asyncio.Event()
+    running = asyncio.create_task(Upkeep(store, dispatched.set, Statistics(clock), QueueLocks(), clock).run())
+    await asyncio.wait_for(dispatched.wait(), 60)  # there is a reader to be woken
+    running.cancel()
+    assert f"damage in the store: queue {TOPIC}/0: unit 0 says log offset 0, size 0" in caplog.text
     store.close()

@@ -1,0 +1,205 @@
+"""Mending: units that do not lead to their messages are made again from the log.
+
+The messages between two sound units lie between their records in the log, so only that part of the log is
+walked. The walk is done in pieces, so that nobody waits long: the first piece at once, which is all that
+small damage needs, the others with every step of the dispatch. A message that the log does not have either is
+lost: its unit becomes a gap, and readers pass over it. Each unit is sound or a gap afterwards, so none is
+mended twice.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.record import SysFlag
+from pyromq.store.commit_log import CommitLog
+from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.dispatch import Dispatcher, QueueAdvance
+from pyromq.store.filesystem import Files
+from pyromq.store.queues import Queues
+from pyromq.store.soundness import next_sound_record
+from pyromq.store.unit_checks import fault_of, is_sound
+
+_PIECE: Final = 1000
+"""Units or records looked at in one go: a few milliseconds."""
+_RETRY_SECONDS: Final = 1.0
+_MOST_REMARKS: Final = 1000
+
+
+class Mending:
+    def __init__(self, files: Files, log: CommitLog, queues: Queues, dispatcher: Dispatcher) -> None:
+        self._files = files
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._work: dict[ConsumeQueue, Iterator[None]] = {}
+        self._failed: dict[ConsumeQueue, str] = {}
+        self._resting: set[ConsumeQueue] = set()
+        self._next_retry = 0.0
+        self._mended: list[ConsumeQueue] = []
+        self._remarks: deque[str] = deque(maxlen=_MOST_REMARKS)
+
+    def __repr__(self) -> str:
+        return f"<Mending {len(self._work)} queues>"
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._work or self._mended)
+
+    def mend(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Begin to mend a queue around a unit that is not sound; whether that is done already."""
+        if queue in self._work or queue in self._resting:
+            return False
+        why = fault_of(self._log, queue, offset, *queue.unit(offset)[:2])
+        self._work[queue] = self._mend(queue, offset, why)
+        if self._advance(queue):
+            return queue not in self._resting
+        self._remarks.append(f"queue {_name(queue)}: {why}; its messages are looked for in the log")
+        return False
+
+    def step(self) -> list[QueueAdvance]:
+        """Go on with the first queue that is not done; the queues that are readable again."""
+        for queue in self._work:
+            self._advance(queue)
+            break
+        mended, self._mended = self._mended, []
+        return [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in mended]
+
+    def retry(self, now: float) -> None:
+        """Let queues be tried again that could not be written."""
+        if now >= self._next_retry:
+            self._next_retry = now + _RETRY_SECONDS
+            self._resting.clear()
+
+    def take_remarks(self) -> list[str]:
+        """What was found and done since the last call, in words."""
+        remarks = list(self._remarks)
+        self._remarks.clear()
+        return remarks
+
+    def close(self) -> None:
+        self._work.clear()
+
+    def _advance(self, queue: ConsumeQueue) -> bool:
+        """Do a piece of the work on a queue; whether it has ended, with or without success."""
+        work = self._work[queue]
+        try:
+            for _ in range(_PIECE):
+                if next(work, self) is self:
+                    break
+            else:
+                return False
+            self._failed.pop(queue, None)
+        except OSError as error:
+            self._resting.add(queue)
+            if self._failed.get(queue) != str(error):
+                self._failed[queue] = str(error)
+                self._remarks.append(f"queue {_name(queue)} is damaged and cannot be mended now: {error}")
+        del self._work[queue]
+        return True
+
+    def _mend(self, queue: ConsumeQueue, offset: int, why: str) -> Iterator[None]:
+        """Everything there is to do, and a pause after each unit or record looked at."""
+        log = self._log
+        first, end = offset, offset + 1
+        queue_end, walk_end = queue.end_offset, self._dispatcher.offset
+        least = queue.min_offset(log.start_offset)
+        walk_start = gap_place = 0
+        while first > least:
+            place, size = self._place(queue, first - 1)
+            if is_sound(log, queue, first - 1, place, size):
+                walk_start, gap_place = place + size, place + 1
+                break
+            first -= 1
+            yield
+        while end < queue_end:
+            place, size = self._place(queue, end)
+            if is_sound(log, queue, end, place, size):
+                walk_end = place
+                break
+            end += 1
+            yield
+        # Written only when all is found: of a topic that was deleted and made anew the log may have older
+        # messages with the same numbers, and the last one counts.
+        found = array("q", bytes(3 * 8 * (end - first)))
+        for _ in self._find(queue, first, end, walk_start, walk_end, found):
+            yield
+        lost = 0
+        for number in range(first, end):
+            place, size, code = found[3 * (number - first) : 3 * (number - first) + 3]
+            if is_sound(log, queue, number, place, size):
+                self._put(queue, number, place, size, code)
+                gap_place = place + 1
+            elif self._place(queue, number)[1] != PRE_BLANK_SIZE:
+                self._put(queue, number, gap_place, PRE_BLANK_SIZE, 0)
+                lost += 1
+            yield
+        if self._queues.find(queue.topic, queue.queue_id) is not queue:
+            return
+        queue.forget_min_offset()
+        self._mended.append(queue)
+        which = f"units {first} to {end - 1} were" if end - first > 1 else f"unit {first} was"
+        fate = f", but the log does not have {lost} of these messages" if lost else ""
+        self._remarks.append(f"queue {_name(queue)}: {why}; {which} made again from the log{fate}")
+
+    def _find(
+        self,
+        queue: ConsumeQueue,
+        first: int,
+        end: int,
+        walk_start: int,
+        walk_end: int,
+        found: "array[int]",
+    ) -> Iterator[None]:
+        """Put what a part of the log has of the messages from `first` to `end` into `found`, unit by unit."""
+        log = self._log
+        place = walk_start
+        while place < walk_end:
+            place = max(place, log.start_offset)  # files may be removed meanwhile
+            try:
+                there = log.outline(place)
+            except RemoteProtocolError:
+                following = next_sound_record(self._files, log, place, walk_end)
+                if following is None:
+                    return
+                place = following
+                continue
+            if there is None:
+                return
+            segment, outline = there
+            if outline is None:
+                place = segment.end
+                continue
+            if (
+                outline.queue_id == queue.queue_id
+                and first <= outline.queue_offset < end
+                and outline.topic == queue.topic
+                and not outline.sys_flag & SysFlag.TRANSACTION_PREPARED
+            ):
+                at = 3 * (outline.queue_offset - first)
+                found[at], found[at + 1] = place, outline.size
+                found[at + 2] = self._dispatcher.tags_code_of(queue, segment, outline)
+            place += outline.size
+            yield
+
+    def _place(self, queue: ConsumeQueue, offset: int) -> tuple[int, int]:
+        """Log offset and size that a unit says; nothing sound if its file is gone."""
+        try:
+            return queue.unit(offset)[:2]
+        except FileNotFoundError:
+            return 0, PRE_BLANK_SIZE
+
+    def _put(self, queue: ConsumeQueue, offset: int, place: int, size: int, code: int) -> None:
+        if self._queues.find(queue.topic, queue.queue_id) is not queue or offset < queue.first_unit:
+            return  # deleted or cleaned meanwhile
+        files = self._queues.queue_files
+        byte_offset = offset * UNIT_BYTES
+        position = byte_offset % files.file_bytes
+        mapped, _ = files.open_for_writing(queue, byte_offset - position, position)
+        UNIT.pack_into(mapped.buffer, position, place, size, code)
+
+
+def _name(queue: ConsumeQueue) -> str:
+    return f"{queue.topic}/{queue.queue_id}"
