@@ -18,7 +18,7 @@ def is_new_generation(end_before: int, next_offset: int | None) -> bool:
 
     `next_offset` is that of the record behind it in the queue; None if there is none.
     """
-    return next_offset is None or next_offset < end_before
+    return next_offset is None or next_offset == 1 or next_offset < end_before
 
 
 def newest_generation(rows: "array[int]", fields: int = 2) -> "array[int]":
