@@ -38,6 +38,7 @@ from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
 from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
+from pyromq.testing.held_ports import held_port
 
 TIMEOUT_S = 60.0
 BROKER = "10.0.0.1:10911"
@@ -343,20 +344,19 @@ async def test_heartbeats_follow_a_registration_that_announced_them(tmp_path: Pa
 
 
 async def test_a_name_server_that_comes_back_is_told_everything_again(tmp_path: Path) -> None:
-    fake = FakeNameServer()
-    await fake.start()
-    port = fake.server.address[1]
-    async with Broker(tmp_path, fake.address) as broker:
-        await fake.next_registration()
-        await broker.registration.wait_tried()
-        await fake.stop()
-        await turn_until(lambda: not broker.registration.statistics()[0].is_registered)
-        broker.add("Third")
-        again = FakeNameServer()
-        await again.start(port)
-        assert (await again.next_registration()).topics == ["First", "Second", "Third"]
-        await turn_until(lambda: broker.registration.statistics()[0].is_registered)
-        await again.stop()
+    fake, again = FakeNameServer(), FakeNameServer()
+    with held_port() as port:
+        await fake.start(port)
+        async with Broker(tmp_path, fake.address) as broker:
+            await fake.next_registration()
+            await broker.registration.wait_tried()
+            await fake.stop()
+            await turn_until(lambda: not broker.registration.statistics()[0].is_registered)
+            broker.add("Third")
+            await again.start(fake.server.address[1])
+            assert (await again.next_registration()).topics == ["First", "Second", "Third"]
+            await turn_until(lambda: broker.registration.statistics()[0].is_registered)
+            await again.stop()
 
 
 async def test_leaving_says_goodbye_to_those_who_know_the_broker(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,12 +54,15 @@ from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.store.filesystem import Files
 from pyromq.store.settings import StoreSettings
+from pyromq.testing.held_ports import held_port
 
 A = TypeVar("A", bound=Answer)
 
 TIMEOUT_S = 60.0
 TOPIC, GROUP, PRODUCERS = "Orders", "shop", "tills"
 BROKER_NAME, CLUSTER = "broker-a", "TestCluster"
+BROKER_PORTS = (0, -2)
+"""The main one and the fast one, as `held_port` wants them."""
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull's system flag."""
 
@@ -352,6 +355,7 @@ class Bench:
         self._settings = settings
         self._broker: Broker | None = None
         self._clients = AsyncExitStack()
+        self._ports = ExitStack()
         self.client: BrokerClient
 
     @property
@@ -376,10 +380,12 @@ class Bench:
         self._broker = broker
 
     async def __aenter__(self) -> "Bench":
-        await self._start({})
+        port = self._ports.enter_context(held_port(BROKER_PORTS))
+        await self._start({"listen_port": port} | self._settings)
         self.client = await self.new_client()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._clients.aclose()
         await self.broker.stop()
+        self._ports.close()

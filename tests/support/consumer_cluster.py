@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.dialer import Dialer
 from pyromq.standalone import Standalone, StandaloneSettings
+from pyromq.testing.clusters import on_held_ports
 
 A = TypeVar("A", bound=Answer)
 
@@ -46,22 +47,20 @@ class ConsumerCluster:
         self.clock = ShiftedClock()
         self._dialer = Dialer()
         self._producer: Producer | None = None
-        self.standalone = Standalone(
-            StandaloneSettings(
-                store=store,
-                namesrv_port=0,
-                broker_port=0,
-                brokers=brokers,
-                broker=broker,
-                store_settings={
-                    "log_segment_bytes": 4 * 1024 * 1024,
-                    "index_slots": 1000,
-                    "index_units": 4000,
-                    "message_delay_levels": AT_ONCE,
-                },
-            ),
-            clock=self.clock,
+        settings = StandaloneSettings(
+            store=store,
+            brokers=brokers,
+            broker=broker,
+            store_settings={
+                "log_segment_bytes": 4 * 1024 * 1024,
+                "index_slots": 1000,
+                "index_units": 4000,
+                "message_delay_levels": AT_ONCE,
+            },
         )
+        self._ports = ExitStack()
+        settled = self._ports.enter_context(on_held_ports(settings))
+        self.standalone = Standalone(settled, clock=self.clock)
 
     @property
     def namesrv(self) -> str:
@@ -75,6 +74,7 @@ class ConsumerCluster:
             await self._producer.close()
         await self._dialer.close()
         await self.standalone.stop()
+        self._ports.close()
 
     async def call(self, request: Request[A], number: int = 0) -> A:
         """Ask a broker, as an operator's tool would."""

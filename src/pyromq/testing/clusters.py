@@ -1,6 +1,6 @@
 """Clusters that live as long as a `with` block: on the loop of a test, or on a thread of their own.
 
-Ports are the system's choice, files are small.
+Ports are the system's choice, and theirs until the block ends, whoever is stopped or killed. Files are small.
 """
 
 import asyncio
@@ -8,10 +8,13 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from pyromq.broker.settings import vip_port
 from pyromq.standalone import Standalone, StandaloneSettings
+from pyromq.testing.held_ports import held_port
 
 T = TypeVar("T")
 Flush = Literal["async", "sync"]
@@ -97,8 +100,8 @@ def cluster(
 
     Further arguments are settings of the brokers by their names in Python.
     """
-    with _directory(store) as directory:
-        running = RunningCluster(_settings(directory, brokers, flush, broker))
+    with _directory(store) as directory, _settings(directory, brokers, flush, broker) as settings:
+        running = RunningCluster(settings)
         try:
             yield running
         finally:
@@ -110,8 +113,8 @@ async def aio_cluster(
     store: Path | None = None, *, brokers: int = 1, flush: Flush = "async", **broker: Any
 ) -> AsyncIterator[Standalone]:
     """The same on the event loop that runs already."""
-    with _directory(store) as directory:
-        async with Standalone(_settings(directory, brokers, flush, broker)) as running:
+    with _directory(store) as directory, _settings(directory, brokers, flush, broker) as settings:
+        async with Standalone(settings) as running:
             yield running
 
 
@@ -124,11 +127,12 @@ def _directory(store: Path | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _settings(store: Path, brokers: int, flush: Flush, broker: dict[str, Any]) -> StandaloneSettings:
-    return StandaloneSettings(
+@contextmanager
+def _settings(
+    store: Path, brokers: int, flush: Flush, broker: dict[str, Any]
+) -> Iterator[StandaloneSettings]:
+    settings = StandaloneSettings(
         store=store,
-        namesrv_port=0,
-        broker_port=0,
         brokers=brokers,
         flush=flush,
         broker=broker,
@@ -138,3 +142,15 @@ def _settings(store: Path, brokers: int, flush: Flush, broker: dict[str, Any]) -
             "index_units": _INDEX_UNITS,
         },
     )
+    with on_held_ports(settings) as settled:
+        yield settled
+
+
+@contextmanager
+def on_held_ports(settings: StandaloneSettings) -> Iterator[StandaloneSettings]:
+    """The same settings with ports that stay the cluster's own while the block runs."""
+    first = settings.broker_port_of(0)
+    mains = [settings.broker_port_of(number) - first for number in range(settings.brokers)]
+    fast = [vip_port(first + distance) - first for distance in mains]
+    with held_port() as namesrv_port, held_port((*mains, *fast)) as broker_port:
+        yield replace(settings, namesrv_port=namesrv_port, broker_port=broker_port)
