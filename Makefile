@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check test interpreted interop bench docs clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz interop bench docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -35,21 +35,34 @@ check: setup ## lint, formatting, types and the floors
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# WORKERS=0 runs the tests one after the other in one process, as a debugger wants it.
+WORKERS ?= 2
+SHARED  := $(PYTEST) -n $(WORKERS) --dist loadfile
+
+quick: setup ## architecture, unit tests and a few examples of the property tests: under a minute
+	$(SHARED) --hypothesis-profile=quick tests/architecture tests/unit tests/property
+
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(PYTEST) -m 'not interop' $(TESTS)
+	$(SHARED) -m 'not interop' $(TESTS)
 
 interpreted: setup ## the tests of what has compiled twins, without them
-	PYROMQ_NATIVE=0 $(PYTEST) tests/unit tests/property tests/integration/test_broker_live_sending.py \
+	PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
 	  tests/integration/test_broker_live_pulling.py tests/chaos/test_broker_kills.py
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central)
 	$(BIN)/python -m tests.support.apache_releases
 	$(BIN)/python -m tests.support.interop_runs $(TESTS)
 
-# OPTIONS=--quick only shows that all of them work; MINUTES is the time of the comparison with Apache's servers.
-MINUTES ?= 25
+# MINUTES is how long to look; EXAMPLES how many a test gets in each round that has 100 in make test; SEED repeats a round.
+fuzz: MINUTES ?= 10
+fuzz: EXAMPLES ?= 500
+fuzz: setup ## examples that nobody has tried yet, for the property tests
+	$(BIN)/python -m tests.support.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
+	  $(if $(SEED),--seed $(SEED)) $(TESTS)
 
+# OPTIONS=--quick only shows that all of them work; MINUTES is the time of the comparison with Apache's servers.
+bench: MINUTES ?= 25
 bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where they can be had
 	$(BIN)/python -m benchmarks.store $(OPTIONS)
 	$(BIN)/python -m benchmarks.client $(OPTIONS)

@@ -6,16 +6,21 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
+from tests.support.chance import register_profiles, settle_constants
 from tests.support.loop import EVERY_LOOP, FASTEST_LOOP
+from tests.support.sharing import WholeFiles, put_long_ones_first
+from xdist.remote import Producer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, as CI may do. Programs that tests interrupt would inherit the deafness.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("pyromq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("pyromq")
+register_profiles()
+
+
+def pytest_collection_finish() -> None:
+    settle_constants()
 
 
 def pytest_asyncio_loop_factories(
@@ -67,8 +72,18 @@ async def _no_leaked_tasks() -> AsyncIterator[None]:
     assert not leaked, f"tasks left behind: {leaked}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    is_looking_for_more = not settings().derandomize
     for item in items:
+        if is_looking_for_more:
+            item.add_marker(pytest.mark.timeout(0), append=False)
         if isinstance(item, pytest.Function) and asyncio.iscoroutinefunction(item.obj):
             # First, so that it is torn down last.
             item.fixturenames.insert(0, "_no_leaked_tasks")
+    if hasattr(config, "workerinput"):
+        put_long_ones_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WholeFiles:
+    return WholeFiles(config, log)

@@ -1,6 +1,7 @@
 """The floors of the house, checked where import-linter cannot: on the file tree itself."""
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def test_lock_files_and_configuration_name_no_download_address() -> None:
         text = (ROOT / name).read_text()
         assert "http://" not in text
         assert "https://" not in text
+
+
+def test_property_tests_say_their_number_of_examples_for_every_profile() -> None:
+    literal = re.compile(r"max_examples=\d")
+    fixed = [
+        path.name for path in (ROOT / "tests").rglob("test_*.py") if literal.search(path.read_text("utf-8"))
+    ]
+    assert not fixed, f"max_examples=examples(n), of tests.support.chance, can be scaled: {fixed}"
 
 
 def test_the_unit_tests_lie_in_the_folders_of_what_they_test() -> None:

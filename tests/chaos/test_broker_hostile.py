@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.broker_cluster import TOPIC, BrokerClient, consumer, message, pull, running_broker
+from tests.support.chance import examples
 from tests.support.hostile_frames import hostile_frames, random_frame
 from tests.support.loop import FASTEST_LOOP, turn_until
 from tests.support.wire_client import WireClient
@@ -130,7 +131,7 @@ async def _answers(client: WireClient, declaration: Declaration, asked: list[Fra
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 2**32), form=st.sampled_from(HeaderForm))
 def test_any_mixture_of_bad_requests_is_answered(
     tmp_path_factory: pytest.TempPathFactory, seed: int, form: HeaderForm

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 
 from pyromq.client.consumer.assignment import (
     Assignment,
@@ -55,7 +56,7 @@ every_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 
 
 @every_rule
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(queues=queues, members=members)
 def test_every_queue_has_exactly_one_owner(
     rule: Assignment, queues: set[MessageQueue], members: set[str]
@@ -65,7 +66,7 @@ def test_every_queue_has_exactly_one_owner(
 
 
 @every_rule
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(queues=queues, members=members, seed=st.integers())
 def test_the_order_in_which_queues_and_members_are_listed_does_not_matter(
     rule: Assignment, queues: set[MessageQueue], members: set[str], seed: int
@@ -80,7 +81,7 @@ def test_the_order_in_which_queues_and_members_are_listed_does_not_matter(
 
 
 @pytest.mark.parametrize("rule", [Average(), AverageByCircle()], ids=lambda rule: rule.name)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(queues=queues, members=members)
 def test_shares_differ_by_one_queue_at_most(
     rule: Assignment, queues: set[MessageQueue], members: set[str]
@@ -89,7 +90,7 @@ def test_shares_differ_by_one_queue_at_most(
     assert max(sizes) - min(sizes) <= 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(queues=queues, members=members, newcomer=st.just("zulu@1"))
 def test_a_newcomer_on_the_ring_takes_queues_but_moves_none_between_the_others(
     queues: set[MessageQueue], members: set[str], newcomer: str
@@ -102,7 +103,7 @@ def test_a_newcomer_on_the_ring_takes_queues_but_moves_none_between_the_others(
 
 
 @every_rule
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(queues=queues, members=members)
 def test_a_member_unknown_to_the_group_gets_nothing(
     rule: Assignment, queues: set[MessageQueue], members: set[str]

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.fake_transport import FakeTransport
 
 from pyromq.broker import express as express_module
@@ -278,7 +279,7 @@ def compare(data: bytes, cuts: list[int], flush: Flush, road: Road) -> None:
 
 
 @pytest.mark.parametrize("road", ["interpreted", pytest.param("compiled", marks=NEEDS_COMPILED)])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(streams, st.data(), st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]))
 def test_both_roads_give_the_same_log_and_the_same_answers(
     road: Road, stream: list[tuple[Request[Any], int, bool]], data: st.DataObject, flush: Flush
@@ -289,7 +290,7 @@ def test_both_roads_give_the_same_log_and_the_same_answers(
 
 
 @pytest.mark.parametrize("road", ["interpreted", pytest.param("compiled", marks=NEEDS_COMPILED)])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(streams, st.data())
 def test_both_roads_agree_about_damage(
     road: Road, stream: list[tuple[Request[Any], int, bool]], data: st.DataObject

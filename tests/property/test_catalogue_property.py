@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
+from tests.support.chance import examples
 
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol.catalogue import (
@@ -33,7 +34,7 @@ assert UNDECLARED, "importing it has completed the catalogue"
 DECLARATIONS = pytest.mark.parametrize("declaration", CATALOGUE.values(), ids=lambda each: each.name)
 # Many declarations with few examples each: together they are many examples of every kind of field.
 QUICK = settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(6), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.small_stores import TOPIC, append, dispatch_all, interpreted, messages_in, small_settings
 
 from pyromq.clock import ManualClock
@@ -109,7 +110,7 @@ def read_all(store: MessageStore, batch: int, tag: str | None) -> list[int]:
     return found
 
 
-bounded = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+bounded = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 roads = pytest.mark.parametrize("how", [nullcontext, interpreted])
 Road = Callable[[], AbstractContextManager[None]]
 

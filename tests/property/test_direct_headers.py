@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
+from tests.support.chance import examples
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.errors import Refused
@@ -65,7 +66,7 @@ def outcome(reader: FrameReader, data: bytes) -> Any:
     return head, request
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(headers(), st.binary(max_size=8), st.booleans())
 def test_both_ways_of_reading_a_header_agree(header: dict[str, Any], body: bytes, spaced: bool) -> None:
     text = json.dumps(header, separators=None if spaced else (",", ":"), ensure_ascii=False)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.codes import Language
@@ -95,7 +96,7 @@ def test_random_headers_are_frames_or_damage(form: HeaderForm, header: bytes, bo
     assert (len(frames) == 1) != (damage is not None)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data(), FRAMES)
 def test_mutated_frames_are_frames_or_damage(data: st.DataObject, frame: Frame) -> None:
     stream = bytearray(encode_frame(frame))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect as types
+from tests.support.chance import examples
 
 from pyromq.admin import (
     brokers,
@@ -196,7 +197,7 @@ def arguments_for(function: Callable[..., Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "function", FUNCTIONS, ids=lambda each: f"{each.__module__.rpartition('.')[2]}.{each.__name__}"
 )
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_whatever_is_answered_operators_get_a_result_or_an_error_of_ours(
     function: Callable[..., Any], data: st.DataObject

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.held_messages import QUEUE
 from tests.support.hostile_network import (
     BODIES,
@@ -73,7 +74,7 @@ DECLARATIONS = pytest.mark.parametrize("declaration", CATALOGUE.values(), ids=la
 
 
 @DECLARATIONS
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_an_answer_is_read_or_refused(declaration: Declaration, data: st.DataObject) -> None:
     names = [wire_name for _, wire_name, _ in declaration.answer_part.written]
@@ -157,7 +158,7 @@ def header(next_begin: int, **more: str) -> dict[str, str]:
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(code=CODES, ext=PULL_HEADERS, records=st.lists(RECORDS, max_size=4), garbage=st.none() | BODIES)
 @example(0, header(8), [HostileRecord(topic="Payments")], None)  # another topic
 @example(0, header(8), [HostileRecord(queue_id=1)], None)  # another queue
@@ -292,7 +293,7 @@ def a_static_route(total: int, queue_id: int) -> dict[str, Any]:
     return {"topicQueueMappingByBroker": {"broker-a": mapping}}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(route=ROUTES)
 @example(a_route(readQueueNums=2**31 - 1))  # more queues than memory
 @example(a_route(writeQueueNums=2**31 - 1))
@@ -332,7 +333,7 @@ async def start_position(network: HostileNetwork, start_from: Any) -> int:
     return await StartPositions(brokers, start_from).find(QUEUE, RemoteOffsets(brokers, "billing"))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     code=CODES,
     ext=sometimes(offset=OFFSETS, timestamp=OFFSETS),
@@ -365,7 +366,7 @@ QUEUE_TEXTS = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(code=CODES, body=BODIES | st.lists(QUEUE_TEXTS, max_size=3).map(lambda all: locked(all)))
 def test_only_queues_that_were_asked_for_are_locked(code: int, body: bytes) -> None:
     network = HostileNetwork(lambda _: an_answer(code, {}, body), ORDERS)
@@ -378,7 +379,7 @@ def locked(queues: list[Any]) -> bytes:
     return json_body.encode({"lockOKMQSet": queues})
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     code=CODES,
     body=BODIES
@@ -419,7 +420,7 @@ BAD = (
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(answers=st.lists(st.sampled_from(BAD), max_size=8))
 @example([an_answer(20, header(7))] * 50)  # nothing, at once, again and again
 @example([an_answer(21, header(ASKED_AT))] * 50)  # sent away to where one is

@@ -9,6 +9,7 @@ import contextlib
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.support.chance import examples
 from tests.support.hostile_network import BODIES, CODES, OFFSETS, TEXTS, sometimes
 from tests.support.scripted_broker import ScriptedBroker
 
@@ -69,7 +70,7 @@ def test_a_send_has_a_result_or_an_error() -> None:
     with asyncio.Runner() as runner:
         broker, producer, transactions = runner.run(start())
 
-        @settings(max_examples=80)
+        @settings(max_examples=examples(80))
         @given(code=CODES, ext=SEND_HEADERS, body=BODIES)
         @example(0, {**GOOD_SEND, "msgId": "garbage"}, b"")  # where is the half message?
         @example(0, {**GOOD_SEND, "queueOffset": "-1"}, b"")
@@ -159,7 +160,7 @@ def test_answers_that_belong_to_nobody_hurt_nobody() -> None:
         async def call(timeout_s: float) -> OffsetAnswer:
             return await dialers[0].call(f"{host}:{port}", QUESTION, timeout_s)
 
-        @settings(max_examples=40)
+        @settings(max_examples=examples(40))
         @given(script=st.lists(hostile, max_size=3))
         @example([answer(), answer()])
         @example([answer(1), answer()])

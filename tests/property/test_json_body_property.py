@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
+from tests.support.chance import examples
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import bodies, fastjson_reader, json_body
@@ -90,14 +91,14 @@ def instances(declared: inspect.Type) -> st.SearchStrategy[Any]:
 any_body = st.sampled_from(BODIES).flatmap(lambda body: instances(inspect.type_info(body)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(any_body)
 def test_a_body_comes_back_from_either_form(body: msgspec.Struct) -> None:
     assert json_body.decode(json_body.encode(body), type(body)) == body
     assert json_body.decode(json_body.encode_strict(body), type(body)) == body
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_body)
 def test_the_strict_form_is_standard_json_in_ascii(body: msgspec.Struct) -> None:
     strict = json_body.encode_strict(body)
@@ -105,7 +106,7 @@ def test_the_strict_form_is_standard_json_in_ascii(body: msgspec.Struct) -> None
     assert isinstance(json.loads(strict), dict)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_body)
 def test_members_are_in_order_and_never_null(body: msgspec.Struct) -> None:
     written: dict[str, Any] = json.loads(json_body.encode_strict(body))
@@ -113,7 +114,7 @@ def test_members_are_in_order_and_never_null(body: msgspec.Struct) -> None:
     assert None not in written.values()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(any_body)
 def test_spaces_between_tokens_change_nothing(body: msgspec.Struct) -> None:
     spaced = json.dumps(json.loads(json_body.encode_strict(body)), indent=1, separators=(" , ", " : "))
@@ -148,7 +149,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
     return data
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.data(), any_body, st.booleans())
 def test_a_spoilt_document_is_read_or_refused(
     data: st.DataObject, body: msgspec.Struct, strict: bool
@@ -157,7 +158,7 @@ def test_a_spoilt_document_is_read_or_refused(
     is_read_or_refused(data.draw(mutated(written)), type(body))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(fragments, max_size=20).map(b"".join), st.sampled_from([*BODIES, dict[str, Any], list[Any]]))
 def test_a_heap_of_fragments_is_read_or_refused(data: bytes, type_: Any) -> None:
     is_read_or_refused(data, type_)
@@ -206,14 +207,14 @@ def written_oddly(draw: st.DrawFn, value: Any) -> str:
     return draw(blank) + odd(value) + draw(blank)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.data(), plain_values)
 def test_an_odd_document_means_what_the_plain_one_means(data: st.DataObject, value: Any) -> None:
     document = data.draw(written_oddly(value))
     assert fastjson_reader.read(document.encode()) == value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(instances(inspect.type_info(RegisterBrokerBody)), st.sampled_from([36, 37, 397, 413, 479]))
 def test_a_plain_registration_comes_back(body: RegisterBrokerBody, version: int) -> None:
     data = registration.encode_plain(body, version)
@@ -223,7 +224,7 @@ def test_a_plain_registration_comes_back(body: RegisterBrokerBody, version: int)
     assert back_topics.topic_config_table == topics.topic_config_table
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.data(), instances(inspect.type_info(RegisterBrokerBody)))
 def test_a_spoilt_packed_registration_is_read_or_refused(
     data: st.DataObject, body: RegisterBrokerBody
@@ -239,7 +240,7 @@ def test_a_spoilt_packed_registration_is_read_or_refused(
             continue
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(instances(inspect.type_info(RegisterBrokerBody)))
 def test_a_packed_registration_keeps_names_and_queues(body: RegisterBrokerBody) -> None:
     topics = body.topic_config_serialize_wrapper

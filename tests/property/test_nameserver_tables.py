@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 
 from pyromq.nameserver import queue_layouts, registration
 from pyromq.nameserver.changes import Changes
@@ -403,7 +404,7 @@ FILTER_SERVERS_OF_A_NEIGHBOUR = [
 
 
 @example(FILTER_SERVERS_OF_A_NEIGHBOUR, False)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.lists(operations, max_size=40), st.booleans())
 def test_table_and_model_tell_the_same_routes(steps: list[tuple[Any, ...]], delete_absent: bool) -> None:
     trio = Trio(RouteRules(delete_absent_topics=delete_absent, broker_expiry_ms=100))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
+from tests.support.chance import examples
 
 from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
 from pyromq.protocol.catalogue import declaration_of, decode_answer, encode_request
@@ -57,7 +58,7 @@ def filled(form: RequestForm[Any], request: Any) -> FilledForm[Any]:
     return FilledForm(form, (*numbers, as_text(request.properties)), request.body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(sends(), INT32)
 def test_a_filled_form_has_the_bytes_of_the_request(both: tuple[Any, Any], opaque: int) -> None:
     sample, request = both
@@ -143,7 +144,7 @@ def outcome(reader: FrameReader, asked: Any, data: bytes) -> Any:
         return head, str(problem)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(answers(), st.binary(max_size=8), st.booleans())
 def test_both_ways_of_reading_an_answer_agree(
     answer: tuple[Any, dict[str, Any]], body: bytes, spaced: bool

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
 from tests.support.small_stores import append, bodies_of, interpreted, small_settings
 
@@ -200,7 +201,7 @@ class InterpretedMachine(DeletionMachine):
 TestDeletionMachine: Any = DeletionMachine.TestCase
 TestInterpretedMachine: Any = InterpretedMachine.TestCase
 TestDeletionMachine.settings = TestInterpretedMachine.settings = settings(
-    max_examples=15,
+    max_examples=examples(15),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

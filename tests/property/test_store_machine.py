@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
 from tests.support.small_stores import (
     BORN_HOST,
@@ -212,8 +213,7 @@ class InterpretedMachine(StoreMachine):
 TestStoreMachine: Any = StoreMachine.TestCase
 TestInterpretedMachine: Any = InterpretedMachine.TestCase
 TestStoreMachine.settings = TestInterpretedMachine.settings = settings(
-    max_examples=75,
+    max_examples=examples(75),
     stateful_step_count=50,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.small_stores import interpreted
 
 from pyromq.clock import ManualClock
@@ -259,7 +260,7 @@ FIRST = [("append", (topic, queue_id), *USUAL[2:]) for topic in TOPICS[:3] for q
 SIZES = [(8192, 200, 64), (1 << 16, 20_000, 5000), (70_000, 40, 2)]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), suppress_health_check=list(HealthCheck))
 @given(calls=calls, sizes=st.sampled_from(SIZES))
 @example(calls=[USUAL] * 300 + [("dispatch", 1000)], sizes=SIZES[1])
 @example(calls=[*[USUAL] * 5, ("dispatch", 2), USUAL, ("delete", ("Orders", 0)), USUAL], sizes=SIZES[0])
@@ -295,7 +296,7 @@ def _is_not_time(position: int) -> bool:
     return position != 39 and not 56 <= position < 64
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), suppress_health_check=list(HealthCheck))
 @given(
     wounds=st.lists(
         st.tuples(st.integers(0, 20), st.integers(0, 170).filter(_is_not_time), st.integers(0, 255)),

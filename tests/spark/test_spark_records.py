@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.stored_messages import V6, WORDS, stored
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError
@@ -20,7 +21,7 @@ from pyromq.spark.progress import make_offset, share_out, spans_between
 from pyromq.spark.queues import Queue, Span, flatten, nest, split_spans
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(stored(), max_size=8))
 def test_columns_hold_what_the_records_say(messages: list[StoredMessage]) -> None:
     data = b"".join(encode_record(message) for message in messages)
@@ -70,7 +71,7 @@ def test_what_is_cut_off_is_not_read(cut: int) -> None:
         Block((record + record)[:cut], {}, 0, 9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(st.binary(min_size=91, max_size=300))
 def test_strange_bytes_are_refused_or_read_but_nothing_else(data: bytes) -> None:
     damaged = len(data).to_bytes(4, "big") + b"\xda\xa3\x20\xa7" + data[8:]
@@ -85,7 +86,7 @@ def table(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.tuples(

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.stored_messages import NAMED, TIDY, stored
 
 from pyromq.compiled import WHY, twin
@@ -55,7 +56,7 @@ def assert_same(bodies: list[bytes], names: list[str], start: int, end: int) -> 
 
 
 @compiled
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.lists(st.one_of(PLAIN, PLAIN, PLAIN, stored()), max_size=5), min_size=1, max_size=3),
     NAMES,
@@ -70,7 +71,7 @@ def test_the_same_columns_from_any_records(
 
 
 @compiled
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(PLAIN, min_size=1, max_size=3),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
@@ -87,7 +88,7 @@ def test_damaged_records_are_refused_or_read_alike(
 
 
 @compiled
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4))
 def test_properties_of_any_bytes_are_read_alike(texts: list[bytes]) -> None:
     data = b"".join(encode_record(StoredMessage("T", b"x", properties=text)) for text in texts)
@@ -151,7 +152,7 @@ def entries_of(batch: pa.RecordBatch, task: str, *, with_properties: bool) -> li
 
 
 @compiled
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(written(), st.booleans())
 def test_the_same_entries_from_any_rows(batch: pa.RecordBatch, with_properties: bool) -> None:
     compiled_way = entries_of(batch, "q:1:0", with_properties=with_properties)
@@ -161,7 +162,7 @@ def test_the_same_entries_from_any_rows(batch: pa.RecordBatch, with_properties: 
 
 
 @compiled
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(-3, 40), min_size=4, max_size=4), st.integers(-2, 3), st.integers(1, 5))
 def test_columns_with_senseless_edges_are_declined(edges: list[int], offset: int, count: int) -> None:
     native = twin("rows_to_entries")

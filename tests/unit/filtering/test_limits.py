@@ -5,6 +5,7 @@ from operator import eq, ge, gt, le, lt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 
 from pyromq.errors import BadExpression
 from pyromq.filtering import sql_eval
@@ -76,7 +77,7 @@ _LITERALS = st.one_of(
 _FLIPPED: dict[sql_eval.Operator, sql_eval.Operator] = {gt: lt, ge: le, lt: gt, le: ge}
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(_TEXTS, _LITERALS, st.sampled_from([eq, gt, ge, lt, le]))
 def test_a_property_beside_a_literal_is_compared_as_the_other_way_round(
     text: str, literal: sql_eval.Value, operator: sql_eval.Operator

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
 from tests.support.small_stores import TOPIC, append, dispatch_all, messages_in, small_settings
 
@@ -456,7 +457,7 @@ def test_a_start_that_is_interrupted_while_it_mends_is_made_up_for(
 # Anything
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     start=st.integers(0, 26_000),
     length=st.one_of(st.integers(1, 300), st.integers(1, 12_000)),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
 
 from pyromq.errors import StoreError
@@ -26,7 +27,7 @@ def test_the_newest_line_of_each_topic_is_read_back(deletions: list[Deletion]) -
     assert decode(encode(deletions)) == {each.topic: each for each in deletions}
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     st.lists(DELETIONS, min_size=1, max_size=3), st.binary(max_size=10).map(lambda x: x.replace(b"\n", b""))
 )

@@ -1,0 +1,48 @@
+"""How tests are shared out between workers: a file stays together, and what takes long comes first.
+
+Tests of one file may share a cluster. The files that use the `spark` fixture share a session, which takes
+longer to start than most tests to run. If the long ones come first, the short ones fill the gaps at the end.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.support.places import ROOT
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+_SPARK_SESSION = "the files that share a Spark session"
+_USE_OF_SESSION = re.compile(r"\bspark: \"?SparkSession\b")
+_LONG_FIRST = ("spark", "chaos", "property", "integration", "cli", "unit", "architecture")
+
+
+class WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid.partition("::")[0])
+
+
+@cache
+def unit_of(file: str) -> str:
+    """What goes to one worker as a whole; `file` as in the id of a test."""
+    path = ROOT / file
+    if path.parent.name == "spark" and _USE_OF_SESSION.search(path.read_text("utf-8")):
+        return _SPARK_SESSION
+    return file
+
+
+def put_long_ones_first(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _place(item.path))
+
+
+@cache
+def _place(path: Path) -> tuple[bool, int]:
+    file = path.relative_to(ROOT)
+    folder = file.parts[1]
+    is_alone = unit_of(file.as_posix()) != _SPARK_SESSION
+    return is_alone, _LONG_FIRST.index(folder) if folder in _LONG_FIRST else len(_LONG_FIRST)

@@ -1,0 +1,36 @@
+"""What workers get as a whole."""
+
+import ast
+
+from tests.support.places import ROOT
+from tests.support.sharing import put_long_ones_first, unit_of
+
+
+def test_files_that_use_the_spark_session_stay_together_and_all_others_with_themselves() -> None:
+    assert unit_of("tests/spark/test_spark_stream.py") == unit_of("tests/spark/test_spark_sql.py")
+    alone = ["tests/spark/test_spark_options.py", "tests/unit/test_sharing.py"]
+    assert [unit_of(file) for file in alone] == alone
+
+
+def test_the_session_is_known_wherever_a_test_uses_it() -> None:
+    for path in (ROOT / "tests" / "spark").glob("test_*.py"):
+        arguments = [node.arg for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.arg)]
+        uses = "spark" in arguments
+        file = path.relative_to(ROOT).as_posix()
+        assert (unit_of(file) != file) == uses, file
+
+
+def test_what_takes_long_comes_first() -> None:
+    class Item:
+        def __init__(self, file: str) -> None:
+            self.path = ROOT / file
+
+    files = [
+        "tests/unit/test_sharing.py",
+        "tests/chaos/test_broker_kills.py",
+        "tests/spark/test_spark_demo.py",
+        "tests/spark/test_spark_stream.py",
+    ]
+    items = [Item(file) for file in files]
+    put_long_ones_first(items)  # type: ignore[arg-type]
+    assert [item.path for item in items] == [ROOT / file for file in reversed(files)]
