@@ -3,14 +3,19 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
+from pyromq.protocol.catalogue import declaration_of, encode_answer
 from pyromq.protocol.frame import RESPONSE_FLAG, Frame
 from pyromq.protocol.framing import FrameReader, encode_frame
+from pyromq.protocol.record import StoredMessage, encode_record
+from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
+from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.blocking_link import Link, Links
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import Fetch
@@ -88,33 +93,53 @@ def test_a_batch_begins_with_one_look_at_what_can_be_reached(nobody: str) -> Non
     assert links.taken == 1 + RETRIES + 1
 
 
-@pytest.mark.parametrize("work", [read_one, send_one], ids=["read", "send"])
-def test_an_answer_to_what_nobody_asked_is_an_error(work: Callable[[Cluster], object]) -> None:
-    """Every request is answered with a route, the second one under another number."""
+@contextmanager
+def answering(answer: Callable[[Frame], Frame]) -> Iterator[Cluster]:
+    """A server that tells the route of every topic, and answers all else as it is told."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-
         route = TopicRouteData(
             broker_datas=[BrokerData(broker_name="broker-a", broker_addrs={0: address})],
             queue_datas=[QueueData(broker_name="broker-a", perm=6, read_queue_nums=1, write_queue_nums=1)],
         )
+        body = json_body.encode(route)
 
         def serve() -> None:
             connection, _ = listener.accept()
-            reader, answered = FrameReader(1 << 20), 0
+            reader = FrameReader(1 << 20)
             with connection:
                 while data := connection.recv(1 << 16):
                     for asked in reader.feed(data):
-                        number = asked.opaque + 1000 * answered
-                        connection.sendall(
-                            encode_frame(Frame(0, number, RESPONSE_FLAG, body=json_body.encode(route)))
-                        )
-                        answered += 1
+                        is_route = asked.code == declaration_of(GetRoute).code
+                        told = Frame(0, asked.opaque, RESPONSE_FLAG, body=body) if is_route else answer(asked)
+                        connection.sendall(encode_frame(told))
 
         server = threading.Thread(target=serve)
         server.start()
         cluster = Cluster(Access((address,), retries=0))
-        with pytest.raises(RemoteProtocolError, match="which nobody asked"):
-            work(cluster)
+        yield cluster
         cluster.close()
         server.join()
+
+
+@pytest.mark.parametrize("work", [read_one, send_one], ids=["read", "send"])
+def test_an_answer_to_what_nobody_asked_is_an_error(work: Callable[[Cluster], object]) -> None:
+    with (
+        answering(lambda asked: Frame(0, asked.opaque + 1000, RESPONSE_FLAG)) as cluster,
+        pytest.raises(RemoteProtocolError, match="which nobody asked"),
+    ):
+        work(cluster)
+
+
+@pytest.mark.parametrize(
+    "stored", [StoredMessage("Payments", b"1"), StoredMessage("Orders", b"1", queue_id=1)]
+)
+def test_messages_of_another_queue_are_not_read(stored: StoredMessage) -> None:
+    answer = PullMessageAnswer(
+        suggest_which_broker_id=0, next_begin_offset=1, min_offset=0, max_offset=1, body=encode_record(stored)
+    )
+    with (
+        answering(lambda asked: encode_answer(declaration_of(PullMessage), answer, asked)) as cluster,
+        pytest.raises(RemoteProtocolError, match=f"messages of {stored.topic} queue {stored.queue_id}"),
+    ):
+        read_one(cluster)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import LMQ_PREFIX
+from pyromq.protocol.record import scan_record
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.remoting.blocking_link import Link
 from pyromq.spark.cluster import Cluster, is_passing, pull_of
@@ -140,6 +142,7 @@ class Fetch:
             end = answer.next_begin_offset
             if end <= offset:
                 raise RemoteProtocolError(f"{self._span.queue}: a pull at {offset} goes on at {end}")
+            self._check_queue(answer, body)
             self._arrived[offset] = _Piece(body, end)
             self._go_on(link, offset, messages, end)
         elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and self._options.is_filtered:
@@ -152,6 +155,19 @@ class Fetch:
                 self._ask(link, offset, messages)
         else:
             self._missing(link, offset, messages, answer)
+
+    def _check_queue(self, answer: PullMessageAnswer, body: memoryview) -> None:
+        """The first message tells whose an answer is; which offsets are there is seen when it is decoded."""
+        queue = self._span.queue
+        first = scan_record(body) if body and not queue.topic.startswith(LMQ_PREFIX) else None
+        if first is None:
+            return
+        # java: a queue of a static topic lies in a queue with another number
+        is_of_queue = first.queue_id == queue.queue_id or answer.offset_delta is not None
+        if first.topic != queue.topic or not is_of_queue:
+            raise RemoteProtocolError(
+                f"{queue}: a pull brought messages of {first.topic} queue {first.queue_id}"
+            )
 
     def _go_on(self, link: Link, offset: int, messages: int, end: int) -> None:
         """Ask for what an answer left out, and learn from how much it gave."""
