@@ -202,12 +202,13 @@ class Recovery:
             former = self._queues.last_unit(queue, starts)
             if former is not None:
                 self._former_last_units.append((queue, *former))
-                self._former_numbers[former[1]] = former[0]
             try:
                 last = self._queues.adopt_files(queue, starts, before)
             except StoreError as damage:
                 self._drop(queue, str(damage))
                 continue
+            if former is not None:  # only now: a unit out of order knows nothing about its message
+                self._former_numbers[former[1]] = former[0]
             if last is not None and not self._leads_to_its_record(queue, *last):
                 self._drop(queue, "its last unit does not lead to its message")
                 continue
