@@ -63,7 +63,7 @@ async def commit(bench: Bench, offset: int) -> None:
     await bench.client.call(
         UpdateConsumerOffset(consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=offset)
     )
-    bench.broker._started.offsets.persist()  # as the next round of saving would
+    bench.broker._started.tables.offsets.persist()  # as the next round of saving would
 
 
 def position() -> QueryConsumerOffset:
@@ -142,7 +142,7 @@ async def test_a_deletion_cut_short_by_a_crash_is_finished_at_the_next_start(
 async def test_queues_of_an_unknown_topic_that_were_cleaned_do_not_come_back(bench: Bench) -> None:
     await send(bench.client, OLD)
     await commit(bench, 5)
-    topics = bench.broker._started.topics  # one that lost a topic without its queues
+    topics = bench.broker._started.tables.topics  # one that lost a topic without its queues
     topics.delete(TOPIC)
     await bench.client.call(CleanUnusedTopics())
     await crash(bench)

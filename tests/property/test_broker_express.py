@@ -195,7 +195,7 @@ async def outcome(
     random.seed(1)
     with (
         tempfile.TemporaryDirectory() as directory,
-        patch("pyromq.broker.broker.Host", FixedHost),
+        patch("pyromq.broker.parts.Host", FixedHost),
         patch.object(express_module, "_native", COMPILED if road == "compiled" else None),
     ):
         broker = Broker(
@@ -220,8 +220,8 @@ async def outcome(
         )
         await broker.start()
         parts = broker._started
-        parts.topics.create_if_absent("Orders", 4)
-        parts.topics.create_if_absent("Full", 2)
+        parts.tables.topics.create_if_absent("Orders", 4)
+        parts.tables.topics.create_if_absent("Full", 2)
         fill(parts.store)
         traffic = parts.server._traffic
         express: Any = traffic.express
@@ -249,7 +249,7 @@ async def outcome(
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         answers = b"".join(transport.writes)
-        offsets = parts.offsets.wrapper().offset_table
+        offsets = parts.tables.offsets.wrapper().offset_table
         more = await also(express) if also is not None else 0
         connection.close()
         connection.connection_lost(None)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -12,13 +12,16 @@ from tests.support.small_stores import STORE_HOST, read_queue, small_settings
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
+from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.lanes import Lanes
 from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.queue_locks import QueueLocks
-from pyromq.broker.tables.role import Role, RoleTable
-from pyromq.broker.tables.topics import TopicTable, system_topics
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
@@ -26,7 +29,8 @@ from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import Answer, RawAnswer, Request
 from pyromq.protocol.codes import CURRENT_VERSION
 from pyromq.protocol.frame import Frame
-from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.message_id import UniqueKeys
+from pyromq.protocol.record import Host, StoredMessage
 from pyromq.remoting.routing import Caller
 from pyromq.store.message_store import MessageStore
 
@@ -70,18 +74,50 @@ def caller_on(fake: FakeChannel | None = None, *, code: int = 0, version: int = 
 
 @dataclass
 class BrokerParts:
-    """What services are made of; `appending` needs a running loop, the rest does not."""
+    """What services are made of; what needs a running loop is made when it is asked for."""
 
     clock: ManualClock
     live: LiveSettings[BrokerSettings]
     store: MessageStore
-    topics: TopicTable
-    groups: GroupTable
-    offsets: OffsetTable
-    locks: QueueLocks
-    consumers: ConsumerTable = field(default_factory=ConsumerTable)
-    producers: ProducerTable = field(default_factory=ProducerTable)
-    role: RoleTable = field(default_factory=lambda: RoleTable(Role()))
+    tables: Tables
+
+    @property
+    def topics(self) -> TopicTable:
+        return self.tables.topics
+
+    @property
+    def groups(self) -> GroupTable:
+        return self.tables.groups
+
+    @property
+    def offsets(self) -> OffsetTable:
+        return self.tables.offsets
+
+    @property
+    def consumers(self) -> ConsumerTable:
+        return self.tables.consumers
+
+    @property
+    def producers(self) -> ProducerTable:
+        return self.tables.producers
+
+    @property
+    def locks(self) -> QueueLocks:
+        return self.tables.locks
+
+    @property
+    def statistics(self) -> Statistics:
+        return self.tables.statistics
+
+    @cached_property
+    def inbound(self) -> Inbound:
+        host = Host.of("10.9.8.7", 10911)
+        made = Inbound.build(self.live, self.tables, self.appending, host, self.clock)
+        return replace(
+            made,
+            lanes=Lanes(self.live, self.tables, self.clock, random_below=lambda count: count - 1),
+            unique_keys=UniqueKeys(host.ip, 1, 2),
+        )
 
     @cached_property
     def appending(self) -> Appending:
@@ -127,24 +163,7 @@ def broker_parts(
     )
     live = LiveSettings(settings)
     with MessageStore.open(store_settings, clock=clock) as opened:
-        system = system_topics(
-            broker_name=settings.broker_name,
-            cluster=settings.broker_cluster_name,
-            auto_create=settings.auto_create_topics,
-            default_queues=settings.default_topic_queues,
-            trace_topic=settings.trace_topic if settings.trace_topic_enabled else None,
-        )
-        yield BrokerParts(
-            clock=clock,
-            live=live,
-            store=opened,
-            topics=TopicTable(opened.table("topics.json"), clock, system),
-            groups=GroupTable(
-                opened.table("subscriptionGroup.json"), clock, lambda: live.now.auto_create_groups
-            ),
-            offsets=OffsetTable(opened.table("consumerOffset.json"), clock),
-            locks=QueueLocks(settings.queue_lock_expiry_ms),
-        )
+        yield BrokerParts(clock, live, opened, Tables.open(live, opened, clock))
 
 
 def refusal(call: Callable[[], object]) -> Refused:

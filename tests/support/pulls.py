@@ -12,8 +12,6 @@ from pyromq.broker.flow.outlets import Outlets
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.tables.clients import Client
-from pyromq.broker.tables.filters import FilterTable
-from pyromq.broker.tables.statistics import Statistics
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from pyromq.protocol.catalogue import RawAnswer
@@ -33,29 +31,17 @@ class Pulls:
         self.parts = parts
         self.slices = Slices(parts.clock)
         self.held_pulls = HeldPulls(self.slices)
-        self.outlets = Outlets(parts.live, parts.topics, parts.groups, parts.consumers, parts.role)
-        self.statistics = Statistics(parts.clock)
-        self.filters = FilterTable(parts.store.table("consumerFilter.json"), parts.clock, lambda: 0)
+        self.outlets = Outlets(parts.live, parts.tables)
+        self.statistics = parts.statistics
+        self.filters = parts.tables.filters
         self.connection = FakeChannel()
         self.service = Pulling(
             parts.live,
             parts.store,
-            parts.topics,
-            Reading(
-                parts.live,
-                parts.store,
-                parts.topics,
-                parts.groups,
-                parts.consumers,
-                self.filters,
-                self.statistics,
-                self.slices,
-            ),
-            parts.offsets,
-            parts.consumers,
+            parts.tables,
+            Reading(parts.live, parts.store, parts.tables, self.slices),
             self.held_pulls,
             self.outlets,
-            self.statistics,
             self.slices,
         )
         parts.add_topic(TOPIC)

@@ -14,12 +14,14 @@ import msgspec
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.lanes import Lanes, Sent
 from pyromq.broker.flow.outlets import Outlets
 from pyromq.broker.flow.pressure import Pressure
 from pyromq.broker.flow.send_codes import SEND_CODES
 from pyromq.broker.flow.stamping import Stamp, is_unusual
 from pyromq.broker.services.pulling import COMMIT_FLAG, SUBSCRIPTION_FLAG
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.compiled import twin
@@ -63,15 +65,10 @@ class Road(Protocol):
 def express_road(
     store: MessageStore,
     store_host: bytes,
-    appending: Appending,
-    lanes: Lanes,
-    pressure: Pressure,
-    stamp: Stamp,
-    born_hosts: BornHosts,
-    statistics: Statistics,
+    inbound: Inbound,
+    tables: Tables,
     limits: ServerLimits,
     outlets: Outlets | None,
-    offsets: OffsetTable,
 ) -> Road:
     """The compiled road where there is one. Without `outlets` it takes no pulls."""
     road = Express if _native is None else _native.Express
@@ -80,17 +77,17 @@ def express_road(
         road(
             store,
             store_host,
-            appending,
-            lanes,
-            pressure,
-            stamp,
-            born_hosts,
-            statistics,
+            inbound.appending,
+            inbound.lanes,
+            inbound.pressure,
+            inbound.stamp,
+            inbound.born_hosts,
+            tables.statistics,
             outlets,
-            offsets,
+            tables.offsets,
             max_frame_bytes=limits.max_frame_bytes,
             high_water_bytes=limits.write_high_water_bytes,
-            answer_when_safe=SafeAnswers(appending),
+            answer_when_safe=SafeAnswers(inbound.appending),
         ),
     )
 

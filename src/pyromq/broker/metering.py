@@ -14,11 +14,8 @@ from pyromq.broker.express import Road
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.request_names import java_name
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.offsets import OffsetTable
-from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS, Statistics
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConfigError
@@ -85,24 +82,19 @@ class Metering:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
-        producers: ProducerTable,
-        statistics: Statistics,
+        tables: Tables,
         held_pulls: Callable[[], int],
         traffic: Callable[[], Iterable[ServerStatistics]],
         clock: Clock,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
-        self._producers = producers
-        self._statistics = statistics
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
+        self._producers = tables.producers
+        self._statistics = tables.statistics
         self._clock = clock
         self._lags: list[Lag] = []
         self._requests: dict[tuple[int, int, bool], Distribution] = {}
@@ -117,17 +109,17 @@ class Metering:
         status = ("invocation_status",)
         topic_creations = metrics.histogram(
             "rocketmq_topic_create_execution_time_milliseconds",
-            "Time it took to make or change topics.",
+            "Time it took to make or change tables.topics.",
             (*status, "is_system"),
             _CREATION_MS,
         )
         group_creations = metrics.histogram(
             "rocketmq_consumer_group_create_execution_time_milliseconds",
-            "Time it took to make or change consumer groups.",
+            "Time it took to make or change consumer tables.groups.",
             status,
             _CREATION_MS,
         )
-        # Nobody makes topics of the system.
+        # Nobody makes tables.topics of the system.
         self._creations: dict[int, tuple[Histogram, Labels]] = {
             **dict.fromkeys(_TOPIC_CREATIONS, (topic_creations, ("false",))),
             **dict.fromkeys(_GROUP_CREATIONS, (group_creations, ())),

@@ -22,7 +22,7 @@ from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.metering import Metering
 from pyromq.broker.request_names import java_name
 from pyromq.broker.tables.clients import Client
-from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS, Statistics
+from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.errors import ConfigError
 from pyromq.metrics import Metrics
 from pyromq.protocol import names
@@ -45,21 +45,11 @@ COMMON = {"cluster": CLUSTER, "node_type": "broker", "node_id": BROKER_NAME}
 class World:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
-        self.statistics = Statistics(parts.clock, is_system=parts.topics.is_system)
+        self.statistics = parts.statistics
         self.traffic: list[ServerStatistics] = []
         parts.add_topic(TOPIC, queues=2)
         self.metering = Metering(
-            parts.live,
-            parts.store,
-            parts.topics,
-            parts.groups,
-            parts.offsets,
-            parts.consumers,
-            parts.producers,
-            self.statistics,
-            lambda: 7,
-            lambda: self.traffic,
-            parts.clock,
+            parts.live, parts.store, parts.tables, lambda: 7, lambda: self.traffic, parts.clock
         )
 
     def figures(self, name: str) -> dict[frozenset[tuple[str, str]], float]:

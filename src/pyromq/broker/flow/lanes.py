@@ -10,8 +10,7 @@ from random import randrange
 import msgspec
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.role import RoleTable
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
@@ -51,21 +50,20 @@ class Lanes:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
-        topics: TopicTable,
-        role: RoleTable,
+        tables: Tables,
         clock: Clock,
         random_below: Callable[[int], int] = randrange,
     ) -> None:
         self._live = live
-        self._topics = topics
-        self._role = role
+        self._topics = tables.topics
+        self._role = tables.role
         self._clock = clock
         self._random_below = random_below
         self._open: dict[str, dict[int, Lane]] = {}
         self._listeners: list[Callable[[], None]] = []
-        topics.on_change(self._topics_changed)
+        tables.topics.on_change(self._topics_changed)
         live.follow(lambda _: self._close_all())
-        role.follow(lambda _: self._close_all())
+        tables.role.follow(lambda _: self._close_all())
 
     def __repr__(self) -> str:
         return f"<Lanes topics={len(self._open)}>"

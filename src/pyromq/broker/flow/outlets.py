@@ -9,10 +9,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import ConsumerTable
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.role import RoleTable
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.config.live import LiveSettings
 
 _MOST_OUTLETS = 65_536
@@ -42,18 +39,15 @@ class Outlets:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-        role: RoleTable,
+        tables: Tables,
     ) -> None:
         self._open: dict[_Key, Outlet] = {}
         self._listeners: list[Callable[[], None]] = []
-        topics.on_change(lambda _: self._close_all())
-        groups.on_change(self._close_all)
-        consumers.on_change(self._close_all)
+        tables.topics.on_change(lambda _: self._close_all())
+        tables.groups.on_change(self._close_all)
+        tables.consumers.on_change(self._close_all)
         live.follow(lambda _: self._close_all())
-        role.follow(lambda _: self._close_all())
+        tables.role.follow(lambda _: self._close_all())
 
     def __repr__(self) -> str:
         return f"<Outlets open={len(self._open)}>"

@@ -9,11 +9,8 @@ from enum import IntEnum
 import msgspec
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import ConsumerTable
-from pyromq.broker.tables.filters import FilterTable, is_tag_type
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.statistics import Statistics
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.filters import is_tag_type
 from pyromq.config.live import LiveSettings
 from pyromq.errors import BadExpression, Refused
 from pyromq.filtering.sql_parser import SqlFilter, compile_sql
@@ -62,20 +59,16 @@ class Reading:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-        filters: FilterTable,
-        statistics: Statistics,
+        tables: Tables,
         slices: Slices,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._filters = filters
-        self._statistics = statistics
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._consumers = tables.consumers
+        self._filters = tables.filters
+        self._statistics = tables.statistics
         self._slices = slices
 
     # May it

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Sequence
 
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.changes import not_over_the_network, parse_changes
 from pyromq.config.live import LiveSettings
@@ -47,7 +47,7 @@ class Brokers:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
+        tables: Tables,
         figures: Sequence[Figures],
         save_settings: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -55,7 +55,7 @@ class Brokers:
         """`figures` are what other parts have to tell, `save_settings` writes the settings down."""
         self._live = live
         self._store = store
-        self._topics = topics
+        self._topics = tables.topics
         self._figures = figures
         self._save_settings = save_settings
         self._clock = clock

@@ -13,9 +13,8 @@ from math import inf
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.parking import unpark
-from pyromq.broker.tables.delay_offsets import DelayOffsetTable
-from pyromq.broker.tables.role import Role, RoleTable
-from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.role import Role
 from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import names
@@ -43,18 +42,16 @@ class Delays:
         self,
         store: MessageStore,
         appending: Appending,
-        offsets: DelayOffsetTable,
-        statistics: Statistics,
-        role: RoleTable,
+        tables: Tables,
         clock: Clock,
         *,
         save_interval_ms: int = 10_000,
     ) -> None:
         self._store = store
         self._appending = appending
-        self._offsets = offsets
-        self._statistics = statistics
-        self._role = role
+        self._offsets = tables.delay_offsets
+        self._statistics = tables.statistics
+        self._role = tables.role
         self._clock = clock
         self._time = store.time
         self._leap_count = 0
@@ -71,7 +68,7 @@ class Delays:
         self._save_interval_s = save_interval_ms / 1000
         self._next_save = clock.monotonic() + self._save_interval_s
         appending.on_advance(self._advanced)
-        role.follow(self._role_changed)
+        tables.role.follow(self._role_changed)
 
     def __repr__(self) -> str:
         waiting = sum(due_ms != inf for due_ms in self._due_ms.values())
@@ -82,6 +79,13 @@ class Delays:
         return {
             level: (offset, self._store.max_offset(names.SCHEDULE_TOPIC, level - 1))
             for level, offset in sorted(self._offsets.all().items())
+        }
+
+    def figures(self) -> dict[str, str]:
+        """The same as operators are shown it. java: the names"""
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{end}"
+            for level, (offset, end) in self.progress().items()
         }
 
     async def run(self) -> None:

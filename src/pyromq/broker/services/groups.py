@@ -4,9 +4,7 @@ import logging
 from collections.abc import Callable
 
 from pyromq.broker.paging import page_of
-from pyromq.broker.tables.clients import ConsumerTable
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.errors import Refused
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import (
@@ -44,16 +42,14 @@ _log = logging.getLogger(__name__)
 class Groups:
     def __init__(
         self,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
+        tables: Tables,
         on_deleted: Callable[[str], None],
         slices: Slices,
     ) -> None:
         """`on_deleted` hears of groups that are gone: statistics forget them."""
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
         self._on_deleted = on_deleted
         self._slices = slices
 

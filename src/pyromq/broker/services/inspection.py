@@ -6,12 +6,7 @@ import msgspec
 
 from pyromq.broker.flow.long_answers import written
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import ConsumerTable
-from pyromq.broker.tables.filters import FilterTable
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.offsets import OffsetTable
-from pyromq.broker.tables.statistics import Statistics
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import CallTimeout, Refused, RemoteProtocolError, TransportError
@@ -60,24 +55,19 @@ class Inspection:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
-        filters: FilterTable,
-        statistics: Statistics,
+        tables: Tables,
         clock: Clock,
         address: str,
         slices: Slices,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
-        self._filters = filters
-        self._statistics = statistics
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
+        self._filters = tables.filters
+        self._statistics = tables.statistics
         self._clock = clock
         self._address = address
         self._slices = slices

@@ -4,10 +4,9 @@ import asyncio
 import logging
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import Client, ConsumerGroup, ConsumerTable, ProducerTable, size_of
-from pyromq.broker.tables.filters import SQL92, FilterTable, is_tag_type
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.clients import Client, ConsumerGroup, size_of
+from pyromq.broker.tables.filters import SQL92, is_tag_type
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.live import LiveSettings
 from pyromq.errors import BadExpression, Refused, StoreError
@@ -59,19 +58,15 @@ class Membership:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerTable,
-        producers: ProducerTable,
-        filters: FilterTable,
+        tables: Tables,
         clock: Clock,
     ) -> None:
         self._live = live
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._producers = producers
-        self._filters = filters
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._consumers = tables.consumers
+        self._producers = tables.producers
+        self._filters = tables.filters
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._to_be_told: dict[str, None] = {}

@@ -7,15 +7,12 @@ from typing import NoReturn
 
 from pyromq.broker.flow.long_answers import written
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import Client, ConsumerTable
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.offsets import OffsetTable
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.clients import Client
 from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, StoreError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.offsets import (
-    DelayOffsetSerializeWrapper,
     GetConsumerStatusBody,
     QueryCorrectionOffsetBody,
     ResetOffsetBody,
@@ -66,24 +63,20 @@ class Offsets:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
+        tables: Tables,
         *,
         slices: Slices,
-        delay_offsets: Callable[[], DelayOffsetSerializeWrapper],
         on_reset: Callable[[str], None],
     ) -> None:
         """`on_reset` hears of topics in which a group was sent elsewhere: who waits there should look."""
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
         self._slices = slices
-        self._delay_offsets = delay_offsets
+        self._delay_offsets = tables.delay_offsets
         self._on_reset = on_reset
 
     def __repr__(self) -> str:
@@ -160,7 +153,7 @@ class Offsets:
 
     @handles(GetAllDelayOffsets)
     def all_delays(self, request: GetAllDelayOffsets, caller: Caller) -> GetAllDelayOffsetsAnswer:
-        return GetAllDelayOffsetsAnswer(body=self._delay_offsets())
+        return GetAllDelayOffsetsAnswer(body=self._delay_offsets.wrapper())
 
     @handles(CloneGroupOffset)
     def clone(self, request: CloneGroupOffset, caller: Caller) -> None:

@@ -9,9 +9,7 @@ import logging
 from msgspec.structs import replace
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import ConsumerTable
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.config.live import LiveSettings
 from pyromq.errors import StoreError
 from pyromq.store.message_store import MessageStore
@@ -26,15 +24,13 @@ class Protection:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
+        tables: Tables,
     ) -> None:
         self._live = live
         self._store = store
-        self._groups = groups
-        self._offsets = offsets
-        self._consumers = consumers
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
 
     def stop_slow_groups(self) -> None:
         """Stop the groups that are too far behind, if that is wanted."""

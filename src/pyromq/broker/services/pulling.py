@@ -11,11 +11,8 @@ from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
 from pyromq.broker.flow.outlets import Outlet, Outlets
 from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, Wanted
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import ConsumerTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.filters import is_tag_type
-from pyromq.broker.tables.offsets import OffsetTable
-from pyromq.broker.tables.statistics import Statistics
-from pyromq.broker.tables.topics import TopicTable
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
@@ -54,24 +51,21 @@ class Pulling:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
+        tables: Tables,
         reading: Reading,
-        offsets: OffsetTable,
-        consumers: ConsumerTable,
         held_pulls: HeldPulls,
         outlets: Outlets,
-        statistics: Statistics,
         slices: Slices,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
+        self._topics = tables.topics
         self._reading = reading
-        self._offsets = offsets
-        self._consumers = consumers
+        self._offsets = tables.offsets
+        self._consumers = tables.consumers
         self._held_pulls = held_pulls
         self._outlets = outlets
-        self._statistics = statistics
+        self._statistics = tables.statistics
         self._slices = slices
         self._loop = asyncio.get_running_loop()
         self._changes = 0

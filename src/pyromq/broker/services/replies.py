@@ -1,13 +1,11 @@
 """Replies: the answer to a request between clients goes straight to the producer that waits for it."""
 
-from pyromq.broker.flow.appending import Appending
-from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.draft import Draft
-from pyromq.broker.flow.lanes import Lane, Lanes, Sent
-from pyromq.broker.flow.stamping import Stamp, closed, pair
+from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.lanes import Lane, Sent
+from pyromq.broker.flow.stamping import closed, pair
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.clients import ProducerTable
-from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError, TransportError
@@ -27,23 +25,19 @@ class Replies:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
-        lanes: Lanes,
-        appending: Appending,
-        stamp: Stamp,
-        born_hosts: BornHosts,
-        producers: ProducerTable,
-        statistics: Statistics,
+        inbound: Inbound,
+        tables: Tables,
         clock: Clock,
         store_address: str,
     ) -> None:
         """`store_address`: where this broker is, as clients are told."""
         self._live = live
-        self._lanes = lanes
-        self._appending = appending
-        self._stamp = stamp
-        self._born_hosts = born_hosts
-        self._producers = producers
-        self._statistics = statistics
+        self._lanes = inbound.lanes
+        self._appending = inbound.appending
+        self._stamp = inbound.stamp
+        self._born_hosts = inbound.born_hosts
+        self._producers = tables.producers
+        self._statistics = tables.statistics
         self._clock = clock
         self._store_address = store_address
 

@@ -3,15 +3,12 @@
 from collections.abc import Callable
 from random import randrange
 
-from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.draft import Draft
-from pyromq.broker.flow.lanes import Lanes
-from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.stamping import with_property
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_BACK, SENT_TO_DEAD_LETTERS, Statistics
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_BACK, SENT_TO_DEAD_LETTERS
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import names
@@ -36,22 +33,18 @@ class Retries:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        lanes: Lanes,
-        pressure: Pressure,
-        appending: Appending,
-        statistics: Statistics,
+        tables: Tables,
+        inbound: Inbound,
         random_below: Callable[[int], int] = randrange,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._lanes = lanes
-        self._pressure = pressure
-        self._appending = appending
-        self._statistics = statistics
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._lanes = inbound.lanes
+        self._pressure = inbound.pressure
+        self._appending = inbound.appending
+        self._statistics = tables.statistics
         self._random_below = random_below
 
     @handles(SendMessageBack)

@@ -2,17 +2,13 @@
 
 import asyncio
 
-from pyromq.broker.flow.appending import Appending
-from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.draft import Draft
-from pyromq.broker.flow.lanes import Lane, Lanes, Sent
-from pyromq.broker.flow.pressure import Pressure
+from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.lanes import Lane, Sent
 from pyromq.broker.flow.send_codes import SEND_CODES
-from pyromq.broker.flow.stamping import Stamp, closed, delay_level, is_true, is_unusual, pair
+from pyromq.broker.flow.stamping import closed, delay_level, is_true, is_unusual, pair
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.groups import GroupTable
-from pyromq.broker.tables.queue_locks import QueueLocks
-from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, RemoteProtocolError
@@ -20,7 +16,6 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.properties import get_property, without_property
 from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
@@ -39,27 +34,20 @@ class Sending:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
-        lanes: Lanes,
-        pressure: Pressure,
-        appending: Appending,
-        stamp: Stamp,
-        born_hosts: BornHosts,
-        groups: GroupTable,
-        locks: QueueLocks,
-        unique_keys: UniqueKeys,
-        statistics: Statistics,
+        inbound: Inbound,
+        tables: Tables,
         clock: Clock,
     ) -> None:
         self._live = live
-        self._lanes = lanes
-        self._pressure = pressure
-        self._appending = appending
-        self._stamp = stamp
-        self._born_hosts = born_hosts
-        self._groups = groups
-        self._locks = locks
-        self._unique_keys = unique_keys
-        self._statistics = statistics
+        self._lanes = inbound.lanes
+        self._pressure = inbound.pressure
+        self._appending = inbound.appending
+        self._stamp = inbound.stamp
+        self._born_hosts = inbound.born_hosts
+        self._unique_keys = inbound.unique_keys
+        self._groups = tables.groups
+        self._locks = tables.locks
+        self._statistics = tables.statistics
         self._clock = clock
         self._loop = asyncio.get_running_loop()
 

@@ -6,8 +6,7 @@ from functools import partial
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
-from pyromq.broker.tables.offsets import OffsetTable
-from pyromq.broker.tables.topics import TopicTable
+from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.topic_attributes import apply_change, parse_change
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused, StoreError
@@ -43,16 +42,15 @@ class Topics:
         self,
         live: LiveSettings[BrokerSettings],
         store: MessageStore,
-        topics: TopicTable,
-        offsets: OffsetTable,
+        tables: Tables,
         on_deleted: Callable[[str], None],
         slices: Slices,
     ) -> None:
         """`on_deleted` hears of topics that are gone: statistics and waiting pulls forget them."""
         self._live = live
         self._store = store
-        self._topics = topics
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._offsets = tables.offsets
         self._on_deleted = on_deleted
         self._slices = slices
 

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 
+from pyromq.broker.flow.appending import Appending
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import Clock, elapsed_ms
@@ -21,13 +21,13 @@ class Upkeep:
     def __init__(
         self,
         store: MessageStore,
-        dispatch_soon: Callable[[], None],
+        appending: Appending,
         statistics: Statistics,
         locks: QueueLocks,
         clock: Clock,
     ) -> None:
         self._store = store
-        self._dispatch_soon = dispatch_soon
+        self._appending = appending
         self._statistics = statistics
         self._locks = locks
         self._clock = clock
@@ -49,7 +49,9 @@ class Upkeep:
             for remark in self._store.mending_remarks():
                 _log.warning("damage in the store: %s", remark)
             if self._store.has_dispatch_work:
-                self._dispatch_soon()  # a full disk may have stopped it, and nobody else would wake it
+                # A full disk may have stopped it, and nobody else would wake it.
+                self._appending.dispatch_soon()
+            self._appending.durability.expire()
             self._tell_trouble()
             for notice in self._store.time.take_notices():
                 _log.warning("%s", notice)

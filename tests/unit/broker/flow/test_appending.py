@@ -133,7 +133,7 @@ class TestSafety:
             arrived: list[QueueAdvance] = []
             parts.appending.on_advance(arrived.append)
             parts.durability.when_safe(parts.appending.append(draft()), told.append)
-            await turn_until(lambda: arrived)
+            await turn_until(lambda: arrived and told)
             assert told == [AppendStatus.PUT_OK]
 
 
@@ -218,7 +218,7 @@ class TestLanes:
         return SendMessage(**(values | fields))  # type: ignore[arg-type]
 
     async def test_an_open_lane_is_found_until_its_topic_changes(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.topics, parts.role, parts.clock)
+        lanes = Lanes(parts.live, parts.tables, parts.clock)
         parts.add_topic(TOPIC)
         parts.add_topic("Other")
         assert lanes.find(TOPIC, 0) is None
@@ -233,13 +233,13 @@ class TestLanes:
         assert lanes.find("Other", 0) is None
 
     async def test_changed_settings_close_every_lane(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.topics, parts.role, parts.clock)
+        lanes = Lanes(parts.live, parts.tables, parts.clock)
         lanes.open(self.request(), "peer")
         parts.change(brokerPermission="4")
         assert lanes.find(TOPIC, 0) is None
 
     async def test_lanes_with_rules_of_their_own_are_not_plain(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.topics, parts.role, parts.clock)
+        lanes = Lanes(parts.live, parts.tables, parts.clock)
         parts.add_topic("Compact", attributes={"cleanup.policy": "COMPACTION"})
         retry = lanes.open(self.request(topic=names.retry_topic("g")), "peer")
         assert (retry.retry_group, retry.is_plain) == ("g", False)

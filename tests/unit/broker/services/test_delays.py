@@ -16,7 +16,6 @@ from tests.support.small_stores import BORN_HOST, append
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.tables.delay_offsets import DelayOffsetTable
-from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import ManualClock
 from pyromq.protocol import names
 from pyromq.protocol.properties import encode_properties
@@ -32,11 +31,9 @@ class Bench:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
         self.clock = parts.clock
-        self.statistics = Statistics(parts.clock)
-        self.offsets = DelayOffsetTable(parts.store.table("delayOffset.json"), parts.clock)
-        self.delays = Delays(
-            parts.store, parts.appending, self.offsets, self.statistics, parts.role, parts.clock
-        )
+        self.statistics = parts.statistics
+        self.offsets = parts.tables.delay_offsets
+        self.delays = Delays(parts.store, parts.appending, parts.tables, parts.clock)
 
     def park(self, body: bytes, level: int, **changes: Any) -> None:
         pairs = {"KEYS": "k", "TAGS": "t", "DELAY": str(level)}

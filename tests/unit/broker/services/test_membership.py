@@ -9,7 +9,6 @@ import pytest
 from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, refusal
 
 from pyromq.broker.services.membership import Membership
-from pyromq.broker.tables.filters import FilterTable
 from pyromq.clock import elapsed_ms
 from pyromq.protocol import names
 from pyromq.protocol.bodies.clients import ClientLanguage
@@ -45,18 +44,8 @@ NOTICE = NotifyConsumerIdsChanged(consumer_group="g")
 class World:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
-        self.filters = FilterTable(
-            parts.store.table("consumerFilter.json"), parts.clock, lambda: parts.live.now.dead_filter_ms
-        )
-        self.membership = Membership(
-            parts.live,
-            parts.topics,
-            parts.groups,
-            parts.consumers,
-            parts.producers,
-            self.filters,
-            parts.clock,
-        )
+        self.filters = parts.tables.filters
+        self.membership = Membership(parts.live, parts.tables, parts.clock)
 
     def beat(
         self,

@@ -28,7 +28,6 @@ from pyromq.errors import CallTimeout, Refused
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from pyromq.protocol.bodies.offsets import (
-    DelayOffsetSerializeWrapper,
     GetConsumerStatusBody,
     ResetOffsetBody,
     ResetOffsetBodyForC,
@@ -72,15 +71,7 @@ class World:
         self.slices = slices or Slices(parts.clock)
         self.reset_topics: list[str] = []
         self.offsets = Offsets(
-            parts.live,
-            parts.store,
-            parts.topics,
-            parts.groups,
-            parts.offsets,
-            parts.consumers,
-            slices=self.slices,
-            delay_offsets=lambda: DelayOffsetSerializeWrapper(offset_table={3: 17}),
-            on_reset=self.reset_topics.append,
+            parts.live, parts.store, parts.tables, slices=self.slices, on_reset=self.reset_topics.append
         )
         parts.add_topic("T", queues=2)
         parts.groups.find("g")
@@ -246,6 +237,7 @@ class TestManyAtOnce:
         assert body.offset_table == {"T@g": {0: 3}}
 
     def test_all_delay_offsets(self, world: World) -> None:
+        world.parts.tables.delay_offsets.advance(3, 17)
         body = world.offsets.all_delays(GetAllDelayOffsets(), caller_on()).body
         assert body.offset_table == {3: 17}
 

@@ -14,12 +14,8 @@ from tests.support.broker_parts import (
     caller_on,
 )
 
-from pyromq.broker.flow.born_hosts import BornHosts
-from pyromq.broker.flow.lanes import Lanes
-from pyromq.broker.flow.stamping import Stamp
 from pyromq.broker.services.replies import Replies
 from pyromq.broker.tables.clients import Client
-from pyromq.broker.tables.statistics import Statistics
 from pyromq.errors import CallTimeout, ConnectionLost, Refused
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import Answer, RawAnswer, Request
@@ -55,18 +51,8 @@ class Bench:
         self.requester = FakeChannel("10.0.0.9:5000")
         client = Client(self.requester, REQUESTER, 0, 0, 0)
         parts.producers.register("requesters", client)
-        self.statistics = Statistics(parts.clock)
-        self.replies = Replies(
-            parts.live,
-            Lanes(parts.live, parts.topics, parts.role, parts.clock),
-            parts.appending,
-            Stamp(parts.live),
-            BornHosts(),
-            parts.producers,
-            self.statistics,
-            parts.clock,
-            "10.9.8.7:10911",
-        )
+        self.statistics = parts.statistics
+        self.replies = Replies(parts.live, parts.inbound, parts.tables, parts.clock, "10.9.8.7:10911")
 
     async def reply(self, **fields: Any) -> RawAnswer:
         return await self.replies.send_reply(SendReply(**(FIELDS | fields)), caller_on())

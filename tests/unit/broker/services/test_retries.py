@@ -9,10 +9,7 @@ import pytest
 from tests.support.broker_parts import BrokerParts, broker_parts, caller_on, refusal
 from tests.support.small_stores import BORN_HOST, append, dispatch_all
 
-from pyromq.broker.flow.lanes import Lanes
-from pyromq.broker.flow.pressure import Pressure
 from pyromq.broker.services.retries import Retries
-from pyromq.broker.tables.statistics import Statistics
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
@@ -30,17 +27,9 @@ DEAD = names.dlq_topic(GROUP)
 class Bench:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
-        self.statistics = Statistics(parts.clock)
+        self.statistics = parts.statistics
         self.retries = Retries(
-            parts.live,
-            parts.store,
-            parts.topics,
-            parts.groups,
-            Lanes(parts.live, parts.topics, parts.role, parts.clock),
-            Pressure(parts.live, parts.clock, parts.appending.at_turn_end),
-            parts.appending,
-            self.statistics,
-            random_below=lambda count: count - 1,
+            parts.live, parts.store, parts.tables, parts.inbound, random_below=lambda count: count - 1
         )
 
     def consumed(self, **changes: Any) -> StoredMessage:

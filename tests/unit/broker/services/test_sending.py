@@ -18,12 +18,7 @@ from tests.support.broker_parts import (
 )
 from tests.support.small_stores import STORE_HOST
 
-from pyromq.broker.flow.born_hosts import BornHosts
-from pyromq.broker.flow.lanes import Lanes
-from pyromq.broker.flow.pressure import Pressure
-from pyromq.broker.flow.stamping import Stamp
 from pyromq.broker.services.sending import Sending
-from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import elapsed_ms
 from pyromq.errors import Refused
 from pyromq.protocol import names
@@ -32,7 +27,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicFilterType
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.message_id import UniqueKeys, decode_offset_message_id
+from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.properties import decode_properties, encode_properties
 from pyromq.protocol.record import Host, StoredMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
@@ -49,23 +44,9 @@ class Bench:
 
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
-        self.statistics = Statistics(parts.clock)
-        self.lanes = Lanes(
-            parts.live, parts.topics, parts.role, parts.clock, random_below=lambda count: count - 1
-        )
-        self.sending = Sending(
-            parts.live,
-            self.lanes,
-            Pressure(parts.live, parts.clock, parts.appending.at_turn_end),
-            parts.appending,
-            Stamp(parts.live),
-            BornHosts(),
-            parts.groups,
-            parts.locks,
-            UniqueKeys(b"\x0a\x09\x08\x07", 1, 2),
-            self.statistics,
-            parts.clock,
-        )
+        self.statistics = parts.statistics
+        self.lanes = parts.inbound.lanes
+        self.sending = Sending(parts.live, parts.inbound, parts.tables, parts.clock)
         self.caller = caller_on()
 
     def send(self, caller: Caller | None = None, **fields: Any) -> "RawAnswer | asyncio.Future[RawAnswer]":

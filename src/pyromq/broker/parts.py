@@ -1,0 +1,282 @@
+"""Everything a running broker consists of, made in the order in which it depends on each other.
+
+A new service is listed once, in `_services`. It says itself which requests it answers (`@handles`), whether
+it works in the background (`run`), and whether it has something to save at the end (`save_now`).
+"""
+
+import asyncio
+import logging
+import socket
+from typing import Protocol, runtime_checkable
+
+import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
+from pyromq.broker.express import Road, express_road
+from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.durability import Durability
+from pyromq.broker.flow.held_pulls import HeldPulls
+from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.outlets import Outlets
+from pyromq.broker.flow.reading import Reading
+from pyromq.broker.metering import Metering
+from pyromq.broker.services.brokers import Brokers
+from pyromq.broker.services.delays import Delays
+from pyromq.broker.services.groups import Groups
+from pyromq.broker.services.inspection import Inspection
+from pyromq.broker.services.membership import Membership
+from pyromq.broker.services.offsets import Offsets
+from pyromq.broker.services.ordering import Ordering
+from pyromq.broker.services.protection import Protection
+from pyromq.broker.services.pulling import Pulling
+from pyromq.broker.services.queries import Queries
+from pyromq.broker.services.registration import Registration
+from pyromq.broker.services.replies import Replies
+from pyromq.broker.services.retries import Retries
+from pyromq.broker.services.sending import Sending
+from pyromq.broker.services.topics import Topics
+from pyromq.broker.services.upkeep import Upkeep
+from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
+from pyromq.broker.table_remarks import table_remarks
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED
+from pyromq.clock import Clock
+from pyromq.config.durable_file import DurableFile
+from pyromq.config.live import LiveSettings
+from pyromq.config.saving import Saving
+from pyromq.errors import ConfigError, StoreError
+from pyromq.protocol.catalogue import BROKER, CATALOGUE
+from pyromq.protocol.direct import DirectHeaders
+from pyromq.protocol.record import Host
+from pyromq.remoting.addresses import format_address
+from pyromq.remoting.admission import Admission
+from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.routing import Routes
+from pyromq.remoting.server import Server
+from pyromq.remoting.slices import Slices
+from pyromq.remoting.tls import TlsOptions
+from pyromq.remoting.traffic import Express as ExpressRoad
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_BUSIEST = (10, 310, 11)
+"""Sends and pulls: their headers are read in one go."""
+
+
+@runtime_checkable
+class Running(Protocol):
+    """Works in the background until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+@runtime_checkable
+class Saved(Protocol):
+    """Holds something in memory that a stopping broker makes safe."""
+
+    def save_now(self) -> None:
+        """Raises StoreError or OSError."""
+        ...
+
+
+class Parts:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        clock: Clock,
+        port: int,
+        admission: Admission | None = None,
+    ) -> None:
+        settings = live.now
+        self._live = live
+        self._clock = clock
+        self._slices = Slices(clock)
+        self.store = store
+
+        # What it knows, and where it is
+        self.tables = Tables.open(live, store, clock)
+        for remark in table_remarks(store, self.tables.topics, self.tables.groups, self.tables.files):
+            _log.warning("tables of the store: %s", remark)
+        self.advertised = format_address(settings.broker_ip1, port)
+        store_host = Host.of(_looked_up(settings.broker_ip1), port)
+
+        # The two roads of a message
+        self.durability = Durability(store, clock)
+        appending = Appending(store, store_host.pack(), self.durability)
+        self._inbound = Inbound.build(live, self.tables, appending, store_host, clock)
+        self._outlets = Outlets(live, self.tables)
+        self.held_pulls = HeldPulls(self._slices)
+        appending.on_advance(self.held_pulls.advanced)
+
+        # What it does
+        self.dialer = Dialer(
+            form=settings.header_form,
+            clock=clock,
+            tls=_tls_options(settings),
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+        )
+        self.registration = Registration(
+            live,
+            self.tables.topics,
+            self.tables.role,
+            self.dialer,
+            broker_address=self.advertised,
+            ha_address=format_address(settings.broker_ip2, settings.ha_listen_port or port + 1),
+        )
+        self.settings_saving = Saving(
+            DurableFile(settings.config_path or store.paths.config / "broker.properties"),
+            lambda: BrokerConfiguration(live.now, store.settings).to_properties_text().encode(),
+        )
+        self._all_services = self._services()
+        self.routes = Routes(*self._all_services, serving=BROKER, unserved=UNSERVED)
+        self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
+        self.servers = self._servers(store_host, admission)
+
+    def _services(self) -> list[object]:
+        live, store, tables, clock, slices = (
+            self._live,
+            self.store,
+            self.tables,
+            self._clock,
+            self._slices,
+        )
+        inbound = self._inbound
+        reading = Reading(live, store, tables, slices)
+        delays = Delays(
+            store,
+            inbound.appending,
+            tables,
+            clock,
+            save_interval_ms=live.now.flush_delay_offsets_ms,
+        )
+        topics = Topics(live, store, tables, self._topic_deleted, slices)
+        topics.finish_deletions()
+        self._membership = Membership(live, tables, clock)
+        return [
+            Pulling(live, store, tables, reading, self.held_pulls, self._outlets, slices),
+            Sending(live, inbound, tables, clock),
+            Retries(live, store, tables, inbound),
+            Replies(live, inbound, tables, clock, self.advertised),
+            delays,
+            self._membership,
+            Offsets(live, store, tables, slices=slices, on_reset=self.held_pulls.release),
+            Ordering(tables.locks, clock),
+            Queries(store),
+            topics,
+            Groups(tables, tables.statistics.forget_group, slices),
+            Inspection(live, store, tables, clock, self.advertised, slices),
+            Brokers(
+                live,
+                store,
+                tables,
+                (tables.statistics.runtime_figures, delays.figures),
+                self.settings_saving.save,
+                clock,
+            ),
+            Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock),
+            Protection(live, store, tables),
+        ]
+
+    def _topic_deleted(self, topic: str) -> None:
+        self.tables.statistics.forget_topic(topic)
+        self.held_pulls.release(topic)
+
+    def _metering(self) -> Metering:
+        return Metering(
+            self._live,
+            self.store,
+            self.tables,
+            lambda: self.held_pulls.held_count,
+            lambda: [server.statistics() for server in self.servers],
+            self._clock,
+        )
+
+    def _servers(self, store_host: Host, admission: Admission | None) -> list[Server]:
+        """The main port, and the fast one, from which nobody pulls."""
+        settings, clock = self._live.now, self._clock
+        fast_routes = Routes(
+            *(service for service in self._all_services if not isinstance(service, Pulling)),
+            serving=BROKER,
+            unserved=UNSERVED | NOT_ON_THE_FAST_PORT,
+        )
+        direct = DirectHeaders(CATALOGUE[code] for code in _BUSIEST)
+        servers = [
+            Server(
+                routes,
+                limits=settings.limits,
+                tls=settings.tls_server(clock),
+                trusted_proxies=settings.trusted_proxies,
+                clock=clock,
+                observer=self.metering,
+                admission=admission,
+                form=settings.header_form,
+                direct=direct,
+                express=self._watched(
+                    express_road(
+                        self.store, store_host.pack(), self._inbound, self.tables, settings.limits, outlets
+                    )
+                ),
+            )
+            for routes, outlets in ((self.routes, self._outlets), (fast_routes, None))
+        ]
+        for server in servers:
+            server.on_connection_lost(self._membership.connection_lost)
+            server.on_connection_lost(self.held_pulls.release_owner)
+        return servers
+
+    @property
+    def server(self) -> Server:
+        return self.servers[0]
+
+    def _watched(self, express: Road) -> ExpressRoad | None:
+        if self.metering is None:
+            return express
+        # Its answers would come later than it returns, and who asks for latencies wants those of flushes.
+        return self.metering.timed(express) if self.durability.is_immediate else None
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for service in self._all_services:
+                if isinstance(service, Running):
+                    tasks.create_task(service.run(), name=type(service).__name__)
+
+    def close(self) -> None:
+        """Make everything safe that is still only in memory."""
+        tables = self.tables
+        saves = {
+            "topics": tables.topics.persist,
+            "groups": tables.groups.persist,
+            "offsets": tables.offsets.persist,
+            "filters": tables.filters.persist,
+        }
+        for service in self._all_services:
+            if isinstance(service, Saved):
+                saves[type(service).__name__.lower()] = service.save_now
+        for what, save in saves.items():
+            try:
+                save()
+            except (StoreError, OSError) as problem:
+                _log.error("%s not written, the next start has older ones: %s", what, problem)
+        self.store.close()
+
+
+def _looked_up(host: str) -> str:
+    """What is written into messages is an IP address, also where clients are told a name."""
+    if ":" in host:  # only addresses of version 6 have colons
+        return host
+    try:
+        return socket.gethostbyname(host)
+    except OSError as problem:
+        raise ConfigError("brokerIP1", host, f"an address or a known name ({problem.strerror})") from None
+
+
+def _tls_options(settings: BrokerSettings) -> TlsOptions | None:
+    if not settings.tls_enable:
+        return None
+    return TlsOptions(
+        certificate_path=settings.tls_client_cert_path,
+        key_path=settings.tls_client_key_path,
+        key_password=settings.tls_client_key_password,
+        trust_path=settings.tls_client_trust_cert_path,
+        verify=settings.tls_client_auth_server,
+    )

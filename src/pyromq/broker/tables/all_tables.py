@@ -1,0 +1,85 @@
+"""Everything a broker knows, as one value: data only, made once and handed to whoever needs some of it."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
+from pyromq.broker.tables.delay_offsets import DelayOffsetTable
+from pyromq.broker.tables.filters import FilterTable
+from pyromq.broker.tables.groups import GroupTable
+from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.topics import TopicTable, system_topics
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.store.json_table import JsonTable
+from pyromq.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    role: RoleTable
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    delay_offsets: DelayOffsetTable
+    filters: FilterTable
+    consumers: ConsumerTable
+    producers: ProducerTable
+    locks: QueueLocks
+    statistics: Statistics
+    files: tuple[JsonTable, ...]
+    """What is kept on disk of all this."""
+
+    @classmethod
+    def open(cls, live: LiveSettings[BrokerSettings], store: MessageStore, clock: Clock) -> Self:
+        """Read what an earlier broker left in the store; raises StoreError if it cannot be read."""
+        settings = live.now
+        files: list[JsonTable] = []
+
+        def file(name: str) -> JsonTable:
+            files.append(store.table(name))
+            return files[-1]
+
+        topics = TopicTable(file("topics.json"), clock, _system_topics(settings))
+        return cls(
+            role=RoleTable(Role(settings.broker_id)),
+            topics=topics,
+            groups=GroupTable(file("subscriptionGroup.json"), clock, lambda: live.now.auto_create_groups),
+            offsets=OffsetTable(
+                file("consumerOffset.json"),
+                clock,
+                commits_per_version=settings.commits_per_version,
+                server_side_reset=settings.server_side_reset,
+            ),
+            delay_offsets=DelayOffsetTable(
+                file("delayOffset.json"), clock, deliveries_per_version=settings.deliveries_per_version
+            ),
+            filters=FilterTable(
+                file("consumerFilter.json"),
+                clock,
+                lambda: live.now.dead_filter_ms,
+                lambda: live.now.filter_retries,
+            ),
+            consumers=ConsumerTable(),
+            producers=ProducerTable(),
+            locks=QueueLocks(settings.queue_lock_expiry_ms),
+            statistics=Statistics(clock, is_system=topics.is_system),
+            files=tuple(files),
+        )
+
+
+def _system_topics(settings: BrokerSettings) -> list[TopicConfig]:
+    return system_topics(
+        broker_name=settings.broker_name,
+        cluster=settings.broker_cluster_name,
+        auto_create=settings.auto_create_topics,
+        default_queues=settings.default_topic_queues,
+        trace_topic=settings.trace_topic if settings.trace_topic_enabled else None,
+        cluster_topic=settings.cluster_topic,
+        broker_topic=settings.broker_topic,
+    )
