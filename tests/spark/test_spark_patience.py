@@ -11,6 +11,7 @@ from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.catalogue import declaration_of, encode_answer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import RESPONSE_FLAG, Frame
 from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.protocol.record import StoredMessage, encode_record
@@ -94,7 +95,7 @@ def test_a_batch_begins_with_one_look_at_what_can_be_reached(nobody: str) -> Non
 
 
 @contextmanager
-def answering(answer: Callable[[Frame], Frame]) -> Iterator[Cluster]:
+def answering(answer: Callable[[Frame], Frame], retries: int = 0) -> Iterator[Cluster]:
     """A server that tells the route of every topic, and answers all else as it is told."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -116,7 +117,7 @@ def answering(answer: Callable[[Frame], Frame]) -> Iterator[Cluster]:
 
         server = threading.Thread(target=serve)
         server.start()
-        cluster = Cluster(Access((address,), retries=0))
+        cluster = Cluster(Access((address,), retries=retries, retry_interval_ms=0))
         yield cluster
         cluster.close()
         server.join()
@@ -143,3 +144,29 @@ def test_messages_of_another_queue_are_not_read(stored: StoredMessage) -> None:
         pytest.raises(RemoteProtocolError, match=f"messages of {stored.topic} queue {stored.queue_id}"),
     ):
         read_one(cluster)
+
+
+def test_a_queue_that_is_mended_is_asked_again_and_nothing_counts_as_lost() -> None:
+    declaration = declaration_of(PullMessage)
+    mended = PullMessageAnswer(
+        suggest_which_broker_id=0,
+        next_begin_offset=10,
+        min_offset=0,
+        max_offset=10,
+        body=b"".join(encode_record(StoredMessage("Orders", b"x", queue_offset=at)) for at in range(10)),
+    )
+    answers = 0
+
+    def answer(asked: Frame) -> Frame:
+        nonlocal answers
+        answers += 1
+        told = encode_answer(declaration, mended, asked)
+        if answers <= 2:
+            told.code, told.remark, told.body = ResponseCode.PULL_RETRY_IMMEDIATELY, "QUEUE_IS_MENDED", b""
+            told.ext["nextBeginOffset"] = "0"
+        return told
+
+    with answering(answer, retries=5) as cluster:
+        options = read_options(options_for(cluster, subscribe="Orders"), streaming=False)
+        pieces = list(Fetch(cluster, Span(QUEUES[0], 0, 10), options))
+    assert (answers, len(pieces)) == (3, 1)
