@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
@@ -128,7 +128,7 @@ def readable(store: MessageStore) -> list[tuple[int, int, bytes]]:
         offset = store.min_offset(TOPIC, queue_id)
         while offset < store.max_offset(TOPIC, queue_id):
             result = store.read(TOPIC, queue_id, offset, 1)
-            assert result.next_offset == offset + 1
+            assert result.next_offset > offset  # by more than one if the queue begins later than it seemed
             found += [
                 (queue_id, offset, message.body)
                 for message in sound_messages(result)
@@ -458,6 +458,7 @@ def test_a_start_that_is_interrupted_while_it_mends_is_made_up_for(
 
 
 @settings(max_examples=examples(25))
+@example(start=0, length=433, kind="garbage", crash=False, lost=None, seed=0)
 @given(
     start=st.integers(0, 26_000),
     length=st.one_of(st.integers(1, 300), st.integers(1, 12_000)),
