@@ -10,7 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyromq.broker.consumer_lag import Lag, lags
-from pyromq.broker.express import Road
+from pyromq.broker.fast_path import FastPath as BrokerFastPath
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.request_names import java_name
 from pyromq.broker.settings import BrokerSettings
@@ -30,7 +30,7 @@ from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, CreateOrUpdateTopics
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.server import ServerStatistics
-from pyromq.remoting.traffic import Express
+from pyromq.remoting.traffic import FastPath
 from pyromq.store.message_store import MessageStore
 
 _KIB = 1024
@@ -162,23 +162,23 @@ class Metering:
             status = "success" if result_code == ResponseCode.SUCCESS else "failure"
             histogram.observe(seconds * 1000, (status, *more_labels))
 
-    def timed(self, express: Road) -> Express:
-        """The short road with a watch: the answers of one read leave together, so one look is enough."""
+    def timed(self, fast_path: BrokerFastPath) -> FastPath:
+        """The fast path with a watch: the answers of one read leave together, so one look is enough."""
         monotonic = self._clock.monotonic
 
-        def timed_express(data: bytes, connection: Connection) -> tuple[int, int]:
+        def timed_path(data: bytes, connection: Connection) -> tuple[int, int]:
             started = monotonic()
-            frames, position = express(data, connection)
+            frames, position = fast_path(data, connection)
             if frames:
                 seconds = monotonic() - started
-                pulled = express.pulls_taken
+                pulled = fast_path.pulls_taken
                 # Nearly all clients send with the second version of the request, and pull with the first.
                 for declaration, count in ((_SEND, frames - pulled), (_PULL, pulled)):
                     if count:
                         self._count_together(declaration, count, seconds)
             return frames, position
 
-        return timed_express
+        return timed_path
 
     def _count_together(self, declaration: Declaration, count: int, seconds: float) -> None:
         key = declaration.code, ResponseCode.SUCCESS, False

@@ -10,7 +10,7 @@ import socket
 from typing import Protocol, runtime_checkable
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.broker.express import Road, express_road
+from pyromq.broker.fast_path import FastPath, fast_path
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_pulls import HeldPulls
@@ -53,7 +53,7 @@ from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
 from pyromq.remoting.tls import TlsOptions
-from pyromq.remoting.traffic import Express as ExpressRoad
+from pyromq.remoting.traffic import FastPath as AnyFastPath
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -211,8 +211,8 @@ class Parts:
                 admission=admission,
                 form=settings.header_form,
                 direct=direct,
-                express=self._watched(
-                    express_road(
+                fast_path=self._watched(
+                    fast_path(
                         self.store, store_host.pack(), self._inbound, self.tables, settings.limits, outlets
                     )
                 ),
@@ -228,11 +228,11 @@ class Parts:
     def server(self) -> Server:
         return self.servers[0]
 
-    def _watched(self, express: Road) -> ExpressRoad | None:
-        if self.metering is None:
-            return express
+    def _watched(self, path: FastPath | None) -> AnyFastPath | None:
+        if self.metering is None or path is None:
+            return path
         # Its answers would come later than it returns, and who asks for latencies wants those of flushes.
-        return self.metering.timed(express) if self.durability.is_immediate else None
+        return self.metering.timed(path) if self.durability.is_immediate else None
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -194,8 +194,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._is_active = True
         is_vouched_for = self._is_vouched_for()
-        if self._traffic.express is not None and is_vouched_for:
-            data = self._go_express(data)
+        if self._traffic.fast_path is not None and is_vouched_for:
+            data = self._take_fast_path(data)
             if not data:
                 return
         reader = self._reader
@@ -264,17 +264,17 @@ class Connection(asyncio.Protocol):
             self.partial_bytes += change
             self._traffic.buffer(change)
 
-    def _go_express(self, data: bytes) -> bytes:
-        """What the short road leaves over."""
+    def _take_fast_path(self, data: bytes) -> bytes:
+        """What the fast path leaves over."""
         traffic = self._traffic
-        express = traffic.express
+        fast_path = traffic.fast_path
         if (
             self._answering.backlog
             or self._read_stops
             or traffic.is_draining
             or self._answering.overload
             or traffic.overload
-            or express is None
+            or fast_path is None
         ):
             return data
         if self.partial_bytes:
@@ -284,14 +284,14 @@ class Connection(asyncio.Protocol):
             data = self._reader.take_rest() + data
             self._count_partial()
         while data:
-            frames, position = express(data, self)
+            frames, position = fast_path(data, self)
             if not frames:
                 break
             traffic.frames_read += frames
             data = data[position:]
             is_much = self._outbox.is_full
             self.flush()
-            # What ended at a frame for the other road is over; after much it goes on if the peer reads it.
+            # What ended at a frame for the general path is over; after much it goes on if the peer reads it.
             if not is_much or self._read_stops:
                 break
         return data

@@ -17,7 +17,7 @@ from pyromq.remoting.networks import Networks
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
-from pyromq.remoting.traffic import Express, Observer, Traffic, TrafficStatistics
+from pyromq.remoting.traffic import FastPath, Observer, Traffic, TrafficStatistics
 
 __all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics", "listening_socket"]
 
@@ -33,7 +33,7 @@ class ServerStatistics(TrafficStatistics):
 class Server:
     """Serves one table of routes on one port.
 
-    `admission` decides about every request. `direct` reads the headers of the busiest requests, `express`
+    `admission` decides about every request. `direct` reads the headers of the busiest requests, `fast_path`
     handles the plainest of them; both serve only connections that the admission vouches for. Only
     `trusted_proxies` may say by a PROXY preamble for whom they open a connection.
     """
@@ -50,7 +50,7 @@ class Server:
         admission: Admission | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
-        express: Express | None = None,
+        fast_path: FastPath | None = None,
     ) -> None:
         self._traffic = Traffic(
             routes=routes,
@@ -60,7 +60,7 @@ class Server:
             admission=admission,
             form=form,
             direct=direct,
-            express=express,
+            fast_path=fast_path,
         )
         self._entrance = Entrance(self._traffic, tls, self._welcome, trusted_proxies or Networks())
         self._acceptor: Acceptor | None = None

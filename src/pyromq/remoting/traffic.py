@@ -37,11 +37,11 @@ class Observer(Protocol):
         ...
 
 
-class Express(Protocol):
-    """A short road for requests that come by the hundred thousand: it sees the bytes of a read first."""
+class FastPath(Protocol):
+    """A shorter way for requests that come by the hundred thousand: it sees the bytes of a read first."""
 
     def __call__(self, data: bytes, connection: "Connection") -> tuple[int, int]:
-        """Handle whole frames from the start on, up to the first one that is not for this road; how many
+        """Handle whole frames from the start on, up to the first one that is not for this path; how many
         frames, and how many bytes. Answers go to `connection.put` or, later, `connection.settle`."""
         ...
 
@@ -77,11 +77,11 @@ class Traffic:
         prepare: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
-        express: Express | None = None,
+        fast_path: FastPath | None = None,
         stops_reading: bool = True,
     ) -> None:
         self.direct = direct
-        self.express = express
+        self.fast_path = fast_path
         self.routes: dict[int, Route] = routes.by_code if routes is not None else {}
         self.unserved: dict[int, str] = routes.unserved if routes is not None else {}
         self.limits = limits if limits is not None else ServerLimits()

@@ -284,7 +284,7 @@ def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> Non
 def test_sends_on_the_short_road_are_timed_together(world: World) -> None:
     peer = cast(Connection, FakeChannel())
 
-    class Express:
+    class FastPath:
         pulls_taken = 0
 
         def __call__(self, data: bytes, connection: Connection) -> tuple[int, int]:
@@ -292,7 +292,7 @@ def test_sends_on_the_short_road_are_timed_together(world: World) -> None:
             self.pulls_taken = data.count(b"p")
             return len(data) // 10, len(data)
 
-    timed = world.metering.timed(Express())
+    timed = world.metering.timed(FastPath())
     assert timed(b"", peer) == (0, 0)
     assert timed(b"x" * 30, peer) == (3, 30)
     (count,) = world.figures("rocketmq_rpc_latency_milliseconds_count").values()

@@ -26,7 +26,7 @@ class Line:
             routes=self.service.routes(),
             admission=self.admission,
             direct=DirectHeaders([declaration_of(Echo)]),
-            express=self._fast_path,
+            fast_path=self._fast_path,
         )
         self.connection = Connection(traffic)
         self.transport = FakeTransport(self.connection)

@@ -4,12 +4,9 @@ Nothing is parsed that need not be, and of two pairs with the same name the late
 properties as text, which is searched many times faster than bytes; records hold them as bytes.
 """
 
-import msgspec
-
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.live import LiveSettings
 from pyromq.protocol import properties as props
-from pyromq.protocol.binary_header import encode_ext
 from pyromq.protocol.properties import PAIR_SEPARATOR, get_property, without_property
 
 _MOST_LEVEL_DIGITS = 9
@@ -36,10 +33,6 @@ class Stamp:
 
     def __repr__(self) -> str:
         return f"<Stamp {self.answer_fields}>"
-
-    def encoded_answer_fields(self) -> tuple[bytes, bytes]:
-        """The fields of every answer as they stand in a JSON header, without braces, and in a binary one."""
-        return msgspec.json.encode(self.answer_fields)[1:-1], encode_ext(self.answer_fields)
 
     def _renew(self, settings: BrokerSettings) -> None:
         trace_on = "true" if settings.trace_on else "false"

@@ -5,7 +5,7 @@ import asyncio
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.lanes import Lane, Sent
-from pyromq.broker.flow.send_codes import SEND_CODES
+from pyromq.broker.flow.send_answers import SEND_CODES, send_answer_fields
 from pyromq.broker.flow.stamping import closed, delay_level, is_true, is_unusual, pair
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -174,15 +174,15 @@ class Sending:
             raise Refused(SEND_CODES[result.status], result.reason)
         self._statistics.put(draft.topic, draft.queue_id, result.message_count, result.size_bytes)
         # java: a delayed message is answered with its offset among the delayed ones, and its own queue id
-        ext = {
-            "msgId": self._appending.message_ids(result),
-            "queueId": str(queue_id),
-            "queueOffset": str(result.queue_offset),
-            **self._stamp.answer_fields,
-        }
-        if unique_key is not None:
-            ext["transactionId"] = unique_key
-        answer = RawAnswer(ext=ext)
+        answer = RawAnswer(
+            ext=send_answer_fields(
+                self._appending.message_ids(result),
+                queue_id,
+                result.queue_offset,
+                self._stamp.answer_fields,
+                unique_key,
+            )
+        )
         if self._appending.durability.is_safe_enough(result, properties):
             return answer
         return self._when_safe(result, answer)

@@ -1,4 +1,4 @@
-from pyromq.broker.express import SafeAnswers
+from pyromq.broker.fast_path import SafeAnswers
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.lanes import Lanes
@@ -10,7 +10,7 @@ from pyromq.broker.tables.statistics import Statistics
 from pyromq.remoting.connection import Connection
 from pyromq.store.message_store import MessageStore
 
-class Express:
+class FastPath:
     pulls_taken: int
     def __init__(
         self,

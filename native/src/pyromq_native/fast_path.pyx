@@ -12,6 +12,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from pyromq.broker.flow.send_answers import binary_pieces, json_pieces
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.codes import CURRENT_VERSION, Language
 from pyromq.store.results import AppendResult, AppendStatus, ReadStatus
@@ -169,8 +170,26 @@ cdef class Outlet:
     cdef dict counted
 
 
-cdef class Express:
-    """See `pyromq.broker.express.Express`, which takes the same arguments."""
+cdef class Pieces:
+    """See `pyromq.broker.flow.send_answers.SendAnswerPieces`."""
+
+    cdef bytes message_ids, queue_id, queue_offset, fixed, unique_key, unique_key_end, opaque, end
+
+    def __init__(self, *pieces):
+        (
+            self.message_ids,
+            self.queue_id,
+            self.queue_offset,
+            self.fixed,
+            self.unique_key,
+            self.unique_key_end,
+            self.opaque,
+            self.end,
+        ) = pieces
+
+
+cdef class FastPath:
+    """See `pyromq.broker.fast_path`."""
 
     cdef object _store, _read
     cdef Appender _appender
@@ -179,7 +198,8 @@ cdef class Express:
     cdef object _put_ok, _found, _answer_when_safe
     cdef bytes _store_host, _id_prefix
     cdef bytes _born_host
-    cdef bytes _suffix, _json_fields, _binary_fields, _json_end
+    cdef bytes _suffix, _json_end
+    cdef Pieces _json, _binary
     cdef object _known_suffix, _known_fields
     cdef Py_ssize_t _max_frame_bytes, _high_water_bytes
     cdef bint _waits
@@ -239,7 +259,7 @@ cdef class Express:
         self._answers = Text()
         self._scratch = Text()
         self._touched = []
-        self._suffix = self._json_fields = self._binary_fields = b""
+        self._suffix = b""
         self._known_suffix = self._known_fields = None
         self.pulls_taken = 0
         lanes.on_change(self._forget_lanes)
@@ -247,7 +267,7 @@ cdef class Express:
             outlets.on_change(self._forget_outlets)
 
     def __repr__(self):
-        return f"<compiled Express lanes={len(self._known_lanes)} outlets={len(self._known_outlets)}>"
+        return f"<FastPath lanes={len(self._known_lanes)} outlets={len(self._known_outlets)}>"
 
     def _forget_lanes(self):
         self._known_lanes.clear()
@@ -341,7 +361,8 @@ cdef class Express:
             self._suffix = stamp.suffix.encode()
         if stamp.answer_fields is not self._known_fields:
             self._known_fields = stamp.answer_fields
-            self._json_fields, self._binary_fields = stamp.encoded_answer_fields()
+            self._json = Pieces(*json_pieces(stamp.answer_fields))
+            self._binary = Pieces(*binary_pieces(stamp.answer_fields))
         self._born_host = self._born_hosts.of(connection)
         return True
 
@@ -514,45 +535,55 @@ cdef class Express:
         self, Header *header, Lane lane, int64_t log_offset, tuple offsets, int64_t queue_offset, Traits *traits
     ) except -1:
         cdef Text out = self._answers
+        cdef Pieces pieces = self._binary if header.is_binary else self._json
         cdef Py_ssize_t start = out.length
         cdef Py_ssize_t fields_at, ids_at
         cdef Py_ssize_t ids = len(offsets) or 1
         out.reserve(
             512
             + ids * (PyBytes_GET_SIZE(self._id_prefix) + ID_BYTES + 1)
-            + PyBytes_GET_SIZE(self._json_fields)
-            + PyBytes_GET_SIZE(self._binary_fields)
+            + PyBytes_GET_SIZE(self._json.fixed)
+            + PyBytes_GET_SIZE(self._binary.fixed)
             + traits.unique_key.length
         )
         out.length += PREFIX_BYTES
         if header.is_binary:
             fields_at = self._begin_binary(out, header, b"")
-            out.put(b"\x00\x05msgId", 7)
+            out.put_bytes(pieces.message_ids)
             out.length += 4
             ids_at = out.length
             self._write_ids(out, log_offset, offsets)
             _store_uint32(out.data + ids_at - 4, <uint32_t>(out.length - ids_at))
-            _put_binary_number(out, b"\x00\x07queueId", 9, lane.number)
-            _put_binary_number(out, b"\x00\x0bqueueOffset", 13, queue_offset)
-            out.put_bytes(self._binary_fields)
+            _put_binary_number(
+                out, PyBytes_AS_STRING(pieces.queue_id), PyBytes_GET_SIZE(pieces.queue_id), lane.number
+            )
+            _put_binary_number(
+                out, PyBytes_AS_STRING(pieces.queue_offset), PyBytes_GET_SIZE(pieces.queue_offset), queue_offset
+            )
+            out.put_bytes(pieces.fixed)
             if traits.unique_key.length:
-                out.put(b"\x00\x0dtransactionId", 15)
+                out.put_bytes(pieces.unique_key)
                 out.put_uint32(<uint32_t>traits.unique_key.length)
                 out.put(traits.unique_key.at, traits.unique_key.length)
             _store_uint32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
         else:
-            out.put(b'{"code":0,"extFields":{"msgId":"', 32)
+            out.put_bytes(pieces.message_ids)
             self._write_ids(out, log_offset, offsets)
-            _put_json_number(out, b'","queueId":"', 13, lane.number)
-            _put_json_number(out, b'","queueOffset":"', 17, queue_offset)
-            out.put(b'",', 2)
-            out.put_bytes(self._json_fields)
+            _put_json_number(
+                out, PyBytes_AS_STRING(pieces.queue_id), PyBytes_GET_SIZE(pieces.queue_id), lane.number
+            )
+            _put_json_number(
+                out, PyBytes_AS_STRING(pieces.queue_offset), PyBytes_GET_SIZE(pieces.queue_offset), queue_offset
+            )
+            out.put_bytes(pieces.fixed)
             if traits.unique_key.length:
-                out.put(b',"transactionId":"', 18)
+                out.put_bytes(pieces.unique_key)
                 out.put(traits.unique_key.at, traits.unique_key.length)
-                out.put(b'"', 1)
-            _put_json_number(out, b'},"flag":1,"language":"PYTHON","opaque":', 40, header.opaque)
-            out.put_bytes(self._json_end)
+                out.put_bytes(pieces.unique_key_end)
+            _put_json_number(
+                out, PyBytes_AS_STRING(pieces.opaque), PyBytes_GET_SIZE(pieces.opaque), header.opaque
+            )
+            out.put_bytes(pieces.end)
         _put_prefix(out, start, header.is_binary, 0)
         return 0
 

@@ -1,11 +1,10 @@
-"""The short road of sends and pulls does what the general road does, whatever is sent; so does its twin."""
+"""The fast path of sends and pulls does what the general path does, whatever is sent."""
 
 import asyncio
 import random
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from tests.support.chance import examples
 from tests.support.fake_transport import FakeTransport
 
-from pyromq.broker import express as express_module
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.clock import ManualClock
@@ -31,11 +29,9 @@ from pyromq.remoting.connection import Connection
 from pyromq.store.settings import StoreSettings
 
 Flush = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
-Road = Literal["general", "interpreted", "compiled"]
+Way = Literal["general", "fast"]
 
-COMPILED: ModuleType | None = twin("express")
-ROADS: list[Road] = ["interpreted", "compiled"]
-NEEDS_COMPILED = pytest.mark.skipif(COMPILED is None, reason=f"no compiled road: {WHY}")
+pytestmark = pytest.mark.skipif(twin("fast_path") is None, reason=f"no fast path: {WHY}")
 FORMS = [HeaderForm.JSON, HeaderForm.BINARY]
 OUR_CODES = {10, 11, 310, 320, 361}
 
@@ -158,14 +154,14 @@ class Outcome:
         self.answers = answers
         self.log = log
         self.taken = taken
-        """How many frames took the short road."""
+        """How many frames took the fast path."""
         self.pulled = pulled
         self.offsets = offsets
         self.also = also
 
     @property
     def frames(self) -> list[bytes]:
-        """Answers may come in another order: those that wait for the disk come later on either road."""
+        """Answers may come in another order: those that wait for the disk come later on either path."""
         frames = []
         answers = self.answers
         while answers:
@@ -186,17 +182,16 @@ class FixedHost:
 async def outcome(
     data: bytes,
     cuts: list[int],
-    road: Road,
+    path: Way,
     flush: Flush = "ASYNC_FLUSH",
     also: Callable[[Any], Awaitable[int]] | None = None,
 ) -> Outcome:
-    """What a fresh broker makes of a stream, and what `also` makes of its short road afterwards."""
+    """What a fresh broker makes of a stream, and what `also` makes of its fast path afterwards."""
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
     with (
         tempfile.TemporaryDirectory() as directory,
         patch("pyromq.broker.parts.Host", FixedHost),
-        patch.object(express_module, "_native", COMPILED if road == "compiled" else None),
     ):
         broker = Broker(
             BrokerConfiguration(
@@ -224,17 +219,17 @@ async def outcome(
         parts.tables.topics.create_if_absent("Full", 2)
         fill(parts.store)
         traffic = parts.server._traffic
-        express: Any = traffic.express
+        fast_path: Any = traffic.fast_path
         taken = pulled = 0
 
         def counting(data: bytes, connection: Connection) -> tuple[int, int]:
             nonlocal taken, pulled
-            frames, position = express(data, connection)
+            frames, position = fast_path(data, connection)
             taken += frames
-            pulled += express.pulls_taken
+            pulled += fast_path.pulls_taken
             return frames, position
 
-        traffic.express = None if road == "general" else counting
+        traffic.fast_path = None if path == "general" else counting
         connection = Connection(traffic, peer_address="10.0.0.1:4000")
         transport = FakeTransport(connection)
         connection.connection_made(transport)
@@ -250,7 +245,7 @@ async def outcome(
         await asyncio.sleep(0)
         answers = b"".join(transport.writes)
         offsets = parts.tables.offsets.wrapper().offset_table
-        more = await also(express) if also is not None else 0
+        more = await also(fast_path) if also is not None else 0
         connection.close()
         connection.connection_lost(None)
         await broker.stop()
@@ -267,10 +262,10 @@ def fill(store: Any) -> None:
     store.dispatch()
 
 
-def compare(data: bytes, cuts: list[int], flush: Flush, road: Road) -> None:
+def compare(data: bytes, cuts: list[int], flush: Flush) -> None:
     async def both() -> None:
         general = await outcome(data, cuts, "general", flush)
-        short = await outcome(data, cuts, road, flush)
+        short = await outcome(data, cuts, "fast", flush)
         assert short.frames == general.frames
         assert short.log == general.log
         assert short.offsets == general.offsets
@@ -278,22 +273,20 @@ def compare(data: bytes, cuts: list[int], flush: Flush, road: Road) -> None:
     asyncio.run(both())
 
 
-@pytest.mark.parametrize("road", ["interpreted", pytest.param("compiled", marks=NEEDS_COMPILED)])
 @settings(max_examples=examples(40))
 @given(streams, st.data(), st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]))
-def test_both_roads_give_the_same_log_and_the_same_answers(
-    road: Road, stream: list[tuple[Request[Any], int, bool]], data: st.DataObject, flush: Flush
+def test_both_paths_give_the_same_log_and_the_same_answers(
+    stream: list[tuple[Request[Any], int, bool]], data: st.DataObject, flush: Flush
 ) -> None:
     encoded = as_bytes(stream)
     cuts = data.draw(st.lists(st.integers(0, len(encoded)), max_size=3))
-    compare(encoded, cuts, flush, road)
+    compare(encoded, cuts, flush)
 
 
-@pytest.mark.parametrize("road", ["interpreted", pytest.param("compiled", marks=NEEDS_COMPILED)])
 @settings(max_examples=examples(40))
 @given(streams, st.data())
-def test_both_roads_agree_about_damage(
-    road: Road, stream: list[tuple[Request[Any], int, bool]], data: st.DataObject
+def test_both_paths_agree_about_damage(
+    stream: list[tuple[Request[Any], int, bool]], data: st.DataObject
 ) -> None:
     encoded = bytearray(as_bytes(stream))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -303,7 +296,7 @@ def test_both_roads_agree_about_damage(
     # What other requests are answered may depend on the hour.
     if all(frame.code in OUR_CODES for frame in frames):
         cuts = data.draw(st.lists(st.integers(0, len(encoded)), max_size=2))
-        compare(bytes(encoded), cuts, "ASYNC_FLUSH", road)
+        compare(bytes(encoded), cuts, "ASYNC_FLUSH")
 
 
 def plain_send(kind: Any = SendMessageV2, **fields: Any) -> Request[Any]:
@@ -339,7 +332,6 @@ def plain_pull(kind: Any = PullMessage, **fields: Any) -> Request[Any]:
     return kind(**plain | fields)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("road", ["interpreted", pytest.param("compiled", marks=NEEDS_COMPILED)])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize(
@@ -355,21 +347,18 @@ def plain_pull(kind: Any = PullMessage, **fields: Any) -> Request[Any]:
     ],
     ids=lambda request: type(request).__name__,
 )
-def test_what_is_plain_takes_the_short_road(
-    road: Road, form: int, flush: Flush, request_: Request[Any]
-) -> None:
+def test_what_is_plain_takes_the_fast_path(form: int, flush: Flush, request_: Request[Any]) -> None:
     encoded = as_bytes([(request_, form, False)] * 6)
 
-    # The first of a kind opens the way, on the general road.
-    short = asyncio.run(outcome(encoded, [len(encoded) // 6], road, flush))
+    # The first of a kind opens the way, on the general path.
+    short = asyncio.run(outcome(encoded, [len(encoded) // 6], "fast", flush))
     assert short.taken == 5
     assert short.pulled == (5 if isinstance(request_, PullMessage) else 0)
     assert len(short.frames) == 6
 
 
-@NEEDS_COMPILED
-def test_no_damage_upsets_the_compiled_road() -> None:
-    """Whatever is changed in a frame, it is taken or declined; that both roads agree is shown above."""
+def test_no_damage_upsets_the_fast_path() -> None:
+    """Whatever is changed in a frame, it is taken or declined; that both paths agree is shown above."""
     chance = random.Random(5)
     entries = encode_batch([BatchEntry(b"1", b"TAGS\x01t\x02"), BatchEntry(b"2")])
     whole = [
@@ -386,7 +375,7 @@ def test_no_damage_upsets_the_compiled_road() -> None:
 
         def on_close(self, _: object) -> None: ...
 
-    async def survive(express: Any) -> int:
+    async def survive(fast_path: Any) -> int:
         taken = 0
         for _ in range(5_000):
             data = bytearray(chance.choice(whole))
@@ -397,10 +386,10 @@ def test_no_damage_upsets_the_compiled_road() -> None:
                 )
             if chance.random() < 0.7:
                 data[:4] = (len(data) - 4).to_bytes(4)
-            frames, position = express(bytes(data), Peer())
+            frames, position = fast_path(bytes(data), Peer())
             assert 0 <= position <= len(data)
             taken += frames
         return taken
 
     opened = b"".join(whole)
-    assert asyncio.run(outcome(opened, [len(opened) // 3], "compiled", also=survive)).also > 0
+    assert asyncio.run(outcome(opened, [len(opened) // 3], "fast", also=survive)).also > 0
