@@ -22,7 +22,7 @@ from typing import Any, Final
 from benchmarks.marks import Marks
 
 LINGER_MS: Final = 1
-MOST_AT_ONCE: Final = 500
+MAX_AT_ONCE: Final = 500
 POLL_S: Final = 0.005
 
 
@@ -158,7 +158,7 @@ def confluent_consume(
     )
     consumer.subscribe([topic])
     while count < last:
-        for message in consumer.consume(MOST_AT_ONCE, 1.0):
+        for message in consumer.consume(MAX_AT_ONCE, 1.0):
             if message.error() is not None:
                 raise RuntimeError(message.error())
             message.value()

@@ -31,7 +31,7 @@ from tests.support.kafka import KAFKA_VERSION, KafkaBroker
 from pyromq.compiled import WHY
 from pyromq.spark import session
 
-MOST_BYTES = 700 * 1024 * 1024
+MAX_BYTES = 700 * 1024 * 1024
 WRITTEN_PART = 4
 """Every round of writes stays in the log: they take a part of the rows."""
 TRIGGERS, QUICK_TRIGGERS = 60, 9
@@ -274,7 +274,7 @@ def report(bench: Bench, sizes: list[int], rows: int) -> str:
     cpu_rows: list[str] = []
     reads, writes, headings = [], [], list[str]()
     for size in sizes:
-        count = min(rows, MOST_BYTES // (size + 200))
+        count = min(rows, MAX_BYTES // (size + 200))
         say(f"writes of {size} B, {count // WRITTEN_PART:,} rows")
         written = bench.writes(count // WRITTEN_PART, size)
         writes.append(

@@ -1,4 +1,4 @@
-"""A whole cluster in one process: a name server and brokers that know each other, nothing to configure."""
+"""A whole cluster in one process: a name server and brokers, without any configuration."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -16,10 +16,10 @@ from pyromq.remoting.addresses import format_address
 from pyromq.store.settings import StoreSettings
 
 LOG_SEGMENT_BYTES = 64 * 1024 * 1024
-"""Small enough for a laptop: a log file takes its whole size from the start."""
+"""Small enough for a laptop: a log file takes its full size on disk from the start."""
 
 PULL_MESSAGES, PULL_BYTES = 8192, 4 * 1024 * 1024
-"""What one pull may get if it asks for that much, as Spark does; ordinary consumers ask for 32 messages."""
+"""The maximum of one pull, for Spark, which asks for that much; ordinary consumers ask for 32 messages."""
 
 _SHUTDOWN_S = 5
 _PORTS_BETWEEN_BROKERS = 10
@@ -28,10 +28,10 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneSettings:
-    """What one may want to choose; a port of 0 is chosen by the system.
+    """The settings of a standalone cluster; the system chooses a port of 0.
 
-    `broker` and `store_settings` take any other setting by its name in Python. Of several brokers each has a
-    name, a port and a directory of its own.
+    `broker` and `store_settings` take any other setting by its name in Python. Each of several brokers has
+    its own name, port and directory.
     """
 
     store: Path
@@ -46,7 +46,7 @@ class StandaloneSettings:
 
     @property
     def reachable_host(self) -> str:
-        """The host that clients are told."""
+        """The host that clients connect to."""
         return local_address() if self.host in _EVERYWHERE else self.host
 
     def broker_names(self) -> list[str]:
@@ -78,7 +78,7 @@ class StandaloneSettings:
             "shutdown_wait_seconds": _SHUTDOWN_S,
             "sql_filters": True,
             "trace_topic_enabled": True,
-            # Whoever is refused for a moment's stall has no other machine to go to.
+            # A client that is refused during a short stall has no other broker to use.
             "fast_failure": False,
             "log_dir": None,
         }
@@ -90,7 +90,7 @@ class StandaloneSettings:
             "max_batch_bytes_in_memory": PULL_BYTES,
             "max_batch_on_disk": PULL_MESSAGES,
             "max_batch_bytes_on_disk": PULL_BYTES,
-            # The disks of laptops are full of other things.
+            # The disk of a laptop is shared with other programs.
             "disk_max_used_percent": 95,
             "disk_clean_forcibly_percent": 98,
             "disk_warning_percent": 99,
@@ -103,7 +103,7 @@ class StandaloneSettings:
 class Standalone:
     """`async with Standalone(settings) as cluster: cluster.namesrv`.
 
-    Stopped, it can be started again: it comes back with the same files, on the ports it had.
+    After a stop it can be started again, with the same files and ports.
     """
 
     def __init__(self, settings: StandaloneSettings, *, clock: Clock | None = None) -> None:
@@ -119,7 +119,7 @@ class Standalone:
 
     @property
     def namesrv(self) -> str:
-        """The address that clients are given."""
+        """The address of the name server, for clients."""
         return format_address(self.settings.reachable_host, self.name_server.address[1])
 
     @property
@@ -130,14 +130,14 @@ class Standalone:
 
     @property
     def broker(self) -> Broker:
-        """The first broker that runs."""
+        """The first running broker."""
         return self.brokers[0]
 
     @property
     def brokers(self) -> list[Broker]:
-        """The brokers that run."""
+        """The running brokers."""
         if not self._brokers:
-            raise StateError("no broker runs")
+            raise StateError("no broker is running")
         return [broker for _, broker in sorted(self._brokers.items())]
 
     async def start(self) -> None:
@@ -157,7 +157,7 @@ class Standalone:
         await asyncio.gather(self.name_server.run_until_stopped(), *brokers)
 
     async def stop(self) -> None:
-        """The brokers first, so that they can say goodbye."""
+        """Stop the brokers first, so that they can unregister."""
         for number in list(self._brokers):
             await self.stop_broker(number)
         await self.name_server.stop()
@@ -178,16 +178,16 @@ class Standalone:
         await self._leaving(number).stop()
 
     async def kill_broker(self, number: int = 0) -> None:
-        """End a broker as a crash would."""
+        """Stop a broker as a crash would."""
         await self._leaving(number).abandon()
 
     def _leaving(self, number: int) -> Broker:
         if number not in self._brokers:
-            raise StateError(f"broker {number} does not run: {self._who_runs()}")
+            raise StateError(f"broker {number} is not running: {self._who_runs()}")
         return self._brokers.pop(number)
 
     def _who_runs(self) -> str:
-        return f"there are {self.settings.brokers}, numbered from 0 on; running: {sorted(self._brokers)}"
+        return f"there are {self.settings.brokers}, numbered from 0; running: {sorted(self._brokers)}"
 
     async def __aenter__(self) -> Self:
         await self.start()

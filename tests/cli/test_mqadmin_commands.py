@@ -333,21 +333,25 @@ def test_nothing_is_sent_with_a_trace_where_traces_have_no_topic() -> None:
 
 
 FAILURES: list[tuple[list[str], int, str]] = [
-    (["queryMsgTraceById", "-t", TRACES, "-i", "AB"], 1, "clients report only when their tracing is on"),
+    (["queryMsgTraceById", "-t", TRACES, "-i", "AB"], 1, "clients write traces only if tracing is enabled"),
     (["cleanExpiredCQ", "--cluster", "elsewhere"], 1, "there is no cluster elsewhere"),
     (["topicRoute", "-t", "ordrs"], 1, "Error: there is no topic ordrs; did you mean orders?"),
-    (["topicStatus", "-t", "zzz"], 1, "`mqadmin topicList` lists all, `mqadmin updateTopic` makes one"),
+    (
+        ["topicStatus", "-t", "zzz"],
+        1,
+        "`mqadmin topicList` lists all topics, `mqadmin updateTopic` creates one",
+    ),
     (
         ["topicList", "-n", "127.0.0.1:1"],
         1,
-        "is one running there? Another address is given with -n host:port",
+        "is one running there? Set another address with -n host:port",
     ),
     (["topicList", "-n", "nonsense"], 1, "'nonsense' is no address; expected host:port"),
-    (["topicList", "-n", " "], 1, "no name server is given; set one with -n host:port or in NAMESRV_ADDR"),
-    (["updateTopic", "-t", "x"], 2, "one of -b BROKER and -c CLUSTER is needed"),
-    (["updateTopic", "-t", "x", "-b", "b", "-c", "c"], 2, "one of -b BROKER and -c CLUSTER is needed"),
+    (["topicList", "-n", " "], 1, "no name server given; set -n host:port or NAMESRV_ADDR"),
+    (["updateTopic", "-t", "x"], 2, "give either -b BROKER or -c CLUSTER"),
+    (["updateTopic", "-t", "x", "-b", "b", "-c", "c"], 2, "give either -b BROKER or -c CLUSTER"),
     (["updateTopic", "-t", "x y", *ON], 1, "illegal characters"),
-    (["updateTopic", "-t", "x", "-c", "Other"], 1, "there is no cluster Other; there is DefaultCluster"),
+    (["updateTopic", "-t", "x", "-c", "Other"], 1, "there is no cluster Other; known: DefaultCluster"),
     (["brokerStatus", "-b", "broker-b"], 1, "there is no broker broker-b; did you mean broker-a?"),
     (["brokerStatus", "-b", "127.0.0.1:1"], 1, "running there? `mqadmin clusterList` shows the"),
     (
@@ -361,22 +365,26 @@ FAILURES: list[tuple[list[str], int, str]] = [
         "fileResrvedTime; did you mean fileReser",
     ),
     (["updateBrokerConfig", *ON, "-k", "fileResrvedTime", "-v", "1"], 1, "did you mean fileReservedTime?"),
-    (["updateNamesrvConfig", "-k", "zzz", "-v", "1"], 1, "has no setting zzz; nothing was changed there"),
-    (["consumeMessage", "-t", TOPIC, "-b", "broker-a", "-i", "7"], 1, "has no such queue to read on broker"),
+    (["updateNamesrvConfig", "-k", "zzz", "-v", "1"], 1, "has no setting zzz; nothing was changed"),
+    (["consumeMessage", "-t", TOPIC, "-b", "broker-a", "-i", "7"], 1, "has no such readable queue on broker"),
     (
         ["printMsgByQueue", "-t", TOPIC, "-a", "broker-a", "-i", "7", "-p", "true"],
         1,
-        "`mqadmin topicRoute -l -t orders` shows what there is",
+        "`mqadmin topicRoute -l -t orders` shows its queues",
     ),
     (["consumerProgress", "-g", "nobody"], 1, "group nobody has no offsets and no member is online"),
     (["consumerConnection", "-g", "nobody"], 1, "no member of group nobody is online"),
-    (["producerConnection", "-g", "x", "-t", TOPIC], 1, "nobody produces for topic orders as group x now"),
+    (
+        ["producerConnection", "-g", "x", "-t", TOPIC],
+        1,
+        "no producer of group x is connected to the brokers of topic orders",
+    ),
     (["getConsumerConfig", "-g", "shp"], 1, "there is no group shp; did you mean shop?"),
-    (["cloneGroupOffset", "-s", GROUP, "-d", "gone", "-t", TOPIC], 1, "`mqadmin updateSubGroup` makes one"),
-    (["queryMsgById", "-t", TOPIC, "-i", "0" * 32], 1, "there is no message"),
-    (["queryMsgById", "-t", TOPIC, "-i", "{id}", "-g", GROUP], 2, "-g and -d belong together"),
-    (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "x"], 1, "Then try queryMsgById"),
-    (["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "99"], 1, "which holds 0 to"),
+    (["cloneGroupOffset", "-s", GROUP, "-d", "gone", "-t", TOPIC], 1, "`mqadmin updateSubGroup` creates it"),
+    (["queryMsgById", "-t", TOPIC, "-i", "0" * 32], 1, "is it the right topic?"),
+    (["queryMsgById", "-t", TOPIC, "-i", "{id}", "-g", GROUP], 2, "-g and -d must be given together"),
+    (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "x"], 1, "for an offset id, try queryMsgById"),
+    (["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "0", "-o", "99"], 1, "which has 0 to"),
     (
         ["queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "9", "-o", "0"],
         1,
@@ -385,28 +393,32 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (
         ["queryMsgById", "-t", TOPIC, "-i", "{id}", "-f", "klingon"],
         2,
-        "there is no charset klingon; try UTF-8",
+        "unknown charset klingon; try UTF-8",
     ),
     (["printMsgByQueue", "-t", TOPIC, "-a", "broker-a", "-i", "0"], 2, "-p true prints the messages"),
     (["consumeMessage", "-t", TOPIC, "-i", "0"], 2, "-i needs -b"),
-    (["consumeMessage", "-t", TOPIC, "-o", "0"], 2, "-o needs -b and -i"),
+    (["consumeMessage", "-t", TOPIC, "-o", "0"], 2, "it needs -b and -i"),
     (["consumeMessage", "-t", TOPIC, "-s", "5", "-e", "4"], 2, "-s must not be later than -e"),
     (["sendMessage", "-t", TOPIC, "-p", "x", "-i", "0"], 2, "-i needs -b"),
     (
         ["sendMessage", "-t", TOPIC, "-p", "x", "-b", "broker-a", "-i", "7"],
         1,
-        "no such queue to write to on broker",
+        "no such writable queue on broker",
     ),
     (
         ["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "yesterday"],
         2,
-        "'yesterday' is no point in time",
+        "'yesterday' is not a time",
     ),
-    (["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "-q", "0"], 2, "-b and -q belong together"),
+    (
+        ["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "-q", "0"],
+        2,
+        "-b and -q must be given together",
+    ),
     (
         ["resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "0", "-o", "0"],
         2,
-        "name it with -b BROKER -q QUEUE",
+        "it needs -b BROKER and -q QUEUE",
     ),
     (
         ["updateBrokerConfig", "-b", "broker-a", "-k", "fileReservedTime", "-v", "x"],
@@ -414,15 +426,15 @@ FAILURES: list[tuple[list[str], int, str]] = [
         "expected a whole number",
     ),
     (["updateOrderConf", "-t", TOPIC, "-m", "put"], 2, "-m put needs the queues"),
-    (["updateSubGroup", *ON, "-g", "x", "-p", "nonsense"], 2, "is no retry policy"),
-    (["updateSubGroup", *ON, "-g", "x", "--attributes", "a=b"], 2, "is neither +key=value nor -key"),
-    (["updateTopicList", *ON, "-f", "/nowhere"], 1, "/nowhere cannot be read"),
-    (["allocateMQ", "-t", TOPIC, "-i", " , "], 2, "-i names no member"),
-    (["exportConfigs", *ON, "-f", "/dev/null/x"], 1, "cannot be written"),
-    (["topicLst"], 2, "there is no command topicLst; did you mean topicList?"),
-    (["haStatus"], 2, "haStatus of Apache's mqadmin is not here: replication is not there yet"),
-    (["DELETEACL", "-b", "x"], 2, "is not here: access control is not there yet"),
-    (["xyz"], 2, "there is no command xyz; `mqadmin help` lists all"),
+    (["updateSubGroup", *ON, "-g", "x", "-p", "nonsense"], 2, "is not a retry policy"),
+    (["updateSubGroup", *ON, "-g", "x", "--attributes", "a=b"], 2, "expected +key=value or -key"),
+    (["updateTopicList", *ON, "-f", "/nowhere"], 1, "cannot read /nowhere"),
+    (["allocateMQ", "-t", TOPIC, "-i", " , "], 2, "-i is empty"),
+    (["exportConfigs", *ON, "-f", "/dev/null/x"], 1, "cannot write /dev/null/x"),
+    (["topicLst"], 2, "unknown command topicLst; did you mean topicList?"),
+    (["haStatus"], 2, "PyroMQ's mqadmin does not have haStatus: replication is not implemented yet"),
+    (["DELETEACL", "-b", "x"], 2, "does not have DELETEACL: access control is not implemented yet"),
+    (["xyz"], 2, "unknown command xyz; `mqadmin help` lists all commands"),
     (["topicList", "--key-file", "/nowhere"], 1, "--key-file=/nowhere: expected a readable file"),
 ]
 
@@ -485,4 +497,4 @@ def test_a_damaged_file_is_refused_with_its_name(tool: Tool, tmp_path: Path) -> 
     (tmp_path / "topics.json").write_text('[{"perm": 6}]')
     done = tool("updateTopicList", *ON, "-f", str(tmp_path / "topics.json"))
     assert done.exit_code == 1
-    assert "topics.json does not hold what is expected" in done.stderr
+    assert "topics.json has unexpected content" in done.stderr

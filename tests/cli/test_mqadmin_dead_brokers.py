@@ -47,7 +47,7 @@ async def test_an_overview_says_that_it_is_not_everything(namesrv: str, words: l
     assert done.exit_code == 1
     assert shown in done.stdout
     json.loads(done.stdout if "--watch" not in words else done.stdout.splitlines()[-1])
-    assert done.stderr.startswith("Error: this is not everything")
+    assert done.stderr.startswith("Error: the result is incomplete")
     assert "is a server running there? `mqadmin clusterList` shows the brokers" in done.stderr
     assert done.stderr.count("\n") == 1
 

@@ -144,7 +144,7 @@ def test_a_point_in_time_is_read(written: str, meant: int) -> None:
 
 
 def test_what_is_no_point_in_time_is_refused() -> None:
-    with pytest.raises(click.BadParameter, match="'soon' is no point in time"):
+    with pytest.raises(click.BadParameter, match="'soon' is not a time"):
         time("soon")
 
 
@@ -158,7 +158,7 @@ def test_points_in_time_are_shown_as_apache_shows_them() -> None:
 @pytest.mark.parametrize(
     ("problem", "text"),
     [
-        (Refused(26, "no group g"), "no group g; `mqadmin updateSubGroup` makes one"),
+        (Refused(26, "no group g"), "no group g; `mqadmin updateSubGroup` creates it"),
         (Refused(4711, None), "refused with code 4711; the server answered with code 4711"),
         (Refused(1, "two\nlines"), "two lines; the server answered with code 1"),
         (CallTimeout("h:1: late"), "h:1: late; --timeout SECONDS waits longer"),
@@ -169,7 +169,7 @@ def test_points_in_time_are_shown_as_apache_shows_them() -> None:
         (NoNameServer("none answers; try -n"), "none answers; try -n"),
         (
             Incomplete({"a": CallTimeout("h:1: late"), "b": CallTimeout("h:2: late")}),
-            "this is not everything (and 1 more failures): h:1: late; --timeout SECONDS waits longer",
+            "the result is incomplete (and 1 more failures): h:1: late; --timeout SECONDS waits longer",
         ),
         (
             PartlyFailed([], {"h:1": ConnectFailed("h:1: closed"), "h:2": Refused(1, "no")}),
@@ -231,7 +231,7 @@ async def test_a_watch_in_json_is_one_line_after_the_other(capsys: pytest.Captur
 async def test_a_watch_on_a_terminal_draws_in_place(capsys: pytest.CaptureFixture[str]) -> None:
     looks = Looks(1, 2)
     await looks.watch(Output(as_json=False, is_terminal=True), 2.0, 2)
-    assert "Ctrl-C ends" in capsys.readouterr().out
+    assert "Ctrl-C stops" in capsys.readouterr().out
 
 
 async def test_a_watch_outlives_a_failure_but_not_the_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,7 +119,7 @@ def test_it_boots_serves_logs_and_ends_well(tmp_path: Path, received: signal.Sig
     assert broker.boot[0] in log
     assert "did you mean listenPort?" in log
     assert "store opened clean=True log_start=0 log_end=0" in log
-    assert f"asked to stop signal={received.name}" in log
+    assert f"stopping signal={received.name}" in log
     assert "ERROR" not in log
     assert log == broker.stderr()
     assert (tmp_path / "store" / "config" / "topics.json").parent.is_dir()
@@ -165,7 +165,7 @@ async def test_settings_changed_over_the_network_go_back_to_the_file(tmp_path: P
 def test_metrics_readiness_and_health_are_pages(tmp_path: Path) -> None:
     metrics = ("-o", "metricsExporterType=PROM", "-o", "metricsPromExporterPort=0")
     with BROKER.running(tmp_path, *HERE, *metrics, "-o", "metricsLabel=zone:a") as broker:
-        found = re.search(r"metrics and health are served address=(127\.0\.0\.1:\d+)", broker.stderr())
+        found = re.search(r"serving metrics and health address=(127\.0\.0\.1:\d+)", broker.stderr())
         assert found
         pages = {path: get(found[1], path) for path in ("/metrics", "/ready", "/health", "/nothing")}
         assert broker.stop() == 0

@@ -75,7 +75,7 @@ def test_it_boots_serves_logs_and_ends_well_on_sigterm(tmp_path: Path) -> None:
     log = (tmp_path / "logs" / "rocketmqlogs" / "namesrv.log").read_text()
     assert f"The Name Server boot success. serializeType=JSON, address 127.0.0.1:{server.boot['port']}" in log
     assert "did you mean listenPort?" in log
-    assert "asked to stop signal=SIGTERM" in log
+    assert "stopping signal=SIGTERM" in log
     assert "ERROR" not in log
     assert "ANYONE" not in log
     assert log == server.stderr()
@@ -86,7 +86,7 @@ def test_metrics_readiness_and_health_are_pages(tmp_path: Path) -> None:
         tmp_path, "--port", "0", "-o", "metricsPort=0", "-o", "needWaitForService=true"
     ) as server:
         assert f"WARNING pyromq.apps ANYONE who reaches 0.0.0.0:{server.boot['port']} may" in server.stderr()
-        found = re.search(r"metrics and health are served address=(\S+)", server.stderr())
+        found = re.search(r"serving metrics and health address=(\S+)", server.stderr())
         assert found
         pages = {path: get(found[1], path) for path in ("/metrics", "/ready", "/health", "/nothing")}
         assert server.stop() == 0

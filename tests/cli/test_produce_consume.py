@@ -22,11 +22,11 @@ from tests.support.server_programs import environment
 from tests.support.terminals import all_shown
 
 from pyromq.apps.pyromq import COMMANDS
-from pyromq.cli.endings import quiet_endings
 from pyromq.cli.message_formats import renderer
 from pyromq.cli.outgoing import Lines, Template
 from pyromq.cli.produce import _paced
 from pyromq.cli.rate_line import RateLine, amount
+from pyromq.cli.signals import exit_on_signals
 from pyromq.cli.starting_points import Kind, Start, parse_start
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import ManualClock
@@ -280,7 +280,7 @@ def test_a_topic_that_may_only_be_written_to_is_told(
     asyncio.run(create())
     for group in ((), ("--group", "curious")):
         (line,) = shell.run("consume", topic, *group, code=1).stderr.splitlines()
-        assert line.startswith(f"Error: no queue of the topic {topic} may be read")
+        assert line.startswith(f"Error: topic {topic} has no readable queue")
 
 
 def test_broadcasting_keeps_its_offsets_at_home(
@@ -376,7 +376,7 @@ def test_waiting_for_lines_ends_though_the_signal_woke_nobody() -> None:
         SignalledPipe(readable) as stream,
         open(writable, "wb"),
         pytest.raises(click.exceptions.Exit) as ended,
-        quiet_endings(),
+        exit_on_signals(),
     ):
         list(Lines(stream))
     assert ended.value.exit_code == 128 + signal.SIGTERM
@@ -394,7 +394,7 @@ def test_waiting_for_the_next_message_ends_though_the_signal_woke_nobody() -> No
         threading.Timer(0.05, signal_nobody).start()
         next(paced)
 
-    with pytest.raises(click.exceptions.Exit) as ended, quiet_endings():
+    with pytest.raises(click.exceptions.Exit) as ended, exit_on_signals():
         wait()
     assert ended.value.exit_code == 128 + signal.SIGTERM
 
@@ -427,14 +427,14 @@ def test_a_terminal_shows_how_fast_it_goes(shell: Shell, topic: str, tmp_path: P
     ("command", "arguments", "complaint"),
     [
         ("produce", ("--queue", "0", "--sharding-key", "k"), "give --queue or --sharding-key, not both"),
-        ("produce", ("--format", "json", "-K", ":"), "in JSON, write a key"),
-        ("produce", ("--access-key", "me"), "--access-key and --secret-key belong together"),
+        ("produce", ("--format", "json", "-K", ":"), 'in JSON, use "key"'),
+        ("produce", ("--access-key", "me"), "--access-key and --secret-key must be given together"),
         ("consume", ("--tags", "a", "--sql", "b > 1"), "give --tags or --sql, not both"),
-        ("consume", ("--broadcast",), "--broadcast needs a --group"),
-        ("consume", ("--from", "stored"), "--from stored needs a --group"),
-        ("consume", ("--from", "latest"), "add --follow to see what comes"),
+        ("consume", ("--broadcast",), "--broadcast needs --group"),
+        ("consume", ("--from", "stored"), "--from stored needs --group"),
+        ("consume", ("--from", "latest"), "add --follow to wait for new messages"),
         ("consume", ("--from", "yesterday"), "expected earliest, latest, stored"),
-        ("consume", ("--format", "xml"), "expected value, json, hex, or a text with fields"),
+        ("consume", ("--format", "xml"), "expected value, json, hex, or a format string"),
         ("consume", ("--format", "%z"), "format=%z: expected one of %% %s"),
         ("consume", ("-n", "nowhere"), "namesrv=nowhere: expected host:port"),
     ],
@@ -451,7 +451,7 @@ def test_a_mistake_in_the_options_is_told(
 def test_without_a_name_server_it_says_where_to_get_one(command: str) -> None:
     outcome = CliRunner(env={"NAMESRV_ADDR": None}).invoke(COMMANDS, [command, "Topic"], input="x")
     assert outcome.exit_code == 2
-    assert "name one with -n HOST:PORT or in NAMESRV_ADDR; `pyromq standalone` runs one" in outcome.stderr
+    assert "set -n HOST:PORT or NAMESRV_ADDR; `pyromq standalone` starts one" in outcome.stderr
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])
@@ -459,7 +459,7 @@ def test_a_name_server_that_is_not_there_is_one_line(command: str) -> None:
     outcome = CliRunner().invoke(COMMANDS, [command, "Topic", "-n", "127.0.0.1:1"], input="x")
     assert outcome.exit_code == 1
     (line,) = outcome.stderr.splitlines()
-    assert line.endswith("does a name server run there? `pyromq standalone` starts a whole cluster")
+    assert line.endswith("is a name server running there? `pyromq standalone` starts a whole cluster")
 
 
 def test_a_topic_that_is_not_there_is_one_line(shell: Shell, topic: str) -> None:
@@ -472,7 +472,7 @@ def test_a_queue_that_is_not_there_is_named_with_those_that_are(shell: Shell, to
     shell.produce(topic, stdin="x")
     for command in ("produce", "consume"):
         outcome = shell.run(command, topic, "--queue", "9", stdin="x", code=1)
-        assert "Error: queue=9: expected one of those that the topic has: broker-" in outcome.stderr
+        assert "Error: queue=9: expected a queue of the topic: broker-" in outcome.stderr
     outcome = shell.produce("TBW102", "--queue", "0", stdin="x", code=1)
     assert "queue=0: expected one of broker-a:0, broker-b:0" in outcome.stderr
 
@@ -482,7 +482,7 @@ def test_a_queue_that_is_not_there_is_named_with_those_that_are(shell: Shell, to
     [
         ("{", "line 3: Input data was truncated"),
         ('{"body": "x", "tag": "T"}', "line 3: Object contains unknown field `tag`"),
-        ('{"key": "x"}', 'line 3: there is neither a "body" nor a "bodyBase64"'),
+        ('{"key": "x"}', 'line 3: expected "body" or "bodyBase64"'),
         ('{"bodyBase64": "?"}', "line 3: Invalid base64 encoded string"),
     ],
 )
@@ -490,7 +490,7 @@ def test_what_stands_before_a_bad_line_is_sent(shell: Shell, topic: str, line: s
     good = '{"body": "a"}\n{"body": "b"}\n'
     outcome = shell.produce(topic, "--format", "json", stdin=f"{good}{line}\n{good}", code=1)
     assert outcome.stderr.startswith("sent 2 messages")
-    assert f"Error: not everything was sent; {complaint}" in outcome.stderr
+    assert f"Error: some messages were not sent; {complaint}" in outcome.stderr
     assert shell.consume(topic) == ["a", "b"]
 
 
@@ -499,16 +499,18 @@ def test_a_message_that_is_refused_is_named(shell: Shell, topic: str, tmp_path: 
     large.write_bytes(os.urandom(4 * 1024 * 1024 + 1))
     outcome = shell.produce(topic, "--file", str(large), "--count", "2", code=1)
     (line,) = outcome.stderr.splitlines()
-    assert line.startswith(f"Error: not everything was sent; {large} and 1 more: the body has 4194305 bytes")
+    assert line.startswith(
+        f"Error: some messages were not sent; {large} and 1 more: the body has 4194305 bytes"
+    )
     outcome = shell.produce(topic, "--key", "with blank", stdin="x", code=1)
     assert "line 1: keys ('with blank',): a key is empty, or has a blank in it" in outcome.stderr
     outcome = shell.produce(topic, "-H", "KEYS=x", stdin="x", code=1)
     assert "the property KEYS belongs to the system" in outcome.stderr
-    assert "write it as NAME=VALUE" in shell.produce(topic, "-H", "a", stdin="x", code=1).stderr
+    assert "expected NAME=VALUE" in shell.produce(topic, "-H", "a", stdin="x", code=1).stderr
 
 
 def test_nothing_on_stdin_is_said(shell: Shell, topic: str) -> None:
-    assert shell.produce(topic).stderr.splitlines()[-1] == "nothing came in on stdin"
+    assert shell.produce(topic).stderr.splitlines()[-1] == "stdin was empty"
 
 
 # What messages look like

@@ -51,7 +51,7 @@ def test_an_override_must_be_an_assignment(program: Program, name: str, tmp_path
     done = program.run(tmp_path, "-o", "listenPort")
     assert done.returncode == 2
     assert done.stderr.startswith(f"Usage: {name}")
-    assert "'listenPort' is not KEY=VALUE" in done.stderr
+    assert "'listenPort': expected KEY=VALUE" in done.stderr
 
 
 @each_program

@@ -63,7 +63,7 @@ def test_verbose_tells_what_happens(tmp_path: Path) -> None:
     with STANDALONE.running(tmp_path, *FREE_PORTS, "--verbose") as cluster:
         assert cluster.stop() == 0
     assert "broker started name=broker-a" in cluster.stderr()
-    assert "asked to stop signal=SIGTERM" in cluster.stderr()
+    assert "stopping signal=SIGTERM" in cluster.stderr()
 
 
 def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_inspect_fails_on_damage_and_names_it(root: Path) -> None:
     outcome = pyromq("inspect", root, "--verify")
     assert outcome.exit_code == 1
     assert "damage: log offsets 0 to 138, 138 bytes: " in outcome.output
-    assert "damage in all: 138 bytes of the log, 1 messages lost" in outcome.output
+    assert "total damage: 138 bytes of the log, 1 messages lost" in outcome.output
 
 
 def test_dump_shows_messages_without_obeying_them(root: Path) -> None:
@@ -99,7 +99,7 @@ def test_dump_shows_messages_without_obeying_them(root: Path) -> None:
     assert table[1][6] == "(3 bytes)"
     assert table[2][6] == "\\x1b[2J[red]gone[/red]"
     assert "\x1b" not in outcome.output
-    assert "there are more; raise --limit above 4" in outcome.stderr
+    assert "there are more messages: raise --limit above 4" in outcome.stderr
 
 
 def test_dump_gives_json_lines(root: Path) -> None:

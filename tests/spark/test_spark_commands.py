@@ -41,16 +41,16 @@ def test_without_spark_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("archive", "lake", "-t", "A", "--pattern", "B"), "either -t or --pattern"),
+        (("archive", "lake", "-t", "A", "--pattern", "B"), "give -t or --pattern, not both"),
         (("archive", "lake", "-t", "A", "-O", "tags"), "expected NAME=VALUE"),
-        (("archive", "lake", "-t", "A", "--namespace", "ns"), "names in full"),
+        (("archive", "lake", "-t", "A", "--namespace", "ns"), "write full names"),
         (("replay", "lake"), "either --to TOPIC or --same-topics"),
         (("replay", "lake", "--to", "A", "--same-topics"), "either --to TOPIC or --same-topics"),
         (("history", "lake", "--out", "rows.txt"), "ends in .parquet, .json, .csv"),
         (("sql",), "either FILE or -e SQL"),
         (("sql", "-e", "SELECT 1", "--sink", "file=x"), "console, topic=NAME or parquet=DIR"),
         (("trace", "--plot", "plot.pdf"), "ends in .png, .svg, .html"),
-        (("dlq", "--redrive", "group"), "--redrive and --checkpoint belong together"),
+        (("dlq", "--redrive", "group"), "--redrive and --checkpoint must be given together"),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_refused(

@@ -1,1 +1,1 @@
-"""Operations on a whole cluster as functions, over the wire only; strangers to the servers' code."""
+"""Operations on a whole cluster, as functions. They use only the wire protocol, never a server's code."""

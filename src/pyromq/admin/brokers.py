@@ -1,4 +1,4 @@
-"""Brokers as a whole: their figures, their settings, their counters, and the housekeeping one may ask for."""
+"""Operations on brokers: runtime figures, settings, counters, cleaning up."""
 
 from collections.abc import Collection
 
@@ -37,7 +37,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, rename="camel"):
         return otherwise if self.figures is None else self.figures.get(key, otherwise)
 
     def number(self, key: str) -> float:
-        """A figure as a number; the first, where the broker tells several."""
+        """A figure as a number; the first, if the broker gives several."""
         first = self.text(key, "0").split(" ")[0]
         try:
             return float(first)
@@ -46,7 +46,7 @@ class BrokerStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def statuses(cluster: Cluster, cluster_name: str | None = None) -> list[BrokerStatus]:
-    """Every broker of a cluster, or of all, with its figures."""
+    """Every broker of a cluster, or of all clusters, with its figures."""
     members = await cluster.members(cluster_name)
     figures = await cluster.known(runtime_info(cluster, member.address) for member in members)
     return [BrokerStatus(member, table) for member, table in zip(members, figures, strict=True)]
@@ -62,9 +62,9 @@ async def config(cluster: Cluster, address: str) -> dict[str, str]:
 
 
 async def update_config(cluster: Cluster, addresses: Collection[str], key: str, value: str) -> None:
-    """Change a setting of brokers while they run; `NotFound` if one of them has none of that name."""
+    """Change a setting of running brokers; `NotFound` if one of them does not have it."""
     await cluster.ask_each(addresses, UpdateBrokerConfig(body=render({key: value})))
-    # java: what a broker does not know it ignores, and says that all is well
+    # java: a broker ignores a setting it does not know and reports success
     for address in addresses:
         require_setting(f"broker {address}", await config(cluster, address), key)
 
@@ -72,7 +72,7 @@ async def update_config(cluster: Cluster, addresses: Collection[str], key: str, 
 async def consume_stats(
     cluster: Cluster, address: str, *, ordered_only: bool = False, timeout_s: float | None = None
 ) -> ConsumeStatsList:
-    """How far all groups of a broker are behind."""
+    """The lag of all groups of a broker."""
     return (await cluster.ask(address, GetBrokerConsumeStats(is_order=ordered_only), timeout_s)).body
 
 
@@ -81,14 +81,14 @@ async def counter(cluster: Cluster, address: str, name: str, key: str) -> Broker
     try:
         return (await cluster.ask(address, GetBrokerStatistics(stats_name=name, stats_key=key))).body
     except Refused as refusal:
-        # java: a counter that does not exist is a system error
+        # java: a broker answers SYSTEM_ERROR for a counter that does not exist
         if refusal.code != ResponseCode.SYSTEM_ERROR:
             raise
         return None
 
 
 def last_day(data: BrokerStatsData) -> int:
-    """What was counted over the longest span that has a sum."""
+    """The count over the longest span that has one."""
     spans = (data.stats_day, data.stats_hour, data.stats_minute)
     return next((span.sum for span in spans if span is not None and span.sum), 0)
 
@@ -102,14 +102,14 @@ async def consume_queue(
     count: int,
     group: str | None = None,
 ) -> QueryConsumeQueueResponseBody:
-    """Entries of a queue's index, and whether a group's filter lets them through."""
+    """Entries of a consume queue, and whether the filter of a group matches them."""
     request = QueryConsumeQueue(
         topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
     )
     return (await cluster.ask(address, request)).body
 
 
-# Housekeeping
+# Cleaning up
 
 
 async def clean_expired_queues(cluster: Cluster, addresses: Collection[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The way to a cluster: name servers are asked one after the other until one answers, brokers by address."""
+"""Requests to a cluster: to the first name server that answers, or to brokers by address."""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Sequence
@@ -59,7 +59,7 @@ class Cluster:
         clock: Clock | None = None,
     ) -> None:
         self.name_servers = name_server_addresses(namesrv if isinstance(namesrv, str) else ";".join(namesrv))
-        """Of the name servers, as they were listed."""
+        """The addresses of the name servers, in the order given."""
         self._choice = NameServers(self.name_servers, as_listed)
         self.timeout_s = timeout_s
         self.clock: Clock = clock if clock is not None else SystemClock()
@@ -67,7 +67,7 @@ class Cluster:
         self._credentials = credentials
         self._dialer: Dialer | None = None
         self.unanswered: dict[str, PyroError] = {}
-        """What `known` could not find out, by what was said about it."""
+        """The failures that `known` met, by their text."""
 
     def __repr__(self) -> str:
         state = "closed" if self._dialer is None else repr(self._dialer)
@@ -88,15 +88,15 @@ class Cluster:
         if dialer is not None:
             await dialer.close()
 
-    # Asking
+    # Requests
 
     async def ask(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
-        """Ask whoever listens at an address."""
+        """Ask the server at an address."""
         assert self._dialer is not None, "the cluster is used outside of its `async with`"
         return await self._dialer.call(address, request, self.timeout_s if timeout_s is None else timeout_s)
 
     async def ask_each(self, addresses: Collection[str], request: Request[A]) -> dict[str, A]:
-        """Ask several servers the same at once; `PartlyFailed` after all have had their turn."""
+        """Ask several servers the same at once; `PartlyFailed` if some fail, after all have answered."""
         answers = await asyncio.gather(
             *(self.ask(address, request) for address in addresses), return_exceptions=True
         )
@@ -116,29 +116,29 @@ class Cluster:
         return done
 
     async def ask_name_server(self, request: Request[A]) -> A:
-        """Ask the name server that answered last, then the others; most refusals are answers."""
+        """Ask the name server that answered last, then the others; most refusals count as answers."""
         asked = self._choice.round()
         for address in asked:
             with asked:
                 return await self.ask(address, request)
         if not asked.problems:
-            raise NoNameServer("no name server is given; set one with -n host:port or in NAMESRV_ADDR")
+            raise NoNameServer("no name server given; set -n host:port or NAMESRV_ADDR")
         if isinstance(asked.problems[-1], Refused):
             raise asked.problems[-1]
         raise NoNameServer(
             f"no name server answers: {'; '.join(map(str, asked.problems))}; is one running there?"
-            " Another address is given with -n host:port or in NAMESRV_ADDR"
+            " Set another address with -n host:port or NAMESRV_ADDR"
         )
 
     async def ask_name_servers(self, request: Request[A]) -> dict[str, A]:
-        """Tell every name server: they do not talk to each other."""
+        """Ask every name server: they do not talk to each other."""
         if not self.name_servers:
             return {"": await self.ask_name_server(request)}
         return await self.ask_each(self.name_servers, request)
 
     async def known(self, questions: Iterable[Awaitable[T]]) -> list[T | None]:
-        """The answers in order, None for each that failed: for overviews, which show what can be had.
-        A refusal is an answer; every other failure is remembered."""
+        """The answers in order, None for each that failed: for overviews, which show what is available.
+        A refusal counts as an answer; every other failure is added to `unanswered`."""
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(question: Awaitable[T]) -> T | None:
@@ -153,24 +153,26 @@ class Cluster:
 
         return await asyncio.gather(*map(ask, questions))
 
-    # Looking up
+    # Look-ups
 
     async def info(self) -> ClusterInfo:
         return (await self.ask_name_server(GetClusterInfo())).body
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Where a topic lives; `NotFound` if nowhere."""
+        """The route of a topic; `NotFound` if it has none."""
         try:
             return (await self.ask_name_server(GetRoute(topic=topic))).body
         except Refused as refusal:
             if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
         known = (await self.ask_name_server(GetAllTopics())).body.topic_list
-        hint = nearest(topic, known, "`mqadmin topicList` lists all, `mqadmin updateTopic` makes one")
+        hint = nearest(
+            topic, known, "`mqadmin topicList` lists all topics, `mqadmin updateTopic` creates one"
+        )
         raise NotFound(f"there is no topic {topic}; {hint}")
 
     async def members(self, cluster_name: str | None = None) -> list[BrokerMember]:
-        """The brokers of a cluster, or of all clusters, masters before their replicas."""
+        """The brokers of a cluster, or of all clusters, each master before its replicas."""
         info = await self.info()
         if cluster_name is not None and cluster_name not in info.cluster_addr_table:
             raise NotFound(_no_cluster(cluster_name, info))
@@ -181,25 +183,25 @@ class Cluster:
         found = [member for member in await self.members(cluster_name) if member.is_master]
         if not found:
             where = f"cluster {cluster_name}" if cluster_name is not None else "the cluster"
-            raise NotFound(f"{where} has no master now; `mqadmin clusterList` shows who is there")
+            raise NotFound(f"{where} has no master now; `mqadmin clusterList` shows the brokers")
         return found
 
     async def broker_address(self, broker_name: str) -> str:
-        """Where the broker of a name listens: its master or, without one, its first replica."""
+        """The address of a broker by name: its master or, without one, its first replica."""
         info = await self.info()
         data = info.broker_addr_table.get(broker_name)
         address = None if data is None else first_address(data)
         if address is None:
-            hint = nearest(broker_name, info.broker_addr_table, "`mqadmin clusterList` shows who is there")
+            hint = nearest(broker_name, info.broker_addr_table, "`mqadmin clusterList` shows the brokers")
             raise NotFound(f"there is no broker {broker_name}; {hint}")
         return address
 
     async def broker_name(self, address: str) -> str:
-        """The name of the broker that listens at an address."""
+        """The name of the broker at an address."""
         for member in members_of(await self.info()):
             if member.address == address:
                 return member.broker_name
-        raise NotFound(f"no broker is registered as {address}; `mqadmin clusterList` shows who is there")
+        raise NotFound(f"no broker is registered at {address}; `mqadmin clusterList` shows the brokers")
 
 
 def members_of(info: ClusterInfo, cluster_name: str | None = None) -> list[BrokerMember]:
@@ -219,4 +221,4 @@ def members_of(info: ClusterInfo, cluster_name: str | None = None) -> list[Broke
 
 def _no_cluster(name: str, info: ClusterInfo) -> str:
     known = ", ".join(sorted(info.cluster_addr_table))
-    return f"there is no cluster {name}; " + (f"there is {known}" if known else "no broker is registered yet")
+    return f"there is no cluster {name}; " + (f"known: {known}" if known else "no broker is registered yet")

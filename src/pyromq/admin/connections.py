@@ -1,4 +1,4 @@
-"""Who is connected: the members of consumer and producer groups, and what a consumer says about itself."""
+"""Connected clients: the members of consumer and producer groups, and what consumers report."""
 
 from typing import TypeVar
 
@@ -38,7 +38,7 @@ async def brokers_of_group(cluster: Cluster, group: str) -> list[str]:
 
 
 async def consumers(cluster: Cluster, group: str, address: str | None = None) -> ConsumerConnection:
-    """The members of a consumer group, as one broker or all of them know it."""
+    """The members of a consumer group, according to one broker or all of them."""
     addresses = [address] if address is not None else await brokers_of_group(cluster, group)
     whole: ConsumerConnection | None = None
     members: dict[str | None, Connection] = {}
@@ -54,41 +54,41 @@ async def consumers(cluster: Cluster, group: str, address: str | None = None) ->
     if whole is None:
         raise NotFound(
             f"no member of group {group} is online;"
-            " `mqadmin consumerProgress` lists all groups and how many members each has"
+            " `mqadmin consumerProgress` lists all groups with the number of their members"
         )
     whole.connection_set = [members[client_id] for client_id in sorted(members, key=str)]
     return whole
 
 
 async def producers(cluster: Cluster, group: str, topic: str) -> ProducerConnection:
-    """The members of a producer group, as the brokers of a topic know it."""
+    """The members of a producer group, according to the brokers of a topic."""
     members: dict[str | None, Connection] = {}
     for address in route_addresses(await cluster.route(topic)).values():
         try:
             answer = await cluster.ask(address, GetProducerConnections(producer_group=group))
         except Refused as refusal:
-            # java: a group that nobody produces for is a system error
+            # java: a broker answers SYSTEM_ERROR for a group without producers
             if refusal.code != ResponseCode.SYSTEM_ERROR:
                 raise
         else:
             members |= {member.client_id: member for member in answer.body.connection_set}
     if not members:
         raise NotFound(
-            f"nobody produces for topic {topic} as group {group} now;"
+            f"no producer of group {group} is connected to the brokers of topic {topic};"
             " `mqadmin producer -b ADDRESS` lists all producers of a broker"
         )
     return ProducerConnection(connection_set=[members[client_id] for client_id in sorted(members, key=str)])
 
 
 async def all_producers(cluster: Cluster, address: str) -> dict[str, list[ProducerInfo]]:
-    """Every producing client of a broker, by group."""
+    """Every producer of a broker, by group."""
     return (await cluster.ask(address, GetAllProducers())).body.data
 
 
 async def running_info(
     cluster: Cluster, group: str, client_id: str, *, stacks: bool = False, address: str | None = None
 ) -> ConsumerRunningInfo:
-    """What a consumer says about itself, asked through a broker it is connected to."""
+    """What a consumer reports about itself, asked through a broker it is connected to."""
     addresses = [address] if address is not None else await brokers_of_group(cluster, group)
     request = GetConsumerRunningInfo(consumer_group=group, client_id=client_id, jstack_enable=stacks)
     refusal: Refused | None = None
@@ -104,7 +104,7 @@ async def running_info(
 
 
 class Member(msgspec.Struct, frozen=True, rename="camel"):
-    """One member of a consumer group; `running` is what it says about itself, None if it did not answer."""
+    """One member of a consumer group; `running` is its report about itself, None if it did not answer."""
 
     client_id: str
     version: int
@@ -114,7 +114,7 @@ class Member(msgspec.Struct, frozen=True, rename="camel"):
 async def status(
     cluster: Cluster, group: str, *, stacks: bool = False, address: str | None = None
 ) -> list[Member]:
-    """Every member of a group with what it says about itself."""
+    """Every member of a group with its report about itself."""
     found = (await consumers(cluster, group, address)).connection_set
     told = await cluster.known(
         running_info(cluster, group, member.client_id or "", stacks=stacks, address=address)
@@ -135,7 +135,7 @@ async def _if_online(cluster: Cluster, address: str, request: Request[A]) -> A |
         return None
 
 
-# Judging what members say
+# Checking the reports
 
 
 def is_push(running: ConsumerRunningInfo) -> bool:
@@ -143,7 +143,7 @@ def is_push(running: ConsumerRunningInfo) -> bool:
 
 
 def subscribe_alike(members: list[Member], now_ms: int) -> bool:
-    """Whether all members want the same; those that started lately may still differ."""
+    """Whether all members have the same subscriptions; members that have just started may differ."""
     told = [member.running for member in members if member.running is not None]
     if not told or not is_push(told[0]):
         return True
@@ -159,7 +159,7 @@ def _wanted(subscription: SubscriptionData) -> tuple[str, str]:
 
 
 def complaints(member: Member, now_ms: int) -> list[str]:
-    """What is wrong with the queues of one member: not locked, not given back, or stuck."""
+    """Problems with the queues of one member: not locked, not unlocked, or stuck."""
     if member.running is None:
         return [f"{member.client_id} did not answer"]
     found: list[str] = []

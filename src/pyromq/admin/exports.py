@@ -1,4 +1,4 @@
-"""A cluster in files: its settings, its topics and groups, and what it does, as Apache's tool writes them."""
+"""The settings, topics, groups and figures of a cluster, in the form that Apache's tool exports."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ EXPORTED_SETTINGS = (
 
 
 async def configs(cluster: Cluster, cluster_name: str) -> dict[str, Any]:
-    """The settings that tell one cluster from another, and how many servers it has."""
+    """The main settings of a cluster's brokers, and the number of its servers."""
     members = await cluster.members(cluster_name)
     masters = [member for member in members if member.is_master]
     of_brokers: dict[str, dict[str, str]] = {}
@@ -53,7 +53,7 @@ async def configs(cluster: Cluster, cluster_name: str) -> dict[str, Any]:
 async def topic_table(
     cluster: Cluster, addresses: list[str], *, derived: bool = False
 ) -> dict[str, TopicConfig]:
-    """The users' topics of several brokers, with the numbers of queues added up."""
+    """The user topics of several brokers; queue numbers are added up."""
     table: dict[str, TopicConfig] = {}
     for address in addresses:
         for name, config in (await topics.user_configs(cluster, address, derived=derived)).items():
@@ -65,7 +65,7 @@ async def topic_table(
 
 
 async def group_table(cluster: Cluster, addresses: list[str]) -> dict[str, SubscriptionGroupConfig]:
-    """The users' groups of several brokers, with the numbers of retry queues added up."""
+    """The user groups of several brokers; numbers of retry queues are added up."""
     table: dict[str, SubscriptionGroupConfig] = {}
     for address in addresses:
         for name, config in (await groups.user_configs(cluster, address)).items():
@@ -76,7 +76,7 @@ async def group_table(cluster: Cluster, addresses: list[str]) -> dict[str, Subsc
 
 
 async def metrics(cluster: Cluster, cluster_name: str) -> dict[str, Any]:
-    """What each master of a cluster does, and all of them together."""
+    """The figures of each master of a cluster, and their totals."""
     report: dict[str, Any] = {}
     total_tps = dict.fromkeys(
         ("totalNormalInTps", "totalNormalOutTps", "totalTransInTps", "totalScheduleInTps"), 0.0

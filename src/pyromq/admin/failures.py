@@ -1,4 +1,4 @@
-"""What an operator asked for and the cluster could not give; each sentence ends with what to try next."""
+"""Errors of admin operations; each text ends with a hint."""
 
 import difflib
 from collections.abc import Collection, Mapping
@@ -7,7 +7,7 @@ from pyromq.errors import ConnectFailed, PyroError
 
 
 class NotFound(PyroError):
-    """There is no such topic, group, cluster, broker or message."""
+    """A topic, group, cluster, broker or message does not exist."""
 
 
 class NoNameServer(ConnectFailed):
@@ -15,7 +15,7 @@ class NoNameServer(ConnectFailed):
 
 
 class PartlyFailed(PyroError):
-    """The same was asked of several servers, and some of them failed."""
+    """Several servers were asked the same, and some of them failed."""
 
     def __init__(self, done: Collection[str], failed: Mapping[str, PyroError]) -> None:
         problems = "; ".join(
@@ -28,15 +28,15 @@ class PartlyFailed(PyroError):
 
 
 class Incomplete(PyroError):
-    """An overview that lacks what some servers did not tell."""
+    """An overview is incomplete because some servers did not answer."""
 
     def __init__(self, unanswered: Mapping[str, PyroError]) -> None:
         self.first = next(iter(unanswered.values()))
         more = f" (and {len(unanswered) - 1} more failures)" if len(unanswered) > 1 else ""
-        super().__init__(f"this is not everything{more}: {self.first}")
+        super().__init__(f"the result is incomplete{more}: {self.first}")
 
 
 def nearest(word: str, known: Collection[str], otherwise: str) -> str:
-    """The end of a sentence about an unknown name: the nearest known one, or what else to try."""
+    """A hint for an unknown name: the nearest known one, or `otherwise`."""
     found = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {found[0]}?" if found else otherwise

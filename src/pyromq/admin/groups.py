@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster: their settings on each broker, and how each one does."""
+"""Operations on consumer groups: settings on each broker, and summaries."""
 
 from collections.abc import Collection
 
@@ -28,7 +28,7 @@ _PAGE = 2000
 
 
 class GroupSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """One line about a group; without members it has neither version nor type nor model."""
+    """A summary of a group; without members it has no version, type or model."""
 
     group: str
     count: int
@@ -40,13 +40,13 @@ class GroupSummary(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def names_of_groups(cluster: Cluster) -> list[str]:
-    """The groups that have consumed: each has a retry topic."""
+    """The groups that have consumed, each known by its retry topic."""
     prefix = meanings.RETRY_PREFIX
     return [topic.removeprefix(prefix) for topic in await names(cluster) if topic.startswith(prefix)]
 
 
 async def summaries(cluster: Cluster) -> list[GroupSummary]:
-    """A line about every group that has consumed."""
+    """A summary of every group that has consumed."""
 
     async def summary(group: str) -> GroupSummary:
         (stats,) = await cluster.known([lag(cluster, group)])
@@ -67,19 +67,19 @@ async def summaries(cluster: Cluster) -> list[GroupSummary]:
 
 
 async def configs(cluster: Cluster, address: str) -> dict[str, SubscriptionGroupConfig]:
-    """The groups of one broker, asked for page by page."""
+    """The groups of one broker, fetched in pages."""
     found: dict[str, SubscriptionGroupConfig] = {}
     while True:
         answer = await cluster.ask(address, GetAllGroupConfigs(group_seq=len(found), max_group_num=_PAGE))
         before = len(found)
         found |= answer.body.subscription_group_table
-        # java: brokers before 5.3 know no pages and give everything at once
+        # java: brokers before 5.3 know no pages and send everything at once
         if answer.total_group_num is None or len(found) >= answer.total_group_num or len(found) == before:
             return found
 
 
 async def user_configs(cluster: Cluster, address: str) -> dict[str, SubscriptionGroupConfig]:
-    """The groups of one broker that are not the system's."""
+    """The groups of one broker, without system groups."""
     return {
         name: config
         for name, config in (await configs(cluster, address)).items()
@@ -88,7 +88,7 @@ async def user_configs(cluster: Cluster, address: str) -> dict[str, Subscription
 
 
 async def config(cluster: Cluster, address: str, group: str) -> SubscriptionGroupConfig | None:
-    """The settings of a group on one broker, if it has any there."""
+    """The settings of a group on one broker; None if the broker does not have it."""
     try:
         return (await cluster.ask(address, GetGroupConfig(group=group))).body
     except Refused as refusal:
@@ -96,19 +96,19 @@ async def config(cluster: Cluster, address: str, group: str) -> SubscriptionGrou
             return None
         if refusal.code not in (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR):
             raise
-    # java: brokers before 5.0 can only be asked for all groups
+    # java: brokers before 5.0 only answer for all groups
     return (await configs(cluster, address)).get(group)
 
 
 async def configs_of(cluster: Cluster, group: str) -> list[tuple[BrokerMember, SubscriptionGroupConfig]]:
-    """The settings of a group on every master that has any; `NotFound` if none has."""
+    """The settings of a group on every master that has it; `NotFound` if none has."""
     masters = await cluster.masters()
     found = [(member, await config(cluster, member.address, group)) for member in masters]
     there = [(member, settings) for member, settings in found if settings is not None]
     if not there:
         everyone = await cluster.known(configs(cluster, member.address) for member in masters)
         all_names = {name for table in everyone if table is not None for name in table}
-        hint = nearest(group, all_names, "`mqadmin updateSubGroup` makes one")
+        hint = nearest(group, all_names, "`mqadmin updateSubGroup` creates it")
         raise NotFound(f"there is no group {group}; {hint}")
     return there
 
@@ -116,14 +116,14 @@ async def configs_of(cluster: Cluster, group: str) -> list[tuple[BrokerMember, S
 async def put(
     cluster: Cluster, addresses: Collection[str], wanted: SubscriptionGroupConfig
 ) -> dict[str, Answer]:
-    """Make a group on brokers, or change it."""
+    """Create or change a group on brokers."""
     return await cluster.ask_each(addresses, CreateOrUpdateGroup(body=wanted))
 
 
 async def put_many(
     cluster: Cluster, addresses: Collection[str], wanted: list[SubscriptionGroupConfig]
 ) -> dict[str, Answer]:
-    """Make several groups on brokers, or change them."""
+    """Create or change several groups on brokers."""
     body = SubscriptionGroupList(group_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateGroups(body=body))
 

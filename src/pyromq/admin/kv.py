@@ -1,4 +1,4 @@
-"""The key-value entries of name servers: every write goes to all of them, a read to one."""
+"""The key-value entries of name servers: a write goes to all of them, a read to one."""
 
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
@@ -7,7 +7,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.kv import DeleteKvEntry, GetKvEntry, GetKvNamespace, PutKvEntry
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-"""Where the queues of ordered topics are fixed, as `broker:queues;broker:queues`."""
+"""The namespace of the fixed queues of ordered topics, as `broker:queues;broker:queues`."""
 
 
 async def put(cluster: Cluster, namespace: str, key: str, value: str) -> None:
@@ -26,9 +26,7 @@ async def get(cluster: Cluster, namespace: str, key: str) -> str:
             raise
         value = None
     if value is None:
-        raise NotFound(
-            f"there is no entry {key} in namespace {namespace}; `mqadmin updateKvConfig` makes one"
-        )
+        raise NotFound(f"there is no key {key} in namespace {namespace}; `mqadmin updateKvConfig` sets it")
     return value
 
 
@@ -38,12 +36,12 @@ async def namespace(cluster: Cluster, name: str) -> dict[str, str]:
 
 
 async def put_order(cluster: Cluster, topic: str, value: str) -> None:
-    """Fix the queues of an ordered topic."""
+    """Set the fixed queues of an ordered topic."""
     await put(cluster, ORDER_NAMESPACE, topic, value)
 
 
 async def add_order(cluster: Cluster, topic: str, broker_name: str, queues: int) -> str:
-    """Fix the queues of an ordered topic on one broker and leave the others; returns what holds now."""
+    """Set the fixed queues of an ordered topic on one broker; returns the setting for all brokers."""
     try:
         entries = (await get(cluster, ORDER_NAMESPACE, topic)).split(";")
     except NotFound:

@@ -1,4 +1,4 @@
-"""Messages: found by id, key or place, read queue by queue, and sent; without a consumer or producer."""
+"""Finds messages by id, key or offset, reads queues, and sends, without a consumer or producer."""
 
 import os
 import socket
@@ -51,7 +51,7 @@ _SEND_STATUSES = {
 
 
 class Receipt(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a message went; `message_id` is the one its sender gave it."""
+    """The result of a send; `message_id` is the unique id."""
 
     broker_name: str
     queue_id: int
@@ -61,20 +61,20 @@ class Receipt(msgspec.Struct, frozen=True, rename="camel"):
     offset_message_id: str
 
 
-# Finding
+# Look-ups
 
 
 async def by_id(cluster: Cluster, topic: str, message_id: str) -> StoredMessage:
-    """The message of an id, be it a place in a broker's log or the id that its sender gave it."""
+    """The message with an offset id or a unique id."""
     place = _place(message_id)
     if place is not None:
         addresses = {member.address for member in members_of(await cluster.info())}
-        # Both kinds of id look alike; only one of them begins with the address of a broker.
+        # Both kinds of id look alike; only an offset id starts with the address of a broker.
         if str(place.host) in addresses:
             return await at(cluster, place, topic)
     found = await by_unique_key(cluster, topic, message_id)
     if not found:
-        raise NotFound(f"there is no message {message_id} in topic {topic}; is it the right topic?")
+        raise NotFound(f"topic {topic} has no message {message_id}; is it the right topic?")
     return found[0]
 
 
@@ -86,7 +86,7 @@ def _place(message_id: str) -> OffsetMessageId | None:
 
 
 async def at(cluster: Cluster, place: OffsetMessageId, topic: str | None = None) -> StoredMessage:
-    """The message at a place of a broker's log."""
+    """The message at an offset of a broker's commit log."""
     answer = await cluster.ask(str(place.host), ViewMessage(topic=topic, offset=place.log_offset))
     return open_message(decode_record(answer.body, check_crc=False))[0]
 
@@ -100,7 +100,7 @@ async def by_key(
     end_ms: int = FOREVER_MS,
     routed_as: str | None = None,
 ) -> list[StoredMessage]:
-    """Messages that have a key, oldest first."""
+    """Messages with a key, oldest first."""
     found = await _query(cluster, topic, key, limit, begin_ms, end_ms, routed_as, unique=False)
     return [message for message in found if key in (message.get(KEYS) or "").split(KEY_SEPARATOR)][:limit]
 
@@ -108,7 +108,7 @@ async def by_key(
 async def by_unique_key(
     cluster: Cluster, topic: str, unique_key: str, routed_as: str | None = None
 ) -> list[StoredMessage]:
-    """Messages to which their sender gave an id, oldest first; several if it was sent again."""
+    """Messages with a unique id, oldest first; several if the message was sent again."""
     found = await _query(
         cluster, topic, unique_key, _MAX_BY_UNIQUE_KEY, 0, FOREVER_MS, routed_as, unique=True
     )
@@ -153,16 +153,16 @@ async def at_queue_offset(cluster: Cluster, queue: MessageQueue, offset: int) ->
     answer = await cluster.ask(address, _pull(queue, offset, 1, ALL))
     if answer.code != ResponseCode.SUCCESS:
         raise NotFound(
-            f"there is no message at offset {offset} of {queue}, which holds"
+            f"there is no message at offset {offset} of {queue}, which has"
             f" {answer.min_offset} to {answer.max_offset - 1}"
         )
     for message in open_message(decode_records(answer.body)[0]):
         if message.queue_offset == offset:
             return message
-    raise NotFound(f"offset {offset} of {queue} is inside of a batch without it")
+    raise NotFound(f"the batch at offset {offset} of {queue} does not contain that offset")
 
 
-# Reading
+# Reads
 
 
 async def read(
@@ -174,7 +174,7 @@ async def read(
     expression: str = ALL,
     group: str = TOOLS_GROUP,
 ) -> AsyncIterator[StoredMessage]:
-    """The messages of a queue from one offset up to, and without, another, that pass a tag expression."""
+    """The messages of a queue in a range of offsets, the end excluded, that match a tag expression."""
     wanted = parse_tags(expression)
     offset = begin
     while offset < end:
@@ -210,11 +210,11 @@ def _pull(
     )
 
 
-# Sending
+# Sends
 
 
 def writable_queues(topic: str, route: TopicRouteData, broker_name: str | None = None) -> list[MessageQueue]:
-    """The queues of a topic that a message may be sent to: those on brokers that have a master."""
+    """The writable queues of a topic, on brokers that have a master."""
     found = routes.writable_queues(topic, route)
     return sorted(queue for queue in found if broker_name in (None, queue.broker_name))
 
@@ -237,8 +237,8 @@ async def send(
     if not queues:
         where = "" if broker_name is None else f" on broker {broker_name}"
         raise NotFound(
-            f"topic {topic} has no such queue to write to{where};"
-            f" `mqadmin topicRoute -l -t {topic}` shows what there is"
+            f"topic {topic} has no such writable queue{where};"
+            f" `mqadmin topicRoute -l -t {topic}` shows its queues"
         )
     queue = queues[_counter() % len(queues)]
     return await send_to(cluster, route, queue, body, tags=tags, keys=keys)
@@ -261,11 +261,11 @@ async def send_to(
 
 
 async def resend(cluster: Cluster, message: StoredMessage) -> Receipt:
-    """Send a stored message once more, with its properties, to any queue of its topic."""
+    """Send a stored message again, with its properties, to any queue of its topic."""
     route = await cluster.route(message.topic)
     queues = writable_queues(message.topic, route)
     if not queues:
-        raise NotFound(f"topic {message.topic} has no queue to write to now")
+        raise NotFound(f"topic {message.topic} has no writable queue now")
     properties: dict[str, str | None] = dict(message.property_map())
     properties.setdefault(UNIQ_KEY, _unique_keys().next(cluster.clock.now_ms()))
     return await _send_properties(
@@ -317,12 +317,12 @@ def _unique_keys() -> UniqueKeys:
 
 
 def _counter() -> int:
-    """Something that differs from one run to the next, so that runs use different queues."""
+    """A number that differs from run to run, so that runs use different queues."""
     return int.from_bytes(os.urandom(4))
 
 
 class Trial(msgspec.Struct, frozen=True, rename="camel"):
-    """One message sent to see how long it takes."""
+    """One timed send."""
 
     queue: MessageQueue
     is_sent: bool
@@ -331,11 +331,11 @@ class Trial(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def trials(cluster: Cluster, topic: str, count: int, size_bytes: int) -> AsyncIterator[Trial]:
-    """Send messages to one queue after the other and time each."""
+    """Send messages to the queues in turn and time each send."""
     route = await cluster.route(topic)
     queues = writable_queues(topic, route)
     if not queues:
-        raise NotFound(f"topic {topic} has no queue to write to; try `mqadmin topicRoute -l -t {topic}`")
+        raise NotFound(f"topic {topic} has no writable queue; try `mqadmin topicRoute -l -t {topic}`")
     for number in range(count):
         queue = queues[number % len(queues)]
         start = cluster.clock.monotonic()
@@ -350,18 +350,18 @@ async def trials(cluster: Cluster, topic: str, count: int, size_bytes: int) -> A
 
 
 def average_ms(times_ms: list[float]) -> float:
-    """The average without the first, which opens the connection."""
+    """The average without the first send, which opens the connection."""
     counted = times_ms[1:] or times_ms
     return sum(counted) / len(counted) if counted else 0.0
 
 
-# Delivering again
+# Redelivery
 
 
 async def consume_directly(
     cluster: Cluster, group: str, client_id: str, message: StoredMessage
 ) -> ConsumeMessageDirectlyResult:
-    """Have one consumer consume a stored message now."""
+    """Have one consumer consume a stored message at once."""
     request = ConsumeMessageDirectly(
         consumer_group=group, client_id=client_id, topic=message.topic, msg_id=offset_id(message)
     )
@@ -369,5 +369,5 @@ async def consume_directly(
 
 
 def offset_id(message: StoredMessage) -> str:
-    """The id that says where a message lies."""
+    """The offset id of a message."""
     return encode_offset_message_id(message.store_host, message.log_offset)

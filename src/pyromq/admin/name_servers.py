@@ -1,4 +1,4 @@
-"""The name servers themselves: their settings, and which brokers they let be written to."""
+"""Operations on name servers: settings, and the write permission of brokers."""
 
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound, nearest
@@ -14,8 +14,8 @@ async def config(cluster: Cluster) -> dict[str, dict[str, str]]:
 
 
 async def update_config(cluster: Cluster, key: str, value: str) -> list[str]:
-    """Change a setting of every name server; returns their addresses. `NotFound` if there is none of that
-    name."""
+    """Change a setting of every name server; returns their addresses. `NotFound` if one does not
+    have it."""
     await cluster.ask_name_servers(UpdateNameServerConfig(body=render({key: value})))
     settings = await config(cluster)
     for address, there in settings.items():
@@ -24,27 +24,27 @@ async def update_config(cluster: Cluster, key: str, value: str) -> list[str]:
 
 
 async def wipe_write_permission(cluster: Cluster, broker_name: str) -> dict[str, int]:
-    """Take a broker out of all write routes; returns how many topics that concerned, by name server."""
+    """Remove the write permission of a broker; returns the number of topics changed, by name server."""
     await cluster.broker_address(broker_name)
     answers = await cluster.ask_name_servers(WipeWritePermission(broker_name=broker_name))
     return {address: answer.wipe_topic_count for address, answer in answers.items()}
 
 
 async def add_write_permission(cluster: Cluster, broker_name: str) -> dict[str, int]:
-    """Put a broker back into all write routes; returns how many topics that concerned, by name server."""
+    """Give a broker its write permission back; returns the number of topics changed, by name server."""
     await cluster.broker_address(broker_name)
     answers = await cluster.ask_name_servers(AddWritePermission(broker_name=broker_name))
     return {address: answer.add_topic_count for address, answer in answers.items()}
 
 
 def require_setting(server: str, settings: dict[str, str], key: str) -> None:
-    """Insist that a server shows a setting."""
+    """Raise `NotFound` unless a server has a setting."""
     if key not in settings:
-        hint = nearest(key, settings, "nothing was changed there")
+        hint = nearest(key, settings, "nothing was changed")
         raise NotFound(f"{server} has no setting {key}; {hint}")
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """The settings in an answer: plain `key=value` lines, not a properties file with its escapes."""
+    """The settings in an answer: plain `key=value` lines, without the escapes of a properties file."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,4 +1,4 @@
-"""Where groups stand in queues, and how an operator sends them elsewhere."""
+"""The offsets and lag of groups, and resetting them."""
 
 from collections.abc import Iterable
 
@@ -25,13 +25,13 @@ from pyromq.protocol.requests.offsets import (
 )
 
 TO_THE_END = -1
-"""A point in time that stands for the end of every queue."""
+"""A timestamp that means the end of every queue."""
 
 _STATS_TIMEOUT_FACTOR = 3
 
 
 class Moved(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a group was sent in one queue; the further offsets are known if no member was online."""
+    """The new offset of a group in one queue; the other offsets are known if no member was online."""
 
     queue: MessageQueue
     offset: int
@@ -41,7 +41,7 @@ class Moved(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def lag(cluster: Cluster, group: str, topic: str | None = None) -> ConsumeStats:
-    """How far a group is behind in each queue; `NotFound` if it has read nothing."""
+    """The offsets and lag of a group in each queue; `NotFound` if it has none."""
     whole = ConsumeStats()
     request = GetConsumeStats(consumer_group=group, topic=topic)
     for address in await brokers_of_group(cluster, group):
@@ -63,22 +63,22 @@ async def _why_no_offsets(cluster: Cluster, group: str, topic: str | None) -> st
         return (
             f"{nothing}: it broadcasts, so each member keeps its own; try `mqadmin consumerStatus -g {group}`"
         )
-    return f"{nothing} yet; its members are online: try again in a few seconds"
+    return f"{nothing} yet, but its members are online: try again in a few seconds"
 
 
 def total_diff(stats: ConsumeStats) -> int:
-    """How many messages a group is behind in all."""
+    """The total lag of a group, in messages."""
     return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
 
 
 def total_inflight(stats: ConsumeStats) -> int:
-    """How many messages a group has fetched and not confirmed."""
+    """The number of messages that a group has pulled and not committed."""
     return sum(map(inflight, stats.offset_table.values()))
 
 
 def inflight(place: OffsetWrapper) -> int:
-    """How many messages of a queue a group has fetched and not confirmed."""
-    # java: brokers before 5.0 do not tell how far was fetched
+    """The number of messages of a queue that a group has pulled and not committed."""
+    # java: brokers before 5.0 do not send the pull offset
     return max(0, place.pull_offset - place.consumer_offset)
 
 
@@ -86,7 +86,7 @@ def inflight(place: OffsetWrapper) -> int:
 
 
 def readable_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """The queues that consumers divide among themselves."""
+    """The queues that consumers read, sorted."""
     return sorted(routes.readable_queues(topic, route))
 
 
@@ -97,19 +97,19 @@ async def search(cluster: Cluster, address: str, queue: MessageQueue, timestamp_
 
 
 async def limits(cluster: Cluster, address: str, queue: MessageQueue) -> tuple[int, int]:
-    """The first offset of a queue, and the one its next message will get."""
+    """The first offset of a queue, and the offset of its next message."""
     first = await cluster.ask(address, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
     end = await cluster.ask(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
     return first.offset, end.offset
 
 
-# Sending groups elsewhere
+# Resets
 
 
 async def reset(
     cluster: Cluster, group: str, topic: str, timestamp_ms: int, *, force: bool = True
 ) -> list[Moved]:
-    """Send a group to a point in time in all queues of a topic, whether its members are online or not."""
+    """Reset a group to a point in time in all queues of a topic, whether its members are online or not."""
     moved: list[Moved] = []
     route = await cluster.route(topic)
     request = ResetOffset(group=group, topic=topic, timestamp=timestamp_ms, is_force=force)
@@ -130,7 +130,7 @@ async def reset(
 async def _is_about_absence(cluster: Cluster, group: str, refusal: Refused) -> bool:
     """Whether a reset was refused because no member of the group is, or ever was, online."""
     if refusal.code == ResponseCode.SYSTEM_ERROR:
-        # java: so says a broker of a group that never read the topic
+        # java: the answer for a group that never read the topic
         try:
             await consumers(cluster, group)
         except NotFound:
@@ -147,7 +147,7 @@ async def _move_offline(
     timestamp_ms: int,
     force: bool,
 ) -> list[Moved]:
-    """java: brokers that leave the reset to the members cannot do it while none is online: we commit."""
+    """java: brokers leave the reset to the members; if none is online, we commit the offsets ourselves."""
     moved: list[Moved] = []
     places = await _places(cluster, address, group, queues)
     for queue, place in sorted(places.items()):
@@ -166,7 +166,7 @@ async def _move_offline(
 async def _places(
     cluster: Cluster, address: str, group: str, queues: Iterable[MessageQueue]
 ) -> dict[MessageQueue, OffsetWrapper]:
-    """Where a group stands in queues; where it never read, at the first message."""
+    """The offsets of a group in queues; the first offset where it never read."""
     wanted = list(queues)
     if not wanted:
         return {}
@@ -184,7 +184,7 @@ async def _places(
 
 
 async def reset_queue(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    """Send a group to an offset of one queue."""
+    """Reset a group to an offset of one queue."""
     await commit(cluster, address, group, queue, offset)
     request = ResetOffset(
         group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, timestamp=0, is_force=True
@@ -192,13 +192,13 @@ async def reset_queue(cluster: Cluster, address: str, group: str, queue: Message
     try:
         await cluster.ask(address, request)
     except Refused as refusal:
-        # java: without members there is nobody to tell; what was committed holds
+        # java: refused if no member is online; the commit above is enough
         if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
 
 
 async def commit(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    """Note on a broker how far a group has read a queue."""
+    """Commit an offset of a group on a broker."""
     await cluster.ask(
         address,
         UpdateConsumerOffset(
@@ -208,8 +208,8 @@ async def commit(cluster: Cluster, address: str, group: str, queue: MessageQueue
 
 
 async def clone(cluster: Cluster, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
-    """Give a group the offsets that another has in a topic."""
-    # Asked for by its name, a topic that the group never read would count as read from the start.
+    """Copy the offsets of a group in a topic to another group."""
+    # Without the topic: a broker that is asked for a topic answers offset 0 even if the group never read it.
     stats = await lag(cluster, source)
     addresses = route_addresses(await cluster.route(topic))
     cloned: dict[MessageQueue, int] = {}
@@ -223,7 +223,7 @@ async def clone(cluster: Cluster, source: str, target: str, topic: str) -> dict[
 
 
 def divide_evenly(queues: list[MessageQueue], members: list[str]) -> dict[str, list[MessageQueue]]:
-    """Who would read what if members divide queues by the average rule, in the order given."""
+    """Allocate queues to members as the average strategy does, in the order given."""
     share, spare = divmod(len(queues), len(members))
     division: dict[str, list[MessageQueue]] = {}
     start = 0

@@ -1,4 +1,4 @@
-"""Rates from counters that are read again and again, with a short memory for drawing them."""
+"""Rates of counters that are read repeatedly, with a short history for drawing."""
 
 from collections import deque
 from collections.abc import Hashable, Mapping
@@ -10,7 +10,7 @@ REMEMBERED = 30
 
 
 class Rates(Generic[K]):
-    """How fast each of several counters grows, per second, between two readings."""
+    """The growth of several counters per second, between two readings."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
@@ -22,7 +22,7 @@ class Rates(Generic[K]):
         return f"<Rates of {len(self._last)} counters>"
 
     def read(self, counters: Mapping[K, float], now_s: float) -> None:
-        """Take a reading; a counter that fell back began anew, and one that is gone is forgotten."""
+        """Take a reading; a counter that fell was reset and counts as still, a missing one is dropped."""
         elapsed_s = None if self._last_s is None else now_s - self._last_s
         for key, value in counters.items():
             history = self._histories.setdefault(key, deque(maxlen=self._remembered))
@@ -38,5 +38,5 @@ class Rates(Generic[K]):
         return history[-1] if history else None
 
     def history(self, key: K) -> list[float]:
-        """The rates of late, oldest first."""
+        """The latest rates, oldest first."""
         return list(self._histories.get(key, ()))

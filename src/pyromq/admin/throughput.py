@@ -1,4 +1,4 @@
-"""How much comes and goes, by topic and group, over the last minute and day."""
+"""Messages in and out, by topic and group, over the last minute and day."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from pyromq.protocol.names import MASTER_ID
 
 
 class Throughput(msgspec.Struct, frozen=True, rename="camel"):
-    """A topic and one of its groups; without a group, a topic that nobody reads."""
+    """The rates of a topic and one of its groups; `group` is None for a topic without consumers."""
 
     topic: str
     group: str | None
@@ -22,7 +22,7 @@ class Throughput(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def of_topic(cluster: Cluster, topic: str) -> list[Throughput]:
-    """A line for each group that reads a topic, or one for the topic alone."""
+    """One entry for each group of a topic, or one for the topic alone."""
     route = await cluster.route(topic)
     in_tps, in_last_day = await _sums(cluster, route, brokers.TOPIC_PUT_NUMS, topic)
     found: list[Throughput] = []
@@ -40,7 +40,7 @@ async def of_topics(cluster: Cluster, wanted: list[str]) -> list[Throughput]:
 
 
 async def _sums(cluster: Cluster, route: TopicRouteData, name: str, key: str) -> tuple[float, int]:
-    """A counter's rate and its last day, over all masters of a route."""
+    """The rate and the last day of a counter, summed over all masters of a route."""
     masters = [data.broker_addrs[MASTER_ID] for data in route.broker_datas if MASTER_ID in data.broker_addrs]
     counters = await cluster.known(brokers.counter(cluster, address, name, key) for address in masters)
     there = [counter for counter in counters if counter is not None]

@@ -1,4 +1,4 @@
-"""Topics of a cluster: which there are, where they live, how far they reach; making, changing, deleting."""
+"""Operations on topics: listing, offsets, creating, changing, deleting."""
 
 from collections.abc import Collection
 
@@ -32,7 +32,7 @@ _PAGE = 2000
 
 
 class TopicReaders(msgspec.Struct, frozen=True, rename="camel"):
-    """A topic, the cluster it lives in and the groups that read it."""
+    """A topic, its cluster and the groups that read it."""
 
     cluster: str
     topic: str
@@ -45,7 +45,7 @@ async def names(cluster: Cluster) -> list[str]:
 
 
 async def with_readers(cluster: Cluster) -> list[TopicReaders]:
-    """Every topic that people use, with its cluster and the groups that read it."""
+    """Every topic except retry and dead-letter topics, with its cluster and the groups that read it."""
     wanted = [name for name in await names(cluster) if not is_derived(name)]
     clusters = {member.broker_name: member.cluster for member in members_of(await cluster.info())}
 
@@ -76,7 +76,7 @@ async def clusters_of(cluster: Cluster, topic: str) -> list[str]:
 
 
 async def stats(cluster: Cluster, topic: str, routed_as: str | None = None) -> TopicStatsTable:
-    """How far each queue reaches. Light queues have no route of their own: `routed_as` names one to use."""
+    """The first and last offset of each queue. Light queues have no route: `routed_as` names one to use."""
     addresses = route_addresses(await cluster.route(routed_as or topic)).values()
     answers = await cluster.ask_each(addresses, GetTopicStats(topic=topic))
     whole = TopicStatsTable()
@@ -87,20 +87,20 @@ async def stats(cluster: Cluster, topic: str, routed_as: str | None = None) -> T
 
 
 async def configs(cluster: Cluster, address: str) -> dict[str, TopicConfig]:
-    """The topics of one broker, asked for page by page."""
+    """The topics of one broker, fetched in pages."""
     found: dict[str, TopicConfig] = {}
     while True:
         answer = await cluster.ask(address, GetAllTopicConfigs(topic_seq=len(found), max_topic_num=_PAGE))
         page = answer.body.topic_config_table
         before = len(found)
         found |= page
-        # java: brokers before 5.3 know no pages and give everything at once
+        # java: brokers before 5.3 know no pages and send everything at once
         if answer.total_topic_num is None or len(found) >= answer.total_topic_num or len(found) == before:
             return found
 
 
 async def user_configs(cluster: Cluster, address: str, *, derived: bool = False) -> dict[str, TopicConfig]:
-    """The topics of one broker that are not the system's; with retry and dead-letter topics if `derived`."""
+    """The topics of one broker without system topics; with retry and dead-letter topics if `derived`."""
     system = set((await cluster.ask(address, GetSystemTopicsFromBroker())).body.topic_list)
     return {
         name: config
@@ -121,14 +121,14 @@ async def config(cluster: Cluster, address: str, topic: str) -> TopicConfig:
             raise
     found = (await configs(cluster, address)).get(topic)
     if found is None:
-        raise NotFound(f"there is no topic {topic} at {address}; `mqadmin topicList` lists all")
+        raise NotFound(f"broker {address} has no topic {topic}; `mqadmin topicList` lists all topics")
     return found
 
 
 async def put(
     cluster: Cluster, addresses: Collection[str], wanted: TopicConfig, attributes: str | None = None
 ) -> dict[str, Answer]:
-    """Make a topic on brokers, or change it; `attributes` is a list like `+key=value,-key`."""
+    """Create or change a topic on brokers; `attributes` is a list like `+key=value,-key`."""
     return await cluster.ask_each(
         addresses,
         CreateOrUpdateTopic(
@@ -148,13 +148,13 @@ async def put(
 async def put_many(
     cluster: Cluster, addresses: Collection[str], wanted: list[TopicConfig]
 ) -> dict[str, Answer]:
-    """Make several topics on brokers, or change them."""
+    """Create or change several topics on brokers."""
     body = CreateTopicListRequestBody(topic_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateTopics(body=body))
 
 
 async def set_permission(cluster: Cluster, address: str, topic: str, permission: int) -> int:
-    """Change who may read and write a topic on one broker; returns what held before."""
+    """Change the permission of a topic on one broker; returns the old one."""
     wanted = await config(cluster, address, topic)
     before = wanted.perm
     wanted.perm = permission

@@ -1,6 +1,6 @@
-"""What clients reported about a message: when it was sent, and when and how each group consumed it.
+"""Traces that clients write: when a message was sent, and when and how each group consumed it.
 
-Reports are messages of a topic of their own, found by the id of the message they are about.
+Traces are messages of the trace topic; their key is the id of the traced message.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ _GROUP_OF_CONSUMED = 8
 
 
 class Trace(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing that was done with a message, and by whom."""
+    """One send or consumption of a message."""
 
     kind: str
     group: str
@@ -40,27 +40,27 @@ async def of_message(
     end_ms: int = messages.FOREVER_MS,
     limit: int = 64,
 ) -> list[Trace]:
-    """All that was reported about a message, oldest report first."""
+    """All traces of a message, oldest first."""
     found = await messages.by_key(cluster, topic, message_id, limit, begin_ms, end_ms)
     return [trace for report in found for trace in traces_in(report, message_id)]
 
 
 def traces_in(report: StoredMessage, message_id: str) -> list[Trace]:
-    """What a report says about one message; it may be about others as well."""
+    """The traces of one message in a trace message, which may hold others as well."""
     records = report.body.decode("utf-8", "replace").split(RECORD)
     told = (_trace(record.split(FIELD), message_id, report.born_host.ip_text) for record in records)
     return [trace for trace in told if trace is not None]
 
 
 def _trace(fields: list[str], message_id: str, client_host: str) -> Trace | None:
-    """None for what is about another message, or about nothing we know."""
+    """None for a trace of another message, or of an unknown kind."""
     try:
         if fields[0] == SENT and fields[5] == message_id:
-            # java: the place in the log came later, between the kind of message and the outcome
+            # java: later versions added the offset id between the kind of message and the outcome
             outcome = fields[13] if len(fields) > 13 else fields[12]
             return Trace(SENT, fields[3], client_host, int(fields[1]), int(fields[10]), outcome == "true")
         if fields[0] == CONSUMED and fields[2] == message_id:
-            # java: so did the time and the group
+            # java: later versions added the time and the group
             has_group = len(fields) > _GROUP_OF_CONSUMED
             time_ms, group = (int(fields[7]), fields[_GROUP_OF_CONSUMED]) if has_group else (0, "")
             return Trace(CONSUMED, group, client_host, time_ms, int(fields[3]), fields[4] == "true")
@@ -79,12 +79,12 @@ async def send_traced(
     broker_name: str | None = None,
     queue_id: int | None = None,
 ) -> Receipt:
-    """Send one message and a report about it, as producers do that trace what they send."""
+    """Send one message and its trace, as a tracing producer does."""
     try:
         await cluster.route(names.TRACE_TOPIC)
     except NotFound as missing:
         raise NotFound(
-            f"nothing was sent: {missing}; brokers with traceTopicEnable=true have it from their start"
+            f"nothing was sent: {missing}; brokers with traceTopicEnable=true create it at their start"
         ) from None
     start = cluster.clock.monotonic()
     receipt = await messages.send(

@@ -1,4 +1,4 @@
-"""What became of a message in each group that reads its topic."""
+"""Finds out which groups have consumed a message."""
 
 from enum import StrEnum
 
@@ -27,7 +27,7 @@ class TrackType(StrEnum):
 
 
 class MessageTrack(msgspec.Struct, frozen=True, rename="camel"):
-    """What became of a message in one group."""
+    """The state of a message in one group."""
 
     consumer_group: str
     track_type: TrackType
@@ -35,7 +35,7 @@ class MessageTrack(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def of_message(cluster: Cluster, message: StoredMessage) -> list[MessageTrack]:
-    """What became of a message in each group that reads its topic."""
+    """The state of a message in each group that reads its topic."""
     return [
         await _in_group(cluster, message, group) for group in await topics.readers(cluster, message.topic)
     ]
@@ -65,7 +65,7 @@ def _is_wanted(message: StoredMessage, members: ConsumerConnection) -> bool:
 
 
 async def _is_passed(cluster: Cluster, message: StoredMessage, group: str) -> bool:
-    """Whether a group has read the message's queue beyond the message."""
+    """Whether the committed offset of a group is past the message."""
     holders = {
         member.broker_name
         for member in members_of(await cluster.info())

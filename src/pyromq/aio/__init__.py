@@ -1,4 +1,4 @@
-"""The asyncio face: the names of `pyromq`, to be awaited; what is only a value is the same in both."""
+"""The asyncio API: the same names as in `pyromq`, with awaitable methods; values are the same classes."""
 
 from pyromq.client.consumer.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.pull import PullConsumer

@@ -1,1 +1,1 @@
-"""Programs: the only place that knows of argv, signals and logging set-up."""
+"""The programs; only they deal with argv, signals and logging set-up."""

@@ -1,4 +1,4 @@
-"""mqbroker: settings in, a running broker out; whatever prevents it is one line on stderr."""
+"""mqbroker loads settings and runs a broker; a failure to start is one line on stderr."""
 
 import logging
 from pathlib import Path
@@ -23,7 +23,7 @@ LOG_FILE = "broker.log"
 
 log = logging.getLogger("pyromq.apps.broker")
 
-# java: those that Apache's broker marks as important and that have an effect here, and where we listen.
+# java: the settings that Apache's broker marks as important and that have an effect here, and bindAddress.
 IMPORTANT_KEYS = frozenset(
     [
         "accessMessageInMemoryMaxRatio",
@@ -87,8 +87,8 @@ def command(
 ) -> None:
     """Run a RocketMQ broker.
 
-    A setting comes from its default, the file, the environment or the command line; the last that has one
-    wins. `pyromq config broker` and `pyromq config store` list them all.
+    Settings come from the file, the environment and the command line; the last one given wins.
+    `pyromq config broker` and `pyromq config store` list them all.
     """
     from_command = overrides(
         {"namesrvAddr": namesrv_addr, "listenPort": port, "storePathRootDir": store, "logDir": log_dir},
@@ -107,7 +107,7 @@ def command(
 
 
 def run(configuration: BrokerConfiguration) -> None:
-    """Run a broker until a signal ends it."""
+    """Run a broker until a signal stops it."""
     from pyromq.apps.serving import serve
     from pyromq.broker.broker import Broker
     from pyromq.clock import SystemClock
@@ -122,8 +122,8 @@ def run(configuration: BrokerConfiguration) -> None:
     def started() -> None:
         warn_if_open(settings, broker.addresses)
         if settings.metrics_exporter == "PROM":
-            log.info("metrics and health are served address=%s:%d", *broker.metrics_address)
-        # java: operators' scripts wait for this very line.
+            log.info("serving metrics and health address=%s:%d", *broker.metrics_address)
+        # java: operators' scripts wait for exactly this line.
         line = (
             f"The broker[{settings.broker_name}, {broker.advertised_address}] boot success. "
             f"serializeType={settings.serialize_type}"

@@ -1,4 +1,4 @@
-"""`pyromq config`: the settings of each part, as a table, as the reference page or as an example file."""
+"""`pyromq config` prints the settings of a server as a table, as the reference page or as an example file."""
 
 import click
 
@@ -22,7 +22,7 @@ PARTS: dict[str, type[Settings]] = {
 def config(part: str, form: str | None) -> None:
     """List every setting of PART with its default and meaning.
 
-    The store is part of the broker: its settings go into the same file.
+    The settings of the store go into the broker's file.
     """
     settings = PARTS[part]
     if form == "markdown":

@@ -1,4 +1,4 @@
-"""What the commands of all servers share: options in, settings out, and one line if it cannot start."""
+"""The options, settings and error handling that the commands of all servers share."""
 
 import errno
 import logging
@@ -59,12 +59,12 @@ def server_options(log_file: str) -> Callable[[F], F]:
 
 
 def overrides(named: Mapping[str, str | None], assignments: Iterable[str]) -> dict[str, str]:
-    """What the command line sets: options of their own, then assignments, which win."""
+    """The settings of the command line: named options, then `-o` assignments, which win."""
     values = {key: value for key, value in named.items() if value is not None}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
-            raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint="-o")
+            raise click.BadParameter(f"{assignment!r}: expected KEY=VALUE", param_hint="-o")
         values[key.strip()] = value
     return values
 
@@ -72,11 +72,11 @@ def overrides(named: Mapping[str, str | None], assignments: Iterable[str]) -> di
 def layers(
     parts: Iterable[type[Settings]], file: Path | None, written_back_key: str, from_command: Mapping[str, str]
 ) -> list[Layer]:
-    """Where settings come from: the file, the environment, the command line, the last of them strongest."""
+    """The sources of settings: the file, the environment, the command line; the last one wins."""
     found: list[Layer] = []
     if file is not None:
         found.append(file_layer(file))
-        # java: changes made over the network go back to the file the server was started with.
+        # java: changes made over the network are written to the file the server was started with.
         found.append(Layer("-c", {written_back_key: str(file.absolute())}))
     for part in parts:
         found += environment_layers(part, os.environ)
@@ -85,7 +85,7 @@ def layers(
 
 
 def show(text: str, notices: Iterable[Notice]) -> None:
-    """Print settings on stdout, and what is odd about them on stderr."""
+    """Print settings on stdout, and warnings about them on stderr."""
     for notice in notices:
         click.echo(f"warning: {notice}", err=True)
     click.echo(text, nl=False)
@@ -109,7 +109,7 @@ def start_log(
     values: Mapping[str, str],
     defaults: Mapping[str, str],
 ) -> None:
-    """Set up logging; its first lines are what is odd about the settings, and which are not the defaults."""
+    """Set up logging; its first lines are warnings about settings, and the settings that are not defaults."""
     from pyromq.apps.logging_setup import set_up_logging
 
     file = settings.log_dir / file_name if settings.log_dir is not None else None
@@ -121,7 +121,7 @@ def start_log(
 
 
 def warn_if_open(settings: ServerSettings, addresses: Iterable[tuple[str, int]]) -> None:
-    """Say loudly that whoever reaches these addresses may do everything, if it is so."""
+    """Log a loud warning if anyone who can reach these addresses may do everything."""
     from pyromq.remoting.addresses import format_address
     from pyromq.remoting.networks import is_loopback
 
@@ -136,14 +136,14 @@ def warn_if_open(settings: ServerSettings, addresses: Iterable[tuple[str, int]])
 
 
 def announce(line: str) -> None:
-    """Tell that it is up: scripts wait for this line on stdout, people read it in the log."""
+    """Say that the server is up, on stdout for scripts that wait for the line, and in the log."""
     click.echo(line)
     log.info("%s", line)
 
 
 @contextmanager
 def one_line_failures(program: str) -> Iterator[None]:
-    """Whatever prevents a start becomes one line on stderr and the exit code 1."""
+    """Turn a failure to start into one line on stderr and exit code 1."""
     try:
         yield
     except OSError as error:
@@ -160,5 +160,5 @@ def fail(program: str, sentence: str) -> NoReturn:
 def _in_words(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.filename is not None:
-        return f"could not use {error.filename}: {reason}"
+        return f"cannot use {error.filename}: {reason}"
     return reason + ("; choose another port" if error.errno == errno.EADDRINUSE else "")

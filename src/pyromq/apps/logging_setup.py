@@ -1,4 +1,4 @@
-"""Logging of a server: each event is one line, on the console and in a file that is rotated by size."""
+"""Logging of a server: one line per event, on the console and in a file that is rotated by size."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ _CONTROL_CHARACTERS = {code: repr(chr(code))[1:-1] for code in (*range(32), 127,
 
 
 class OneLineFormatter(logging.Formatter):
-    """Control characters in a message are shown escaped, so no peer can forge a line; tracebacks stay."""
+    """Escapes control characters in a message, so that no peer can forge a line; tracebacks stay."""
 
     def __init__(self) -> None:
         super().__init__(_LINE, _TIME)
@@ -24,7 +24,7 @@ class OneLineFormatter(logging.Formatter):
 
 
 def set_up_logging(level: str, file: Path | None, max_bytes: int, backups: int) -> None:
-    """Send everything at or above the level to the console and, if one is named, to a file."""
+    """Send everything at or above the level to the console and, if one is given, to a file."""
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if file is not None:
         handlers.append(_file_handler(file, max_bytes, backups))

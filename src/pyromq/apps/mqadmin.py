@@ -1,4 +1,4 @@
-"""mqadmin: the whole cluster from the command line; each failure is one line and what to try next."""
+"""mqadmin manages a cluster from the command line; a failure is one line with a hint."""
 
 import logging
 
@@ -6,6 +6,6 @@ from pyromq.cli.mqadmin.tree import mqadmin
 
 
 def main() -> None:
-    # What goes wrong is told once, as the failure of the command.
+    # Errors are shown once, as the failure of the command.
     logging.getLogger("pyromq").addHandler(logging.NullHandler())
     mqadmin(prog_name="mqadmin")

@@ -1,4 +1,4 @@
-"""mqnamesrv: settings in, a running name server out; whatever prevents it is one line on stderr."""
+"""mqnamesrv loads settings and runs a name server; a failure to start is one line on stderr."""
 
 import logging
 from pathlib import Path
@@ -26,7 +26,7 @@ log = logging.getLogger("pyromq.apps.namesrv")
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @server_options(LOG_FILE)
-@click.option("-n", "--namesrvAddr", "namesrv_addr", help="Accepted for the sake of existing scripts.")
+@click.option("-n", "--namesrvAddr", "namesrv_addr", help="Ignored; accepted for existing scripts.")
 def command(
     config_file: Path | None,
     print_settings: bool,
@@ -37,8 +37,8 @@ def command(
 ) -> None:
     """Run a RocketMQ name server.
 
-    A setting comes from its default, the file, the environment or the command line; the last that has one
-    wins. `pyromq config namesrv` lists them all.
+    Settings come from the file, the environment and the command line; the last one given wins.
+    `pyromq config namesrv` lists them all.
     """
     from_command = overrides(
         {"namesrvAddr": namesrv_addr, "listenPort": port, "logDir": log_dir}, assignments
@@ -55,7 +55,7 @@ def command(
 
 
 def run(loaded: Loaded[NameServerSettings]) -> None:
-    """Run a name server until a signal ends it."""
+    """Run a name server until a signal stops it."""
     from pyromq.apps.serving import serve
     from pyromq.clock import SystemClock
     from pyromq.nameserver.nameserver import NameServer
@@ -69,9 +69,9 @@ def run(loaded: Loaded[NameServerSettings]) -> None:
     def started() -> None:
         warn_if_open(settings, [server.address])
         if settings.metrics_port is not None:
-            log.info("metrics and health are served address=%s:%d", *server.metrics_address)
+            log.info("serving metrics and health address=%s:%d", *server.metrics_address)
         host, port = server.address
-        # java: operators' scripts wait for this very line.
+        # java: operators' scripts wait for exactly this line.
         announce(
             f"The Name Server boot success. serializeType={settings.serialize_type}, address {host}:{port}"
         )

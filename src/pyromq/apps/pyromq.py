@@ -1,4 +1,4 @@
-"""pyromq: one command for everything; each failure is one line and what to try next."""
+"""pyromq, one command for everything; a failure is one line with a hint."""
 
 from pyromq.cli.tree import LazyCommand, LazyGroup
 
@@ -6,7 +6,7 @@ COMMANDS = LazyGroup(
     "pyromq",
     "Apache RocketMQ, rebuilt in Python.",
     {
-        "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Look after a running cluster."),
+        "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Inspect and change a running cluster."),
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.apps.config", "config", "List every setting of a server."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
@@ -18,7 +18,7 @@ COMMANDS = LazyGroup(
         "standalone": LazyCommand(
             "pyromq.apps.standalone", "command", "Run a name server and a broker in one process."
         ),
-        "store": LazyCommand("pyromq.cli.store", "store", "Look into a broker's files."),
+        "store": LazyCommand("pyromq.cli.store", "store", "Inspect a broker's files."),
         "version": LazyCommand("pyromq.cli.version", "version", "Print the version."),
     },
 )

@@ -1,4 +1,4 @@
-"""Running a server until it is told to stop: the first signal ends it in good order, the second at once."""
+"""Runs a server until a signal: the first one stops it gracefully, the second at once."""
 
 import asyncio
 import ctypes
@@ -27,12 +27,12 @@ class Server(Protocol):
     async def run_until_stopped(self) -> None: ...
 
     async def stop(self) -> None:
-        """Accept nothing more, finish what is in flight, close; `run_until_stopped` returns."""
+        """Stop accepting, finish requests in flight, close; `run_until_stopped` returns."""
         ...
 
 
 def serve(server: Server, announce: Callable[[], None]) -> None:
-    """Run the server on a loop of its own; returns after it stopped in good order."""
+    """Run the server on its own event loop; returns after a graceful stop."""
     report_faults()
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -40,38 +40,38 @@ def serve(server: Server, announce: Callable[[], None]) -> None:
 
 
 def report_faults() -> None:
-    """Have the end by a fault told on stderr, with where it happened: otherwise nothing says a word.
+    """Print a stack on stderr when a fault kills the process, which would otherwise end silently.
 
-    The likeliest one is SIGBUS, "Bus error": a mapped file of the store was cut short, or its disk failed.
+    The likeliest fault is SIGBUS, "Bus error": a mapped file of the store was cut short, or its disk failed.
     """
-    with suppress(OSError, ValueError, AttributeError):  # without a real stderr there is nobody to tell
+    with suppress(OSError, ValueError, AttributeError):  # stderr is not a real file: nowhere to print
         faulthandler.enable(sys.stderr)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
-    except ImportError:  # not to be had on this platform; asyncio's own loop does
+    except ImportError:  # uvloop is not available on this platform; asyncio's own loop works too
         return None
     return uvloop.new_event_loop
 
 
 def _settle_memory() -> None:
-    """What is here after the start stays: collecting garbage need not look at it again, and not so often.
+    """Exclude the objects that exist after the start from garbage collection, and collect less often.
 
-    Nor is the memory of large answers given back to the system only to be asked for again.
+    Also keep the memory of large answers instead of returning it to the system each time.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    with suppress(OSError, AttributeError):  # other C libraries than glibc have no such call
+    with suppress(OSError, AttributeError):  # only glibc has this call
         allocator = ctypes.CDLL(None)
         allocator.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         allocator.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def _raise_file_limit() -> None:
-    """Connections and mapped files are file descriptors: take as many as the system grants."""
+    """Raise the limit of file descriptors, for connections and mapped files, to the system's maximum."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -83,10 +83,10 @@ async def _serve(server: Server, announce: Callable[[], None]) -> None:
 
     def on_signal(received: signal.Signals) -> None:
         if stop_asked.is_set():
-            log.warning("forced to stop signal=%s", received.name)
+            log.warning("stopping at once signal=%s", received.name)
             logging.shutdown()
             os._exit(128 + received)
-        log.info("asked to stop signal=%s", received.name)
+        log.info("stopping signal=%s", received.name)
         stop_asked.set()
 
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -100,9 +100,9 @@ async def _serve(server: Server, announce: Callable[[], None]) -> None:
     waiting.cancel()
     await server.stop()
     await asyncio.wait({running})
-    # Stopping may be cancelling, so a cancelled run is a good end; an error is not.
+    # A stop may cancel the run, so cancellation is a normal end; an error is not.
     error = None if running.cancelled() else running.exception()
     if error is not None:
-        log.critical("ended by an error of its own", exc_info=error)
+        log.critical("stopped by an internal error", exc_info=error)
         sys.exit(1)
     log.info("stopped")

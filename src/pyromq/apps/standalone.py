@@ -1,4 +1,4 @@
-"""pyromq standalone: a whole cluster with one command; one line says where it is, a signal ends it."""
+"""pyromq standalone runs a whole cluster with one command, prints its addresses, and stops on a signal."""
 
 from pathlib import Path
 from typing import Literal, cast
@@ -19,28 +19,26 @@ _PORT = click.IntRange(0, 65535)
     "--broker-port",
     type=_PORT,
     default=10911,
-    help="The broker's port, which takes the one two below it as well; 0 takes free ones.",
+    help="The broker's port; it also takes this port minus 2. 0 takes free ones.",
 )
-@click.option(
-    "--host", default="127.0.0.1", help="The address to listen on; 0.0.0.0 for other machines, too."
-)
+@click.option("--host", default="127.0.0.1", help="The address to listen on; 0.0.0.0 admits other machines.")
 @click.option(
     "--store",
     type=click.Path(path_type=Path),
     default=DEFAULT_STORE,
-    help="The directory of all data; it is found again at the next start.",
+    help="The directory of all data; the next start uses it again.",
 )
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
     default="async",
-    help="Whether a send is answered before or after the message is on disk.",
+    help="sync answers a send after the message is on disk, async before.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log to the console whatever happens, not only warnings.")
+@click.option("-v", "--verbose", is_flag=True, help="Log everything to the console, not only warnings.")
 def command(namesrv_port: int, broker_port: int, host: str, store: Path, flush: str, verbose: bool) -> None:
-    """Run a name server and a broker in one process, with nothing to configure.
+    """Run a name server and a broker in one process, without any configuration.
 
-    For laptops, demos and tests. Once it is ready it prints one line with its addresses.
+    For laptops, demos and tests. It prints one line with its addresses when it is ready.
     """
     from pyromq.apps.logging_setup import set_up_logging
     from pyromq.apps.serving import serve

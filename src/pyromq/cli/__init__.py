@@ -1,1 +1,1 @@
-"""The command tree of `pyromq`: one file per noun, imported only when its command runs."""
+"""The commands of `pyromq`: one file per noun, imported only when its command runs."""

@@ -1,15 +1,15 @@
-"""`pyromq consume`: the messages of a topic on stdout, and nothing else there."""
+"""`pyromq consume` writes messages, and nothing else, to stdout."""
 
 import sys
 from typing import IO, Protocol
 
 import click
 
-from pyromq.cli.endings import quiet_endings
+from pyromq.cli.cluster_options import Cluster, cluster_options
 from pyromq.cli.message_formats import Render, renderer
 from pyromq.cli.queue_scan import QueueScan
 from pyromq.cli.rate_line import RateLine
-from pyromq.cli.reaching import Cluster, cluster_options
+from pyromq.cli.signals import exit_on_signals
 from pyromq.cli.starting_points import Kind, Start, parse_start
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.subscriptions import Expression, Sql
@@ -35,34 +35,36 @@ class Source(Protocol):
     "form",
     default="value",
     show_default=True,
-    help="value, json, hex, or a text with fields: %s body, %k keys, %g tags, %t topic, %b broker, %p queue,"
-    " %o offset, %T time stored (ms), %i id, %h properties, %S and %K sizes; and \\n, \\t, \\xHH.",
+    help="value, json, hex, or a format string: %s body, %k keys, %g tags, %t topic, %b broker, %p queue,"
+    " %o offset, %T time stored (ms), %i id, %h properties, %S and %K sizes, and \\n, \\t, \\xHH.",
 )
 @click.option(
     "-o",
     "--from",
     "start",
     metavar="WHERE",
-    help="earliest, latest, stored, an offset, -N for the last N of each queue, -10m (s, m, h, d) for a time"
-    " ago, a time such as 2030-12-31T23:59, @MILLISECONDS. Default: earliest; with a group stored, and"
-    " earliest where nothing is stored.",
+    help="earliest, latest, stored, an offset, -N for the last N of each queue, -10m (s, m, h, d) for ten"
+    " minutes ago, a time such as 2030-12-31T23:59, or @MILLISECONDS. Default: earliest; with a group:"
+    " stored, or earliest for a queue without a stored offset.",
 )
-@click.option("--follow", is_flag=True, help="Go on with what comes later, instead of stopping at the end.")
-@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many messages.")
-@click.option("-p", "--queue", "queues", multiple=True, metavar="[BROKER:]ID", help="May be repeated.")
+@click.option("--follow", is_flag=True, help="Wait for new messages instead of stopping at the end.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option(
+    "-p", "--queue", "queues", multiple=True, metavar="[BROKER:]ID", help="Only this queue; repeatable."
+)
 @click.option("--tags", help="Only messages with these tags, as in 'Created || Paid'.")
+@click.option("--sql", metavar="EXPRESSION", help="Only messages whose properties match, as in 'a > 5'.")
 @click.option(
-    "--sql", metavar="EXPRESSION", help="Only messages whose properties fulfil this, as in 'a > 5'."
-)
-@click.option(
-    "-g", "--group", help="Read as a member of this group, and commit. Without it nothing is committed."
+    "-g",
+    "--group",
+    help="Read as a member of this group and commit offsets. Without it nothing is committed.",
 )
 @click.option(
     "--broadcast",
     is_flag=True,
-    help="With a group: read all queues, and keep the offsets on this machine.",
+    help="With a group: read all queues and keep the offsets on this machine.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something fails.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on stderr unless something fails.")
 def consume(
     topic: str,
     cluster: Cluster,
@@ -77,7 +79,7 @@ def consume(
     broadcast: bool,
     quiet: bool,
 ) -> None:
-    """Write the messages of TOPIC to stdout, up to the end of its queues or, with --follow, on and on.
+    """Write the messages of TOPIC to stdout, to the end of its queues or, with --follow, until interrupted.
 
     \b
     Examples:
@@ -89,7 +91,7 @@ def consume(
     if tags is not None and sql is not None:
         raise click.UsageError("give --tags or --sql, not both")
     if broadcast and group is None:
-        raise click.UsageError("--broadcast needs a --group, under whose name the offsets are kept")
+        raise click.UsageError("--broadcast needs --group: the offsets are kept under its name")
     out = sys.stdout.buffer
     try:
         render = renderer(form, is_terminal=out.isatty())
@@ -97,7 +99,7 @@ def consume(
     except ConfigError as problem:
         raise click.UsageError(str(problem)) from problem
     expression: Expression = Sql(sql) if sql is not None else tags or "*"
-    with quiet_endings(), cluster.explained():
+    with exit_on_signals(), cluster.explained():
         source: Source
         if group is None:
             source = QueueScan(
@@ -123,7 +125,7 @@ def consume(
                 is_broadcast=broadcast,
                 remark=_tell,
             )
-        # Messages on the terminal are their own progress.
+        # No progress line on a terminal that shows the messages.
         _write_all(source, out, render, count, RateLine("read", is_live=not out.isatty(), is_quiet=quiet))
 
 
@@ -134,14 +136,16 @@ def _tell(text: str) -> None:
 def _chosen_start(text: str | None, *, is_member: bool, is_following: bool) -> Start:
     start = parse_start(text or ("stored" if is_member else "earliest"), SystemClock().now_ms())
     if start.kind is Kind.STORED and not is_member:
-        raise click.UsageError("--from stored needs a --group, whose offsets are meant")
+        raise click.UsageError("--from stored needs --group: it starts at the offsets of that group")
     if start.kind is Kind.LATEST and not is_following:
-        raise click.UsageError("--from latest is where the queues end: add --follow to see what comes")
+        raise click.UsageError(
+            "--from latest starts at the end of the queues: add --follow to wait for new messages"
+        )
     return start
 
 
 def _write_all(source: Source, out: IO[bytes], render: Render, count: int | None, rate: RateLine) -> None:
-    """What is written here blocks nobody but us: the client lives on its own thread."""
+    """Writing may block this thread: the client runs on its own."""
     thread = LoopThread.shared()
     is_failed = True
     try:
@@ -149,7 +153,7 @@ def _write_all(source: Source, out: IO[bytes], render: Render, count: int | None
         left = count
         while left != 0 and (messages := thread.run(source.next, left)):
             data = b"".join(map(render, messages))
-            # Counted first: whoever sees the messages may interrupt us at once.
+            # Count first: a reader of the messages may interrupt us at once.
             rate.add(len(messages), len(data))
             out.write(data)
             out.flush()

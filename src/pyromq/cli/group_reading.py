@@ -1,10 +1,10 @@
-"""Queues read as a member of a group: what was written out is committed, what was not comes again."""
+"""Reads queues as a member of a group; commits messages only after they were written out."""
 
 from collections.abc import Sequence
 
+from pyromq.cli.cluster_options import Cluster
 from pyromq.cli.queue_names import check_readable, named_queues
 from pyromq.cli.queue_scan import Remark
-from pyromq.cli.reaching import Cluster
 from pyromq.cli.starting_points import Kind, Start
 from pyromq.client.consumer.brokers import Brokers
 from pyromq.client.consumer.offsets import StartPositions
@@ -20,9 +20,9 @@ _STALLED_S = 30.0
 
 
 class GroupReading:
-    """Reads to where its queues ended when it got them; with `is_following`, on and on.
+    """Reads its queues to the end they had when they were assigned; with `is_following`, until it is closed.
 
-    `queue_names`: exactly these queues, whoever else reads them; none means a fair share of all.
+    `queue_names`: exactly these queues, even if other members read them; none means the group's assignment.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class GroupReading:
         return f"<GroupReading {self._consumer!r}>"
 
     async def open(self) -> None:
-        # Its own look at the cluster, before the group hears of anything.
+        # Check the topic and the queue names before joining the group.
         session = self._session = await Session.obtain(self._settings)
         queues = (await session.routes.get(session.wrap(self._topic))).subscribe_queues
         check_readable(self._topic, queues)
@@ -76,7 +76,7 @@ class GroupReading:
         self._moved_at = session.clock.monotonic()
         await self._note_queues()
         if not self._consumer.assigned:
-            self._remark("the other members of the group read all queues")
+            self._remark("no queue is assigned to this member: the other members of the group read them all")
         if self._start.kind is not Kind.STORED:
             for queue in self._consumer.assigned:
                 await self._consumer.seek(queue, await self._start.offset(queue, self._positions))
@@ -86,7 +86,7 @@ class GroupReading:
             self._ends[queue] = await self._positions.last(queue)
 
     async def next(self, most: int | None) -> list[ReceivedMessage]:
-        """Some messages of one queue; none at the end of all queues. What it returned before is done."""
+        """Some messages of one queue; none at the end of all queues. Those of the last call count as done."""
         while self._is_following or not self._is_at_end():
             messages = await self._consumer.poll(_LOOK_S, most)
             if messages:
@@ -102,7 +102,7 @@ class GroupReading:
         )
 
     def _check_progress(self) -> None:
-        """A queue that cannot be read is no reason to wait for ever."""
+        """Give up when no queue has moved for a while."""
         assert self._session is not None
         now = self._session.clock.monotonic()
         progress = {queue: self._consumer.position(queue) for queue in self._consumer.assigned}
@@ -112,11 +112,11 @@ class GroupReading:
             stuck = [queue for queue, offset in progress.items() if offset < self._ends.get(queue, 0)]
             queues = ", ".join(map(str, sorted(stuck)))
             raise StateError(
-                f"nothing came of {queues} for {_STALLED_S:.0f} s: is the broker up, and may the group read?"
+                f"no message from {queues} for {_STALLED_S:.0f} s: is the broker up, and may the group read?"
             )
 
     async def close(self, *, is_failed: bool) -> None:
-        """Leave the group; unless `is_failed`, everything that `next` returned is done."""
+        """Leave the group; unless `is_failed`, commit everything that `next` returned."""
         await self._consumer.close(is_failed=is_failed)
         if self._session is not None:
             await self._session.release()

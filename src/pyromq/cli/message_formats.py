@@ -1,6 +1,6 @@
-"""How a received message is written: its body, JSON, a format like kcat's, or hexadecimal.
+"""Formats received messages: the body, JSON, a format string like kcat's, or a hex dump.
 
-A pipe gets every byte as it is. On a terminal what would control it is made visible.
+A pipe gets every byte unchanged. On a terminal, control characters are escaped.
 """
 
 import re
@@ -35,12 +35,12 @@ _FIELDS: dict[str, Render] = {
 
 
 def renderer(form: str, *, is_terminal: bool) -> Render:
-    """Raises ConfigError for a form that does not exist."""
+    """The function for a format; raises ConfigError for an unknown one."""
     named: dict[str, Render] = {"value": _value, "json": _json, "hex": _hex}
     render = named.get(form)
     if render is None:
         if "%" not in form:
-            raise ConfigError("format", form, f"{_NAMED}, or a text with fields such as '%t %o %s\\n'")
+            raise ConfigError("format", form, f"{_NAMED}, or a format string such as '%t %o %s\\n'")
         render = _formatted(form)
     if not is_terminal:
         return render

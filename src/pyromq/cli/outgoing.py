@@ -1,4 +1,4 @@
-"""What is to be sent, read from a stream: lines, JSON, or a whole file. A mistake is told with its line."""
+"""Reads messages to send from a stream: lines, JSON, or a whole file. Errors name the line."""
 
 import select
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,20 +16,20 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.properties import RESERVED_NAMES
 
 _READ_BYTES = 256 * 1024
-_MOST_TOGETHER = 256
+_MAX_TOGETHER = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     message: Message
     where: str
-    """The place it was read from."""
+    """The line or file it was read from, for error messages."""
     sharding_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What the messages have in common; what a message says itself comes first."""
+    """Defaults for all messages; a message's own fields take precedence."""
 
     topic: str
     tags: str | None = None
@@ -58,7 +58,7 @@ class Template:
         except msgspec.DecodeError as problem:
             raise BadMessage(f"{where}: {problem}") from None
         if body is None:
-            raise BadMessage(f'{where}: there is neither a "body" nor a "bodyBase64"')
+            raise BadMessage(f'{where}: expected "body" or "bodyBase64"')
         given = described.properties
         own = {name: value for name, value in given.items() if name not in RESERVED_NAMES}
         keys = described.key or described.keys or given.get(props.KEYS) or self.keys
@@ -80,7 +80,7 @@ class _Described(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """One line of JSON. What `pyromq consume` and `pyromq store dump` print can be sent again."""
 
     body: msgspec.Raw = msgspec.Raw()
-    """A text, or any other JSON, which is then sent as it is written."""
+    """A text is sent as it is; any other JSON value is sent as JSON."""
     body_base64: bytes | None = None
     key: str | None = None
     keys: str | Sequence[str] = ()
@@ -92,7 +92,7 @@ class _Described(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     sharding_key: str | None = None
     flag: int = 0
 
-    # Where a message was before, and when: not repeated.
+    # The old position and times of a message are read and not used.
     topic: Any = None
     broker_name: Any = None
     queue_id: Any = None
@@ -119,7 +119,7 @@ _DECODER = msgspec.json.Decoder(_Described)
 
 
 class Lines:
-    """The lines of a stream, as many at a time as have come; empty ones are counted: no broker takes them."""
+    """The lines of a stream, as many at a time as have arrived; empty ones are counted and skipped."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -140,7 +140,7 @@ class Lines:
             yield from self._numbered([rest])
 
     def _read(self) -> bytes:
-        with suppress(OSError):  # not a stream of the system's, or Windows, which waits for sockets alone
+        with suppress(OSError):  # not a file of the system, or Windows, where select takes only sockets
             while not select.select([self._stream], (), (), SIGNAL_LOOK_S)[0]:
                 pass
         read: Any = getattr(self._stream, "read1", self._stream.read)
@@ -155,7 +155,7 @@ class Lines:
                 numbered.append((f"line {self.number}", line))
             else:
                 self.empty += 1
-        yield from slices(numbered, _MOST_TOGETHER)
+        yield from slices(numbered, _MAX_TOGETHER)
 
 
 def slices(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
@@ -169,6 +169,6 @@ def property_map(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, is_pair, value = pair.partition("=")
         if not is_pair or not name or not value:
-            raise BadMessage(f"property {pair!r}: write it as NAME=VALUE")
+            raise BadMessage(f"property {pair!r}: expected NAME=VALUE")
         found[name] = value
     return found

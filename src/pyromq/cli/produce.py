@@ -1,4 +1,4 @@
-"""`pyromq produce`: what comes in on stdin goes to a topic; what does not get there is named."""
+"""`pyromq produce` sends stdin to a topic, and names every line that could not be sent."""
 
 import asyncio
 import sys
@@ -13,11 +13,11 @@ from typing import IO
 
 import click
 
-from pyromq.cli.endings import quiet_endings
+from pyromq.cli.cluster_options import Cluster, cluster_options
 from pyromq.cli.outgoing import Lines, Outgoing, Template, property_map, slices
 from pyromq.cli.queue_names import one_queue
 from pyromq.cli.rate_line import RateLine
-from pyromq.cli.reaching import Cluster, cluster_options
+from pyromq.cli.signals import exit_on_signals
 from pyromq.client.blocking import SIGNAL_LOOK_S, LoopThread
 from pyromq.client.producer import Producer
 from pyromq.client.producer_settings import ProducerOptions
@@ -29,7 +29,7 @@ GROUP = "pyromq-produce"
 
 _PARTS_IN_FLIGHT = 4
 _SLICES_A_SECOND = 20
-_MOST_TOGETHER = 256
+_MAX_TOGETHER = 256
 _SHOWN_FAILURES = 5
 _NEVER_BYTES = 2**31 - 1
 
@@ -38,7 +38,7 @@ Part = list[Outgoing]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of some messages."""
+    """The outcome of some sends."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Sending:
-    """Hands messages to the producer's own thread, some at a time, and keeps count of what comes back."""
+    """Hands messages to the producer's thread in parts and counts the results."""
 
     def __init__(
         self, thread: LoopThread, producer: Producer, queue: MessageQueue | None, rate: RateLine
@@ -67,7 +67,7 @@ class Sending:
         return bool(self.total.failures)
 
     def send(self, part: Part, *, is_awaited: bool = False) -> None:
-        """Returns when there is room for more; `is_awaited`: when it is known what became of these."""
+        """Returns when more may be sent; with `is_awaited`, when these messages have their results."""
         self._under_way.append(self._thread.start(self._send, part))
         while len(self._under_way) > (0 if is_awaited else _PARTS_IN_FLIGHT):
             self._take_first()
@@ -112,7 +112,7 @@ class Sending:
     type=click.Choice(["lines", "json"]),
     default="lines",
     show_default=True,
-    help="What a line of stdin is: a body, or an object with body, key, tags, properties, delayLevel …",
+    help="What a line of stdin holds: a body, or an object with body, key, tags, properties, delayLevel …",
 )
 @click.option(
     "--file",
@@ -120,7 +120,7 @@ class Sending:
     help="Send this file as one body, instead of the lines of stdin.",
 )
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="What separates the key of a line from its body.")
-@click.option("-k", "--key", "keys", multiple=True, help="A key of every message; may be repeated.")
+@click.option("-k", "--key", "keys", multiple=True, help="A key of every message; repeatable.")
 @click.option("--tags", help="The tag of every message.")
 @click.option("-H", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option("-p", "--queue", metavar="[BROKER:]ID", help="Send everything to this queue.")
@@ -129,21 +129,23 @@ class Sending:
     "-c",
     "--count",
     type=click.IntRange(min=1),
-    help="Stop after so many messages; send the file so many times.",
+    help="Stop after this many messages; with --file, send it this many times.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="The maximum number of messages per second."
+)
 @click.option(
     "--linger",
     type=click.FloatRange(0, 30_000),
     metavar="MS",
-    help="How long a message waits for others to share a request with; 0: those that are read together.",
+    help="How long a message waits to be batched with others; 0 batches only lines that are read together.",
 )
 @click.option(
     "--compress",
     type=click.Choice(["none", "zlib", "lz4", "zstd"]),
-    help="Pack every body this way, or none; without it, zlib from 4 KiB on.",
+    help="How to compress every body; without it, zlib for bodies of 4 KiB or more.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something fails.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something fails.")
 def produce(
     topic: str,
     cluster: Cluster,
@@ -163,7 +165,7 @@ def produce(
 ) -> None:
     """Send messages to TOPIC, one for each line of stdin.
 
-    It stops at the first message that cannot be sent, says which one and why, and exits with 1.
+    It stops at the first message that cannot be sent, reports it with the reason, and exits with 1.
 
     \b
     Examples:
@@ -175,9 +177,11 @@ def produce(
     if queue is not None and sharding_key is not None:
         raise click.UsageError("give --queue or --sharding-key, not both")
     if file is not None and (form == "json" or key_delimiter is not None):
-        raise click.UsageError("--file is one body as it is: --format and --key-delimiter are about lines")
+        raise click.UsageError(
+            "--file sends one body unchanged: --format and --key-delimiter apply to lines of stdin"
+        )
     if form == "json" and key_delimiter is not None:
-        raise click.UsageError("--key-delimiter is about lines of text: in JSON, write a key")
+        raise click.UsageError('--key-delimiter applies to lines of text: in JSON, use "key"')
     template = Template(topic, tags, keys, property_map(properties), sharding_key)
     stdin = sys.stdin.buffer
     if file is not None:
@@ -188,13 +192,13 @@ def produce(
     if rate is not None:
         parts = _paced(parts, rate)
     line = RateLine("sent", is_live=True, is_quiet=quiet)
-    with quiet_endings(), cluster.explained():
+    with exit_on_signals(), cluster.explained():
         options = _options(linger, compress)
         total = _send_all(cluster, options, topic, queue, parts, line, is_awaited=_is_typed(stdin, file))
     if total.failures:
         raise click.ClickException(_failure_text(total.failures, cluster))
     if lines is not None and lines.number == 0 and not quiet:
-        click.echo("nothing came in on stdin", err=True)
+        click.echo("stdin was empty", err=True)
 
 
 def _send_all(
@@ -243,7 +247,7 @@ def _options(linger: float | None, compress: str | None) -> ProducerOptions:
     return options
 
 
-# What is sent
+# Messages to send
 
 
 def _reader(template: Template, form: str, key_delimiter: str | None) -> Callable[[bytes, str], Outgoing]:
@@ -264,7 +268,7 @@ def _read(lines: Lines, read: Callable[[bytes, str], Outgoing], count: int | Non
             except BadMessage as mistake:
                 problem = mistake
                 break
-        yield part  # what stands before the mistake is sent
+        yield part  # the messages before the bad line are sent
         if problem is not None:
             raise problem
         left -= len(part)
@@ -275,14 +279,14 @@ def _read(lines: Lines, read: Callable[[bytes, str], Outgoing], count: int | Non
 def _copies(template: Template, file: Path, count: int) -> Iterator[Part]:
     one = template.message(file.read_bytes(), str(file))
     while count > 0:
-        part = list(repeat(one, min(count, _MOST_TOGETHER)))
+        part = list(repeat(one, min(count, _MAX_TOGETHER)))
         count -= len(part)
         yield part
 
 
 def _paced(parts: Iterable[Part], rate: float) -> Iterator[Part]:
-    """The same, no faster than so many a second."""
-    size = max(1, min(int(rate / _SLICES_A_SECOND), _MOST_TOGETHER))
+    """The same messages, at most this many per second."""
+    size = max(1, min(int(rate / _SLICES_A_SECOND), _MAX_TOGETHER))
     due = time.monotonic()
     for part in parts:
         for some in slices(part, size):
@@ -293,19 +297,23 @@ def _paced(parts: Iterable[Part], rate: float) -> Iterator[Part]:
 
 
 def _is_typed(stdin: IO[bytes], file: Path | None) -> bool:
-    """Whoever types wants to know what became of a line before the next one."""
+    """Someone who types wants the result of a line before typing the next."""
     return file is None and stdin.isatty()
 
 
-# What is said
+# Reports
 
 
 def _remark(total: Outcome) -> str:
-    return f"; {total.unsafe:,} of them are stored less safely than they should be" if total.unsafe else ""
+    return (
+        f"; {total.unsafe:,} of them are not flushed or replicated as the broker's settings require"
+        if total.unsafe
+        else ""
+    )
 
 
 def _failure_text(failures: list[tuple[str, PyroError]], cluster: Cluster) -> str:
-    """Each reason once, with the first place where it was met."""
+    """Each reason once, with the first line it applies to."""
     places: dict[str, list[str]] = {}
     for where, problem in failures:
         places.setdefault(cluster.explanation(problem), []).append(where)
@@ -314,5 +322,5 @@ def _failure_text(failures: list[tuple[str, PyroError]], cluster: Cluster) -> st
         others = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
         texts.append(f"{found[0]}{others}: {text}" if found[0] else text)
     if len(places) > _SHOWN_FAILURES:
-        texts.append(f"and {len(places) - _SHOWN_FAILURES} further reasons")
-    return "not everything was sent; " + "; ".join(texts)
+        texts.append(f"and {len(places) - _SHOWN_FAILURES} more reasons")
+    return "some messages were not sent; " + "; ".join(texts)

@@ -1,4 +1,4 @@
-"""Queues read by nobody in particular: no group is joined, no offset is stored, nobody's queues move."""
+"""Reads queues without joining a group: nothing is committed, and no group rebalances."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from pyromq.errors import PyroError, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 
 GROUP = "TOOLS_CONSUMER"
-"""java: every broker has this group, for tools"""
+"""java: every broker knows this group, which is for tools"""
 
 _PULL_MESSAGES = 512
 _PARTS_AHEAD = 8
@@ -28,14 +28,14 @@ _BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 Remark = Callable[[str], None]
 
 _Part = list[ReceivedMessage] | MessageQueue | Exception
-"""Messages, a queue that has been read to its end, or what went wrong."""
+"""Messages, a queue that was read to its end, or a failure."""
 
 
 class QueueScan:
-    """Reads to where the queues ended when it was opened; with `is_following`, on and on.
+    """Reads to where the queues ended when it was opened; with `is_following`, until it is closed.
 
-    `queue_names`: only these queues; none means all, later ones included. `remark` is told what goes wrong
-    for a while.
+    `queue_names`: only these queues; none means all, later ones included. `remark` receives warnings about
+    failures that are retried.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class QueueScan:
                 if not _may_pass(problem) or (end is not None and failures == _TRIES):
                     raise
                 if failures == 1:
-                    self._remark(f"{queue} cannot be read now, trying again: {problem}")
+                    self._remark(f"cannot read {queue}, trying again: {problem}")
                 await asyncio.sleep(_PAUSE_S)
                 continue
             failures = 0
@@ -117,7 +117,7 @@ class QueueScan:
             if messages:
                 await self._parts.put(messages)
             if end is not None and offset >= pulled.max_offset:
-                return  # also where the end that it had is not there any more
+                return  # also if the queue now ends before the end that was noted
 
     def _route_changed(self, route: Route) -> None:
         for queue in route.subscribe_queues:

@@ -1,4 +1,4 @@
-"""How many messages, and how fast: on stderr a line that is written over and over, and one at the end."""
+"""A progress line on stderr, rewritten in place, and a final line: how many messages, and how fast."""
 
 import sys
 
@@ -12,7 +12,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 class RateLine:
-    """`is_live`: show it while it goes on, where stderr is a terminal. `is_quiet`: not even at the end."""
+    """`is_live`: show progress if stderr is a terminal. `is_quiet`: no final line either."""
 
     def __init__(self, verb: str, *, is_live: bool, is_quiet: bool, clock: Clock | None = None) -> None:
         self._verb = verb
@@ -49,7 +49,7 @@ class RateLine:
 
 
 def amount(size_bytes: float) -> str:
-    """Bytes for people."""
+    """A size with a unit."""
     for unit in _UNITS[:-1]:
         if size_bytes < 1000:
             return f"{size_bytes:.3g} {unit}"

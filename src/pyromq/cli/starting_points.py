@@ -1,4 +1,4 @@
-"""Where to start reading: `--from`, as words, offsets and times."""
+"""Where to start reading: the words, offsets and times that `--from` takes."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 
 class Positions(Protocol):
-    """What queues can be asked for."""
+    """Finds offsets of a queue."""
 
     async def first(self, queue: MessageQueue) -> int: ...
     async def last(self, queue: MessageQueue) -> int: ...
@@ -39,10 +39,10 @@ class Positions(Protocol):
 class Start:
     kind: Kind
     number: int = 0
-    """How many, which offset, or when in milliseconds."""
+    """A count, an offset, or a time in milliseconds, by `kind`."""
 
     async def offset(self, queue: MessageQueue, positions: Positions) -> int:
-        """Where that is in a queue: what lies outside of it is moved to its nearest end."""
+        """The offset in a queue; one outside of it is moved to the nearest end."""
         first, last = await positions.first(queue), await positions.last(queue)
         match self.kind:
             case Kind.LATEST:
@@ -62,7 +62,7 @@ _WORDS = {
     "earliest": Start(Kind.EARLIEST),
     "latest": Start(Kind.LATEST),
     "stored": Start(Kind.STORED),
-    # The words of `start_from`, and of other tools.
+    # The words of the client's `start_from`, and of other tools.
     "first": Start(Kind.EARLIEST),
     "last": Start(Kind.LATEST),
     "beginning": Start(Kind.EARLIEST),

@@ -1,4 +1,4 @@
-"""`pyromq store`: a broker's files as they lie on disk; nothing is changed, whoever has them open."""
+"""`pyromq store` reads a broker's files on disk and changes nothing, so a broker may be running."""
 
 import sys
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ _DIRECTORY = click.argument(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def store() -> None:
-    """Look into a broker's store directory, PyroMQ's or Apache's, running or not."""
+    """Inspect the store directory of a broker, PyroMQ's or Apache's, running or not."""
 
 
 @store.command()
 @_DIRECTORY
-@click.option("--verify", is_flag=True, help="Read every record and every queue, and compare them.")
+@click.option("--verify", is_flag=True, help="Read every record and every queue unit, and compare them.")
 def inspect(directory: Path, verify: bool) -> None:
     """Show what DIR holds: log files, queues, index files, deleted topics, checkpoint.
 
@@ -66,9 +66,11 @@ def inspect(directory: Path, verify: bool) -> None:
     type=click.IntRange(min=0),
     default=100,
     show_default=True,
-    help="Stop after this many; 0 shows all.",
+    help="Show at most this many; 0 shows all.",
 )
-@click.option("--json", "lines", is_flag=True, help="One JSON object a line, with everything stored.")
+@click.option(
+    "--json", "lines", is_flag=True, help="Print one JSON object per line, with every stored field."
+)
 def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit: int, lines: bool) -> None:
     """Show the messages of a topic in DIR, queue by queue."""
     with _looking_into(directory) as opened:
@@ -78,7 +80,7 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
         found = opened.messages(topic, queue, from_offset)
         shown = islice(found, limit or None)
         total = _count(opened, topic, queue, from_offset, limit)
-        # Lines on the terminal are their own progress.
+        # No progress bar on a terminal that shows the lines.
         with progress_bar("reading messages", total, is_hidden=lines and sys.stdout.isatty()) as tell:
             rows = None if lines else _new_table(topic)
             for message in shown:
@@ -92,7 +94,7 @@ def dump(directory: Path, topic: str, queue: int | None, from_offset: int, limit
         for remark in opened.remarks:
             click.echo(f"note: {printable(remark)}", err=True)
         if limit and next(found, None) is not None:
-            click.echo(f"there are more; raise --limit above {limit}", err=True)
+            click.echo(f"there are more messages: raise --limit above {limit}", err=True)
 
 
 @contextmanager
@@ -101,7 +103,7 @@ def _looking_into(directory: Path) -> Iterator[OfflineStore]:
         with OfflineStore(directory) as opened:
             yield opened
     except BrokenPipeError:
-        raise  # that was not the store
+        raise  # stdout failed, not the store
     except OSError as error:
         raise StoreError(f"cannot read the store in {directory}: {error}") from error
 
@@ -177,11 +179,13 @@ def _show_verification(out: Console, verification: Verification) -> None:
         out.print(f"damage: {printable(each)}")
     if verification.damaged_bytes or verification.messages_missing:
         out.print(
-            f"damage in all: {verification.damaged_bytes} bytes of the log,"
+            f"total damage: {verification.damaged_bytes} bytes of the log,"
             f" {verification.messages_missing} messages lost"
         )
     for start, end in verification.filled:
-        out.print(f"note: log offsets {start} to {end} were damaged; a start has set their bytes aside")
+        out.print(
+            f"note: log offsets {start} to {end} were damaged; the bytes were set aside at an earlier start"
+        )
 
 
 def _new_table(topic: str) -> Table:

@@ -1,4 +1,4 @@
-"""Stored messages in words: text where the body is text, base64 where it is not."""
+"""Stored messages as text: the body as text if it is UTF-8, else in base64."""
 
 import base64
 import json
@@ -15,12 +15,12 @@ def message_id(message: StoredMessage) -> str:
 
 
 def plain_body(message: StoredMessage) -> bytes:
-    """The body as it was sent; as it is stored, if it cannot be unpacked."""
+    """The body, decompressed if possible."""
     if message.sys_flag & SysFlag.COMPRESSED:
         try:
             return decompress(message.body, compression_of(message.sys_flag))
         except RemoteProtocolError:
-            # A broken body is shown as it is: that is what one looks into a store for.
+            # Show a broken body as it is stored: that is why someone inspects a store.
             return message.body
     return message.body
 

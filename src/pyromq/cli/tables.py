@@ -1,4 +1,4 @@
-"""Tables and words on a terminal: what comes from files or the network is shown, never obeyed."""
+"""Tables and text on a terminal; control characters from files or the network are escaped."""
 
 import sys
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ _WIDTH_OF_A_PIPE = 200
 
 
 def console() -> Console:
-    """The console for answers. A pipe has no width, so that tables in it are not cut to a guess."""
+    """The console for output. In a pipe the width is fixed and large, so that tables are not cut."""
     width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
     return Console(markup=False, highlight=False, width=width)
 
@@ -20,12 +20,12 @@ def table(title: str, *columns: str) -> Table:
 
 
 def printable(text: str) -> str:
-    """The text with control characters, colours of others among them, made visible."""
+    """The text with control characters, colour codes included, escaped."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def moment(timestamp_ms: int) -> str:
-    """A timestamp in UTC; nothing for none, the number itself if it lies outside of all calendars."""
+    """A timestamp in UTC; empty for 0, the number itself if it is not a valid date."""
     if timestamp_ms <= 0:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""A command group that imports a command when it is used, not when it is listed: help stays fast."""
+"""A command group that imports a command only when it runs, so that help stays fast."""
 
 import difflib
 import importlib
@@ -13,7 +13,7 @@ from pyromq.errors import PyroError
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Where a command lives, and the one sentence that help shows for it."""
+    """The module of a command, and its sentence in the help."""
 
     module: str
     attribute: str
@@ -54,6 +54,6 @@ class LazyGroup(click.Group):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence that offers the nearest known word, if there is one."""
+    """A suffix that offers the nearest known word; empty if none is near."""
     nearest = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -7,7 +7,7 @@ import click
 
 @click.command()
 def version() -> None:
-    """Print the version of PyroMQ and of what it runs on."""
+    """Print the versions of PyroMQ, Python and the compiled core."""
     from pyromq import __version__
     from pyromq.compiled import WHY
 

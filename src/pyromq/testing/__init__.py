@@ -1,4 +1,4 @@
-"""A real cluster for tests: real sockets, real files, gone afterwards.
+"""A real cluster for tests, with real sockets and files, removed afterwards.
 
 from pyromq.testing import cluster
 
@@ -18,7 +18,7 @@ __all__ = ["RunningCluster", "aio_cluster", "cluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Every run of pytest imports this package for its plugin; only tests that use it pay for a broker."""
+    """pytest always imports this package for its plugin, so the broker is imported only on use."""
     if name in __all__:
         from pyromq.testing import clusters
 

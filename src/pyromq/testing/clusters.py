@@ -1,6 +1,7 @@
-"""Clusters that live as long as a `with` block: on the loop of a test, or on a thread of their own.
+"""Clusters that run for a `with` block, on the event loop of a test or on their own thread.
 
-Ports are the system's choice, and theirs until the block ends, whoever is stopped or killed. Files are small.
+The system chooses the ports, and they stay reserved until the block ends, also while a broker is down.
+Files are small.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ _INDEX_SLOTS, _INDEX_UNITS = 10_000, 40_000
 
 
 class RunningCluster:
-    """A cluster that can be reached from any thread; brokers are known by their number, from 0 on."""
+    """A cluster that any thread may use; brokers are numbered from 0."""
 
     def __init__(self, settings: StandaloneSettings) -> None:
         self._loop = asyncio.new_event_loop()
@@ -42,12 +43,12 @@ class RunningCluster:
 
     @property
     def namesrv(self) -> str:
-        """What clients are given."""
+        """The address of the name server, for clients."""
         return self._cluster.namesrv
 
     @property
     def broker_address(self) -> str:
-        """Where the first broker is that runs."""
+        """The address of the first running broker."""
         return self._cluster.broker.advertised_address
 
     @property
@@ -65,15 +66,15 @@ class RunningCluster:
         self._call(self._cluster.start())
 
     def stop_broker(self, number: int = 0) -> None:
-        """Stop one broker in good order."""
+        """Stop one broker gracefully."""
         self._call(self._cluster.stop_broker(number))
 
     def kill_broker(self, number: int = 0) -> None:
-        """End one broker as a crash would: nobody is told, nothing more is written."""
+        """Stop one broker as a crash would: it does not unregister and writes nothing more."""
         self._call(self._cluster.kill_broker(number))
 
     def start_broker(self, number: int = 0) -> None:
-        """Start a broker that was stopped or killed, where it was, with the files it had."""
+        """Start a broker that was stopped or killed, on the same port and with the same files."""
         self._call(self._cluster.start_broker(number))
 
     def stop(self) -> None:
@@ -96,9 +97,9 @@ class RunningCluster:
 def cluster(
     store: Path | None = None, *, brokers: int = 1, flush: Flush = "async", **broker: Any
 ) -> Iterator[RunningCluster]:
-    """Run a cluster while the block runs; without a `store` its files are removed afterwards.
+    """Run a cluster during the block; without a `store` its files are removed afterwards.
 
-    Further arguments are settings of the brokers by their names in Python.
+    Other arguments are broker settings, by their names in Python.
     """
     with _directory(store) as directory, _settings(directory, brokers, flush, broker) as settings:
         running = RunningCluster(settings)
@@ -112,7 +113,7 @@ def cluster(
 async def aio_cluster(
     store: Path | None = None, *, brokers: int = 1, flush: Flush = "async", **broker: Any
 ) -> AsyncIterator[Standalone]:
-    """The same on the event loop that runs already."""
+    """The same on the running event loop."""
     with _directory(store) as directory, _settings(directory, brokers, flush, broker) as settings:
         async with Standalone(settings) as running:
             yield running

@@ -1,4 +1,4 @@
-"""The pytest fixture `rocketmq`: a cluster for one test. Nothing else is imported until it is used."""
+"""The pytest fixture `rocketmq`: a cluster for one test, imported only on use."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def rocketmq(tmp_path: Path) -> "Iterator[RunningCluster]":
-    """A name server and a broker, running while the test runs."""
+    """A name server and a broker for the duration of the test."""
     from pyromq.testing.clusters import cluster
 
     with cluster(tmp_path / "rocketmq") as running:

@@ -89,7 +89,7 @@ def test_a_killed_broker_recovers_what_it_had(tmp_path: Path) -> None:
         assert [sent(running.broker_address) for _ in range(2)] == [0, 1]
         running.kill_broker()
         assert (tmp_path / "abort").exists()
-        with pytest.raises(StateError, match="no broker runs"):
+        with pytest.raises(StateError, match="no broker is running"):
             _ = running.broker_address
         running.start_broker()
         assert ask(running.broker_address, GetMaxOffset(topic="Orders", queue_id=0)).offset == 2
@@ -193,10 +193,10 @@ def test_the_plugin_imports_nothing_of_a_broker() -> None:
 @pytest.mark.parametrize(
     ("misuse", "problem"),
     [
-        (lambda running: running.kill_broker(2), r"broker 2 does not run: .* running: \[0, 1\]"),
-        (lambda running: running.stop_broker(-1), "broker -1 does not run"),
+        (lambda running: running.kill_broker(2), r"broker 2 is not running: .* running: \[0, 1\]"),
+        (lambda running: running.stop_broker(-1), "broker -1 is not running"),
         (lambda running: running.start_broker(1), "broker 1 cannot be started"),
-        (lambda running: running.start_broker(2), "there are 2, numbered from 0 on"),
+        (lambda running: running.start_broker(2), "there are 2, numbered from 0"),
     ],
 )
 def test_a_broker_that_is_not_there_is_named(misuse: Callable[[RunningCluster], None], problem: str) -> None:

@@ -1,1 +1,1 @@
-"""`pyromq pipeline`: Spark jobs over topics, each with its progress on stderr and a summary on stdout."""
+"""`pyromq pipeline`: Spark jobs over topics; progress goes to stderr, a summary to stdout."""

@@ -19,10 +19,15 @@ from pyromq.apps.pipelines.job import (
 @job_options
 @TOPIC
 @PATTERN
-@click.option("--from", "start", default="earliest", help="Where the first run begins: earliest or latest.")
-@click.option("--follow", is_flag=True, help="Go on with what comes later, until Ctrl-C.")
+@click.option("--from", "start", default="earliest", help="Where the first run starts: earliest or latest.")
+@click.option("--follow", is_flag=True, help="Wait for new messages, until Ctrl-C.")
 @EVERY
-@click.option("--rows-per-batch", type=click.IntRange(min=1), default=1_000_000, help="How much at once.")
+@click.option(
+    "--rows-per-batch",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    help="The maximum number of messages per batch.",
+)
 def archive(
     lake: str,
     job: Job,
@@ -33,9 +38,9 @@ def archive(
     every: str,
     rows_per_batch: int,
 ) -> None:
-    """Copy topics into DIR as Parquet by topic and day; run it again to go on.
+    """Copy topics to DIR as Parquet, by topic and day; the next run continues.
 
-    Each message is there once, also after a crash: DIR holds the checkpoint as well.
+    Each message is archived exactly once, also after a crash: DIR holds the checkpoint as well.
     """
     defaults = {"startingOffsets": start, "maxOffsetsPerTrigger": str(rows_per_batch)}
     chosen = topics_options(topics, pattern)

@@ -1,4 +1,4 @@
-"""`pyromq pipeline dlq`: dead letters, how many and why; and back again."""
+"""`pyromq pipeline dlq` shows dead letters with their reasons, and sends them again."""
 
 from typing import cast
 
@@ -11,25 +11,40 @@ from pyromq.protocol.names import TRACE_TOPIC
 @click.command(context_settings=SETTINGS)
 @job_options
 @click.option("-g", "--group", "groups", multiple=True, help="Only this group's dead letters; repeatable.")
-@click.option("--since", metavar="TIME", help="Only letters stored then or later: 2030-12-31T23:59.")
-@click.option("--until", metavar="TIME", help="Only letters stored before.")
 @click.option(
-    "--where", metavar="SQL", default="true", help="Only letters for which this holds: attempts > 3."
+    "--since", metavar="TIME", help="Only dead letters stored at this time or later: 2030-12-31T23:59."
+)
+@click.option("--until", metavar="TIME", help="Only dead letters stored before this time.")
+@click.option(
+    "--where",
+    metavar="SQL",
+    default="true",
+    help="Only dead letters that match this SQL condition: attempts > 3.",
 )
 @click.option(
-    "--samples", type=click.IntRange(min=0), default=3, help="How many letters of each kind are shown."
+    "--samples",
+    type=click.IntRange(min=0),
+    default=3,
+    help="The number of samples for each group, topic and reason.",
 )
 @click.option(
-    "--max-retries", type=click.IntRange(min=0), default=16, help="How often the groups try a message."
+    "--max-retries",
+    type=click.IntRange(min=0),
+    default=16,
+    help="How often the groups try to consume a message.",
 )
-@click.option("--traced", is_flag=True, help=f"Look up in {TRACE_TOPIC} how the last attempts ended.")
+@click.option("--traced", is_flag=True, help=f"Look up the result of the last attempts in {TRACE_TOPIC}.")
 @click.option(
     "--redrive",
     type=click.Choice(["origin", "group"]),
-    help="Send them to the topic they came from, for all groups, or again to their own group alone.",
+    help="Send them to their original topic, for all groups, or to the retry topic of their own group.",
 )
-@click.option("--checkpoint", metavar="DIR", help="With --redrive: remembers what was sent; none goes twice.")
-@click.option("--follow", is_flag=True, help="With --redrive: go on with letters that come later.")
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="With --redrive: the directory that records what was sent, so that nothing is sent twice.",
+)
+@click.option("--follow", is_flag=True, help="With --redrive: wait for new dead letters.")
 @EVERY
 def dlq(
     job: Job,
@@ -50,7 +65,7 @@ def dlq(
     Columns for --where: group, origin (the topic), reason, attempts, key, tags, value, timestamp, properties.
     """
     if (redrive is None) != (checkpoint is None):
-        raise click.UsageError("--redrive and --checkpoint belong together")
+        raise click.UsageError("--redrive and --checkpoint must be given together")
     with job.spark("dlq") as spark:
         from pyromq.spark.pipelines import dlq as letters_of
         from pyromq.spark.pipelines import redrive as driving

@@ -1,4 +1,4 @@
-"""`pyromq pipeline history`: lake and live messages as one table, shown or exported."""
+"""`pyromq pipeline history` shows or exports archived and live messages as one table."""
 
 from pathlib import PurePath
 
@@ -14,15 +14,22 @@ _FORMATS = {".parquet": "parquet", ".json": "json", ".csv": "csv"}
 @job_options
 @TOPIC
 @PATTERN
-@click.option("--since", metavar="TIME", help="Only messages stored then or later: 2030-12-31T23:59.")
-@click.option("--until", metavar="TIME", help="Only messages stored before.")
-@click.option("--where", metavar="SQL", default="true", help="Only rows for which this holds.")
-@click.option("--sql", metavar="QUERY", help="Show the answer instead: select tags, count(*) from history …")
+@click.option("--since", metavar="TIME", help="Only messages stored at this time or later: 2030-12-31T23:59.")
+@click.option("--until", metavar="TIME", help="Only messages stored before this time.")
+@click.option("--where", metavar="SQL", default="true", help="Only rows that match this SQL condition.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, help="How many rows are shown, newest first."
+    "--sql", metavar="QUERY", help="Show the result of this query: select tags, count(*) from history …"
 )
 @click.option(
-    "--out", metavar="PATH", help="Write all rows there: a directory ending in .parquet, .json, .csv."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    help="The maximum number of rows to show, newest first.",
+)
+@click.option(
+    "--out",
+    metavar="PATH",
+    help="Write all rows to this directory, whose name ends in .parquet, .json or .csv.",
 )
 def history(
     lake: str,
@@ -36,9 +43,9 @@ def history(
     limit: int,
     out: str | None,
 ) -> None:
-    """One table over the lake DIR and what is not in it yet; no message is missing or there twice.
+    """Show the archive in DIR and newer messages as one table, without gaps or duplicates.
 
-    In --sql it is called history. CSV gets the value as text, and no properties.
+    In --sql the table is called history. CSV has the value as text, and no properties.
     """
     if out is not None and PurePath(out).suffix not in _FORMATS:
         raise click.UsageError(f"--out {out}: expected a name that ends in {', '.join(_FORMATS)}")

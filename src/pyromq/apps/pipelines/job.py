@@ -1,4 +1,4 @@
-"""What all pipelines share: which cluster, which Spark, and one line if something fails."""
+"""The options that all pipelines share: the cluster and Spark; a failure is one line."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pyromq import errors
-from pyromq.cli.endings import quiet_endings
-from pyromq.cli.reaching import Cluster, cluster_options
+from pyromq.cli.cluster_options import Cluster, cluster_options
+from pyromq.cli.signals import exit_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ _OPTIONS = (
         help="An option of the connector, as in docs/spark.md; repeatable.",
     ),
     click.option("--master", default="local[*]", help="Where Spark runs."),
-    click.option("--memory", default="1g", help="How much memory the driver gets."),
+    click.option("--memory", default="1g", help="The memory of the driver."),
     click.option(
         "--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
     ),
@@ -43,14 +43,14 @@ class Job:
     """One run of a pipeline."""
 
     options: dict[str, str]
-    """Of the connector: how the cluster is reached, and what the user says."""
+    """Options of the connector: the cluster, and those given with -O."""
     master: str
     memory: str
     settings: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
     def spark(self, name: str) -> Iterator["SparkSession"]:
-        """A session of its own, or the one that this process has already."""
+        """A new session, or the active one of this process."""
         if find_spec("pyspark") is None or find_spec("pyarrow") is None:
             raise click.ClickException("pipelines run on Spark: pip install 'pyromq[spark]'")
         from pyspark.errors import PySparkException
@@ -59,7 +59,7 @@ class Job:
         from pyromq.spark.pipelines.quiet import quiet_session
 
         running = SparkSession.getActiveSession()
-        with quiet_endings():
+        with exit_on_signals():
             try:
                 spark = running or quiet_session(f"pyromq-{name}", self.master, self.memory, self.settings)
                 try:
@@ -72,7 +72,7 @@ class Job:
 
 
 def job_options(command: F) -> F:
-    """Give a command these options; it gets them as one argument, `job`."""
+    """Add these options to a command, which receives them as one argument, `job`."""
 
     @wraps(command)
     def with_job(
@@ -84,7 +84,7 @@ def job_options(command: F) -> F:
         settings: tuple[str, ...],
         **others: Any,
     ) -> Any:
-        options = reaching(cluster) | assignments("-O", pairs)
+        options = connector_options(cluster) | assignments("-O", pairs)
         return command(
             *arguments, job=Job(options, master, memory, assignments("--conf", settings)), **others
         )
@@ -94,12 +94,14 @@ def job_options(command: F) -> F:
     return cluster_options(with_job)  # type: ignore[return-value]
 
 
-def reaching(cluster: Cluster) -> dict[str, str]:
-    """The cluster of the command line as options of the connector."""
+def connector_options(cluster: Cluster) -> dict[str, str]:
+    """The options of the connector for the cluster that the command line names."""
     options = {"namesrv": cluster.namesrv}
     given = cluster.options
     if given.get("namespace"):
-        raise click.UsageError("--namespace: pipelines take names in full, as in `namespace%topic`")
+        raise click.UsageError(
+            "--namespace is not supported by pipelines: write full names, as in `namespace%topic`"
+        )
     if (credentials := given.get("credentials")) is not None:
         options |= {"accessKey": credentials.access_key, "secretKey": credentials.secret_key}
     if (tls := given.get("tls")) is not None:
@@ -110,17 +112,19 @@ def reaching(cluster: Cluster) -> dict[str, str]:
 
 
 def topics_options(topics: tuple[str, ...], pattern: str | None) -> dict[str, str]:
-    """Which topics are read; nothing if the command line does not say."""
+    """The topics to read; empty if the command line names none."""
     if topics and pattern:
-        raise click.UsageError("either -t or --pattern")
+        raise click.UsageError("give -t or --pattern, not both")
     if pattern:
         return {"subscribePattern": pattern}
     return {"subscribe": ",".join(topics)} if topics else {}
 
 
 TOPIC = click.option("-t", "--topic", "topics", multiple=True, help="A topic; repeatable.")
-PATTERN = click.option("--pattern", metavar="REGEX", help="All topics whose names it matches.")
-EVERY = click.option("--every", default="1 second", metavar="TIME", help="With --follow: how often.")
+PATTERN = click.option("--pattern", metavar="REGEX", help="All topics whose names match this.")
+EVERY = click.option(
+    "--every", default="1 second", metavar="TIME", help="With --follow: the time between batches."
+)
 
 
 def trigger(follow: bool, every: str) -> dict[str, Any]:
@@ -138,7 +142,7 @@ def assignments(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def short(text: str) -> str:
-    """What Spark says in pages, in one line: our own error if there is one in it, else its first line."""
+    """One line of Spark's long error text: our own error if it contains one, else its first line."""
     ours = "|".join(name for name in vars(errors) if name[0].isupper())
     found = re.findall(rf"^(?:pyromq\.errors\.)?(?:{ours}): (.+)$", text, re.MULTILINE)
     if found:

@@ -1,4 +1,4 @@
-"""`pyromq pipeline replay`: a lake back into topics."""
+"""`pyromq pipeline replay` sends archived messages to topics again."""
 
 import click
 
@@ -8,15 +8,22 @@ from pyromq.apps.pipelines.job import SETTINGS, Job, job_options
 @click.command(context_settings=SETTINGS)
 @click.argument("lake", metavar="DIR")
 @job_options
-@click.option("--to", metavar="TOPIC", help="Where all messages go.")
-@click.option("--same-topics", is_flag=True, help="Each message goes to the topic it was archived from.")
+@click.option("--to", metavar="TOPIC", help="Send all messages to this topic.")
+@click.option("--same-topics", is_flag=True, help="Send each message to the topic it was archived from.")
 @click.option("-t", "--topic", "topics", multiple=True, help="Only messages of this topic; repeatable.")
-@click.option("--since", metavar="TIME", help="Only messages stored then or later: 2030-12-31T23:59.")
-@click.option("--until", metavar="TIME", help="Only messages stored before.")
-@click.option("--where", metavar="SQL", default="true", help="Only rows for which this holds: tags = 'Paid'.")
-@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="No more than N messages a second.")
-@click.option("--keep-queues", is_flag=True, help="Into the queue with the same number.")
-@click.option("--checkpoint", metavar="DIR", help="Remember here what was sent; run it again to go on.")
+@click.option("--since", metavar="TIME", help="Only messages stored at this time or later: 2030-12-31T23:59.")
+@click.option("--until", metavar="TIME", help="Only messages stored before this time.")
+@click.option(
+    "--where",
+    metavar="SQL",
+    default="true",
+    help="Only messages that match this SQL condition: tags = 'Paid'.",
+)
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Send at most N messages per second.")
+@click.option("--keep-queues", is_flag=True, help="Send each message to the queue with the same number.")
+@click.option(
+    "--checkpoint", metavar="DIR", help="The directory that records what was sent; the next run continues."
+)
 def replay(
     lake: str,
     job: Job,
@@ -32,7 +39,7 @@ def replay(
 ) -> None:
     """Send archived messages again, oldest first."""
     if (to is None) == (not same_topics):
-        raise click.UsageError("where to? either --to TOPIC or --same-topics")
+        raise click.UsageError("give either --to TOPIC or --same-topics")
     target = {"topic": to} if to is not None else {}
     with job.spark("replay") as spark:
         from pyromq.spark.pipelines.display import reported

@@ -1,4 +1,4 @@
-"""`pyromq pipeline sql`: streaming SQL from topics to topics, Parquet or the terminal."""
+"""`pyromq pipeline sql` runs streaming SQL from topics to topics, Parquet or the terminal."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,21 +16,27 @@ if TYPE_CHECKING:
     "script", required=False, metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @job_options
-@click.option("-e", "--execute", metavar="SQL", help="The statements themselves, instead of FILE.")
+@click.option("-e", "--execute", metavar="SQL", help="The SQL statements, instead of FILE.")
 @click.option(
     "--sink",
     default="console",
     metavar="WHERE",
-    help="Where a SELECT without INSERT goes: console, topic=NAME or parquet=DIR.",
+    help="The target of a SELECT without INSERT: console, topic=NAME or parquet=DIR.",
 )
 @click.option(
-    "--sink-option", "pairs_of_sink", multiple=True, metavar="NAME=VALUE", help="As OPTIONS of a view."
+    "--sink-option",
+    "pairs_of_sink",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of --sink, as in OPTIONS of a view; repeatable.",
 )
 @click.option(
-    "--checkpoint", metavar="DIR", help="Remember here what was done; needed for topics and Parquet."
+    "--checkpoint",
+    metavar="DIR",
+    help="The directory that records progress; required for topics and Parquet.",
 )
 @click.option(
-    "--follow/--once", default=True, help="Run until Ctrl-C, or end when what is there now is done."
+    "--follow/--once", default=True, help="Run until Ctrl-C, or stop after the messages that are there now."
 )
 @EVERY
 def sql(
@@ -46,14 +52,14 @@ def sql(
     """Run the streaming queries of FILE.
 
     Views USING rocketmq are streams; INSERT INTO a view starts a query that writes to it.
-    docs/pipelines.md tells more.
+    See docs/pipelines.md.
 
     \b
       CREATE TEMPORARY VIEW orders USING rocketmq OPTIONS (subscribe 'Orders', startingOffsets 'earliest');
       SELECT tags, count(*) FROM orders GROUP BY tags;
     """
     if (script is None) == (execute is None):
-        raise click.UsageError("what to run? either FILE or -e SQL")
+        raise click.UsageError("give either FILE or -e SQL")
     text = (
         execute if execute is not None else script.read_text(encoding="utf-8") if script is not None else ""
     )
@@ -62,7 +68,7 @@ def sql(
         from pyromq.spark.pipelines.sql import run_sql
 
         chosen = _sink(sink, assignments("--sink-option", pairs_of_sink), job.options)
-        # Tables on the terminal are their own progress.
+        # No progress line on a terminal that shows the tables.
         with reported(is_live=chosen.format != "console") as show:
             run_sql(
                 spark,

@@ -1,4 +1,4 @@
-"""`pyromq pipeline trace`: how long messages take from send to consume."""
+"""`pyromq pipeline trace` shows how long messages take from send to consumption."""
 
 from pathlib import Path
 
@@ -12,22 +12,24 @@ _PLOTS = (".png", ".svg", ".html")
 
 @click.command(context_settings=SETTINGS)
 @job_options
-@click.option("-t", "--trace-topic", default=TRACE_TOPIC, help="Where clients send their traces.")
-@click.option("--since", metavar="TIME", help="Only traces stored then or later: 2030-12-31T23:59.")
-@click.option("--until", metavar="TIME", help="Only traces stored before.")
-@click.option("--lake", metavar="DIR", help="Archive the traces there first, and look at all that it holds.")
+@click.option("-t", "--trace-topic", default=TRACE_TOPIC, help="The trace topic of the clients.")
+@click.option("--since", metavar="TIME", help="Only traces stored at this time or later: 2030-12-31T23:59.")
+@click.option("--until", metavar="TIME", help="Only traces stored before this time.")
+@click.option(
+    "--lake", metavar="DIR", help="Archive the traces to this directory first, and use all traces in it."
+)
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Draw the distributions: a name that ends in .png, .svg or .html.",
+    help="Draw the distributions to this file, whose name ends in .png, .svg or .html.",
 )
 def trace(
     job: Job, trace_topic: str, since: str | None, until: str | None, lake: str | None, plot: Path | None
 ) -> None:
     """Show percentiles in ms, from send to first consumption, for each topic and group.
 
-    Clients must trace: PyroMQ's with trace=True, Java's with enableMsgTrace. Delayed messages do not count.
+    Clients must trace: PyroMQ's with trace=True, Java's with enableMsgTrace. Delayed messages are left out.
     """
     if plot is not None and plot.suffix not in _PLOTS:
         raise click.UsageError(f"--plot {plot}: expected a name that ends in {', '.join(_PLOTS)}")
@@ -49,7 +51,7 @@ def trace(
         frame = latencies(records(wanted))
         found = frame.collect()
         if not found:
-            raise click.ClickException(f"{trace_topic} tells of no message that was sent and consumed")
+            raise click.ClickException(f"{trace_topic} has no message that was both sent and consumed")
         columns = frame.columns[:-1]
         rows = [[cell(value) for value in row[:-1]] for row in found]
         stdout().print(table_of("Milliseconds from send to consume", columns, rows))

@@ -1,1 +1,1 @@
-"""The command tree of `mqadmin`: one file per noun, imported only when one of its commands runs."""
+"""The commands of `mqadmin`: one file per noun, imported only when one of its commands runs."""

@@ -1,30 +1,30 @@
-"""Commands of Apache's `mqadmin` that are not here, each with the reason."""
+"""Commands of Apache's `mqadmin` that PyroMQ does not have, each with the reason."""
 
 _BY_REASON = {
-    "access control is not there yet": (
+    "access control is not implemented yet": (
         "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
         "listAcl copyAcl updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr"
     ),
-    "replication is not there yet": "haStatus resetMasterFlushOffset",
-    "there is no controller mode": (
+    "replication is not implemented yet": "haStatus resetMasterFlushOffset",
+    "controller mode is not implemented yet": (
         "getBrokerEpoch getSyncStateSet electMaster getControllerMetaData getControllerConfig"
         " updateControllerConfig cleanBrokerMetadata"
     ),
-    "a broker is a process of its own here": "addBroker removeBroker",
-    "popping is not there yet": "setConsumeMode exportPopRecord",
-    "static topics are not there yet": "updateStaticTopic remappingStaticTopic",
-    "compacted topics are not there yet": "dumpCompactionLog",
-    "there is no RocksDB here": "checkRocksdbCqWriteProgress exportMetadataInRocksDB rocksDBConfigToJson",
-    "reading old messages is not limited here": (
+    "PyroMQ runs each broker in its own process": "addBroker removeBroker",
+    "pop consumption is not implemented yet": "setConsumeMode exportPopRecord",
+    "static topics are not implemented yet": "updateStaticTopic remappingStaticTopic",
+    "compacted topics are not implemented yet": "dumpCompactionLog",
+    "PyroMQ does not use RocksDB": "checkRocksdbCqWriteProgress exportMetadataInRocksDB rocksDBConfigToJson",
+    "PyroMQ does not limit cold reads": (
         "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig"
     ),
-    "reading ahead is left to the system": "setCommitLogReadAheadMode",
-    "consumerProgress --watch shows who falls behind": "startMonitoring",
+    "PyroMQ leaves read-ahead to the operating system": "setCommitLogReadAheadMode",
+    "use consumerProgress --watch instead": "startMonitoring",
 }
 
 ABSENT = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
 
 
 def why_absent(command: str) -> str | None:
-    """Why a command of Apache's is not here; upper and lower case make no difference."""
+    """Why PyroMQ lacks a command of Apache's, in upper or lower case; None for an unknown command."""
     return {name.lower(): reason for name, reason in ABSENT.items()}.get(command.lower())

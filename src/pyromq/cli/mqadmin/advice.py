@@ -1,20 +1,20 @@
-"""What to try next, where the failure itself does not say it."""
+"""Adds a hint to a failure that does not carry one."""
 
 from pyromq.admin.failures import Incomplete, NoNameServer
 from pyromq.errors import CallTimeout, PyroError, Refused, RemoteProtocolError, TransportError
 from pyromq.protocol.codes import ResponseCode
 
 _AFTER_REFUSAL = {
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "is that the address of a broker, and new enough for this?",
-    ResponseCode.NO_PERMISSION: "if access is controlled, sign with --key-file FILE",
-    ResponseCode.TOPIC_NOT_EXIST: "`mqadmin topicList` lists all, `mqadmin updateTopic` makes one",
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "`mqadmin updateSubGroup` makes one",
-    ResponseCode.SYSTEM_BUSY: "it is busy; try again",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "is that the address of a broker, and is it new enough?",
+    ResponseCode.NO_PERMISSION: "if the cluster has access control, sign requests with --key-file FILE",
+    ResponseCode.TOPIC_NOT_EXIST: "`mqadmin topicList` lists all topics, `mqadmin updateTopic` creates one",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "`mqadmin updateSubGroup` creates it",
+    ResponseCode.SYSTEM_BUSY: "the broker is busy; try again",
 }
 
 
 def with_advice(problem: PyroError) -> str:
-    """The failure on one line, with what to try next."""
+    """The failure on one line, with a hint."""
     text = " ".join(str(problem).split())
     advice = None
     if isinstance(problem, Incomplete):

@@ -1,4 +1,4 @@
-"""Brokers: their figures, their settings, and the housekeeping one may ask for."""
+"""Commands about brokers: runtime figures, settings, and cleaning up."""
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
@@ -30,7 +30,7 @@ async def broker_status(
     every_s: float | None,
     rounds: int | None,
 ) -> None:
-    """Show the figures of running brokers; with --watch what they do now."""
+    """Show the runtime figures of brokers; with --watch, their current rates."""
     one_of(broker, cluster_name)
     rates: Rates[tuple[str, str]] = Rates()
 
@@ -131,7 +131,7 @@ async def get_broker_config(
             name: value for name, value in settings.items() if key is None or key.lower() in name.lower()
         }
         if key is not None and not chosen:
-            hint = nearest(key, settings, "`mqadmin getBrokerConfig` without -k shows all")
+            hint = nearest(key, settings, "`mqadmin getBrokerConfig` without -k shows all settings")
             raise NotFound(f"broker {address} has no setting whose name contains {key}; {hint}")
         parts.append(Facts.of(chosen, _CONFIG_LINE, address, title))
     out.show(Report(parts))
@@ -143,7 +143,9 @@ def _role(member: BrokerMember) -> str:
 
 @admin_command("updateBrokerConfig")
 @where_options
-@click.option("-a", "--updateAllBroker", "replicas", type=bool, default=False, help="With -c: replicas too.")
+@click.option(
+    "-a", "--updateAllBroker", "replicas", type=bool, default=False, help="With -c: also on replicas."
+)
 @click.option("-k", "--key", type=TEXT, required=True, help="The setting.")
 @click.option("-v", "--value", type=TEXT, required=True, help="Its new value.")
 async def update_broker_config(
@@ -162,7 +164,7 @@ async def update_broker_config(
     out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": addresses})))
 
 
-# Housekeeping
+# Cleaning up
 
 
 def _housekeeping(
@@ -183,16 +185,16 @@ def _housekeeping(
 
 clean_expired_cq = _housekeeping(
     "cleanExpiredCQ",
-    "Drop the parts of queues whose messages are gone; without -b and -c on all masters.",
+    "Delete consume queue entries whose messages are gone; without -b and -c, on all masters.",
     brokers.clean_expired_queues,
 )
 delete_expired_commit_log = _housekeeping(
     "deleteExpiredCommitLog",
-    "Delete log files that are past their time, now; without -b and -c on all masters.",
+    "Delete expired commit log files now; without -b and -c, on all masters.",
     brokers.delete_expired_log,
 )
 clean_unused_topic = _housekeeping(
     "cleanUnusedTopic",
-    "Drop the queues of topics that are gone; without -b and -c on all masters.",
+    "Delete the consume queues of deleted topics; without -b and -c, on all masters.",
     brokers.clean_unused_topics,
 )

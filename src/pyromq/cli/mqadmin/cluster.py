@@ -1,4 +1,4 @@
-"""The cluster as a whole: its brokers side by side."""
+"""Commands about the cluster: its brokers side by side."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,13 +23,15 @@ _MEMBER = (
 
 
 @admin_command("clusterList")
-@click.option("-m", "--moreStats", "totals", is_flag=True, help="How many messages yesterday and today.")
+@click.option(
+    "-m", "--moreStats", "totals", is_flag=True, help="Show the number of messages yesterday and today."
+)
 @click.option(
     "-i",
     "--interval",
     "every_s",
     type=click.FloatRange(min=0, min_open=True),
-    help="Again every so many seconds.",
+    help="Repeat after this many seconds.",
 )
 @click.option("-c", "--clusterName", "cluster_name", type=TEXT, help="Only this cluster.")
 async def cluster_list(
@@ -151,12 +153,20 @@ def _totals(found: list[BrokerStatus]) -> Table:
 @admin_command("clusterRT")
 @click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True, help="Messages.")
 @click.option(
-    "-s", "--size", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes a message."
+    "-s",
+    "--size",
+    "size_bytes",
+    type=COUNT,
+    default=128,
+    show_default=True,
+    help="The size of each message in bytes.",
 )
 @click.option("-c", "--cluster", "cluster_name", type=TEXT, help="Only this cluster.")
-@click.option("-p", "--printLog", "as_log", type=bool, default=False, help="As lines for a log.")
 @click.option(
-    "-m", "--machineRoom", "room", type=TEXT, default="noname", help="A name for the lines of a log."
+    "-p", "--printLog", "as_log", type=bool, default=False, help="Print log lines instead of a table."
+)
+@click.option(
+    "-m", "--machineRoom", "room", type=TEXT, default="noname", help="The machine room to name in log lines."
 )
 @click.option(
     "-i",
@@ -168,7 +178,7 @@ def _totals(found: list[BrokerStatus]) -> Table:
     help="Seconds between rounds.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(min=1), help="Stop after this many rounds; otherwise Ctrl-C does."
+    "--rounds", type=click.IntRange(min=1), help="Stop after this many rounds; without it, Ctrl-C stops."
 )
 async def cluster_rt(
     cluster: Cluster,
@@ -181,7 +191,7 @@ async def cluster_rt(
     every_s: float,
     rounds: int | None,
 ) -> None:
-    """Time sends to every broker, round after round. Each broker has a topic of its own name for this."""
+    """Measure send times to every broker, in rounds. The messages go to the topic named after the broker."""
     done = 0
     while True:
         rows = [

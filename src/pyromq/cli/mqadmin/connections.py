@@ -1,4 +1,4 @@
-"""Who is connected: members of groups, and what they say about themselves."""
+"""Commands about clients: the members of groups, and what consumers report about themselves."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _ASKED = click.option("-b", "--brokerAddr", "broker", type=TEXT, help="Ask this 
 @_GROUP
 @_ASKED
 async def consumer_connection(cluster: Cluster, out: Output, group: str, broker: str | None) -> None:
-    """List the members of a consumer group and what they subscribe to."""
+    """List the members of a consumer group and their subscriptions."""
     address = None if broker is None else await address_of(cluster, broker)
     found = await connections.consumers(cluster, group, address)
     subscriptions = Table(
@@ -83,13 +83,15 @@ async def producer(cluster: Cluster, out: Output, broker: str) -> None:
 
 @admin_command("consumerStatus")
 @_GROUP
-@click.option("-i", "--clientId", "client_id", type=TEXT, help="Only this member, with everything it says.")
+@click.option(
+    "-i", "--clientId", "client_id", type=TEXT, help="Only this member, with everything it reports."
+)
 @_ASKED
-@click.option("-s", "--jstack", "stacks", is_flag=True, help="With the stacks of its threads.")
+@click.option("-s", "--jstack", "stacks", is_flag=True, help="Include the stacks of its threads.")
 async def consumer_status(
     cluster: Cluster, out: Output, group: str, client_id: str | None, broker: str | None, stacks: bool
 ) -> None:
-    """Show what the members of a group say about themselves, and whether that fits together."""
+    """Show what the members of a group report, and whether their subscriptions agree."""
     address = None if broker is None else await address_of(cluster, broker)
     if client_id is not None:
         running = await connections.running_info(cluster, group, client_id, stacks=stacks, address=address)
@@ -122,7 +124,9 @@ async def consumer_status(
         else ["WARN: Different subscription in the same group of consumer!!!", *complaints]
     )
     if not out.as_json:
-        lines.append(f"`mqadmin consumerStatus -g {group} -i CLIENTID` shows everything a member says")
+        lines.append(
+            f"`mqadmin consumerStatus -g {group} -i CLIENTID` shows everything that a member reports"
+        )
     verdict = Lines(
         lines,
         {
@@ -135,7 +139,7 @@ async def consumer_status(
 
 
 def _with_text_keys(running: ConsumerRunningInfo | None) -> dict[str, Any] | None:
-    """JSON has no objects as keys, so queues become lists."""
+    """JSON keys cannot be objects, so the tables by queue become lists."""
     if running is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""A cluster in files, as Apache's tool writes them."""
+"""Exports to files, in the form that Apache's tool writes."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ _DIRECTORY = click.option(
     default="/tmp/rocketmq/export",
     show_default=True,
     metavar="DIR",
-    help="Where the file is written.",
+    help="The directory to write to.",
 )
 
 
@@ -33,7 +33,7 @@ def _tell(out: Output, path: Path) -> None:
 @_CLUSTER
 @_DIRECTORY
 async def export_configs(cluster: Cluster, out: Output, cluster_name: str, directory: Path) -> None:
-    """Write the settings that tell one cluster from another to configs.json."""
+    """Write the main settings of a cluster's brokers to configs.json."""
     _tell(out, write_json(directory, "configs.json", await exports.configs(cluster, cluster_name)))
 
 
@@ -44,7 +44,7 @@ async def export_configs(cluster: Cluster, out: Output, cluster_name: str, direc
 @click.option(
     "-g", "--subscriptionGroup", "only_groups", is_flag=True, help="Only groups, to subscriptionGroup.json."
 )
-@click.option("-s", "--specialTopic", "derived", is_flag=True, help="With retry and dead-letter topics.")
+@click.option("-s", "--specialTopic", "derived", is_flag=True, help="Include retry and dead-letter topics.")
 async def export_metadata(
     cluster: Cluster,
     out: Output,
@@ -55,7 +55,7 @@ async def export_metadata(
     only_groups: bool,
     derived: bool,
 ) -> None:
-    """Write the topics and groups of a broker or cluster to metadata.json, numbers of queues added up."""
+    """Write the topics and groups of a broker or cluster to metadata.json; queue numbers are added up."""
     addresses = await addresses_of(cluster, broker, cluster_name)
     name = "topic.json" if only_topics else "subscriptionGroup.json" if only_groups else "metadata.json"
     content: dict[str, Any] = {}
@@ -71,5 +71,5 @@ async def export_metadata(
 @_CLUSTER
 @_DIRECTORY
 async def export_metrics(cluster: Cluster, out: Output, cluster_name: str, directory: Path) -> None:
-    """Write what each master of a cluster does to metrics.json."""
+    """Write the rates, totals and clients of a cluster's masters to metrics.json."""
     _tell(out, write_json(directory, "metrics.json", await exports.metrics(cluster, cluster_name)))

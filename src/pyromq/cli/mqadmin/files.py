@@ -13,23 +13,23 @@ T = TypeVar("T")
 
 
 def read_json(path: Path, type_: type[T]) -> T:
-    """A value of a type from a JSON file, in Java's dialect or the standard one."""
+    """Read a value from a JSON file, standard or as Java's tools write it."""
     try:
         return json_body.decode(path.read_bytes(), type_)
     except OSError as problem:
-        raise click.ClickException(f"{path} cannot be read: {problem.strerror}") from problem
+        raise click.ClickException(f"cannot read {path}: {problem.strerror}") from problem
     except RemoteProtocolError as problem:
-        raise click.ClickException(f"{path} does not hold what is expected: {problem}") from problem
+        raise click.ClickException(f"{path} has unexpected content: {problem}") from problem
 
 
 def write_json(directory: Path, name: str, value: Any) -> Path:
-    """Write a value as indented JSON; returns where."""
+    """Write a value as indented JSON; returns the path."""
     path = directory / name
     try:
         directory.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
     except OSError as problem:
         raise click.ClickException(
-            f"{path} cannot be written: {problem.strerror}; choose -f DIR"
+            f"cannot write {path}: {problem.strerror}; choose a directory with -f DIR"
         ) from problem
     return path

@@ -1,4 +1,4 @@
-"""Consumer groups: their settings."""
+"""Commands about consumer groups and their settings."""
 
 from pathlib import Path
 from typing import Any
@@ -44,26 +44,38 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
     try:
         return msgspec.json.decode(text, type=GroupRetryPolicy)
     except msgspec.MsgspecError as problem:
-        raise click.BadParameter(f"{text!r} is no retry policy: {problem}") from problem
+        raise click.BadParameter(f"{text!r} is not a retry policy: {problem}") from problem
 
 
 @admin_command("updateSubGroup")
 @where_options
 @_GROUP
-@click.option("-s", "--consumeEnable", "enabled", type=bool, default=True, help="Whether it may consume.")
+@click.option(
+    "-s", "--consumeEnable", "enabled", type=bool, default=True, help="Whether the group may consume."
+)
 @click.option(
     "-m",
     "--consumeFromMinEnable",
     "from_min",
     type=bool,
     default=False,
-    help="A new group begins at the start.",
+    help="Whether a new group starts at the first message.",
 )
 @click.option(
-    "-d", "--consumeBroadcastEnable", "broadcast", type=bool, default=False, help="Whether it may broadcast."
+    "-d",
+    "--consumeBroadcastEnable",
+    "broadcast",
+    type=bool,
+    default=False,
+    help="Whether the group may broadcast.",
 )
 @click.option(
-    "-o", "--consumeMessageOrderly", "orderly", type=bool, default=False, help="Whether it consumes in order."
+    "-o",
+    "--consumeMessageOrderly",
+    "orderly",
+    type=bool,
+    default=False,
+    help="Whether the group consumes in order.",
 )
 @click.option(
     "-q",
@@ -72,7 +84,7 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
     type=COUNT,
     default=1,
     show_default=True,
-    help="Queues for retries.",
+    help="The number of retry queues.",
 )
 @click.option(
     "-r",
@@ -81,7 +93,7 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
     type=int,
     default=16,
     show_default=True,
-    help="Then a message is dead.",
+    help="How often a message is retried before it becomes a dead letter.",
 )
 @click.option(
     "-p",
@@ -89,11 +101,13 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
     "retry_policy",
     type=_retry_policy,
     metavar="JSON",
-    help='When it gets failed messages again: {"type":"EXPONENTIAL","exponentialRetryPolicy":'
+    help='The delays between retries: {"type":"EXPONENTIAL","exponentialRetryPolicy":'
     '{"initial":5000,"max":7200000,"multiplier":2}} or'
     ' {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}',
 )
-@click.option("-i", "--brokerId", "broker_id", type=COUNT, default=0, help="The broker id to read from.")
+@click.option(
+    "-i", "--brokerId", "broker_id", type=COUNT, default=0, help="The id of the broker to read from."
+)
 @click.option(
     "-w",
     "--whichBrokerWhenConsumeSlowly",
@@ -101,7 +115,7 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
     type=COUNT,
     default=1,
     show_default=True,
-    help="The broker id to read old messages from.",
+    help="The id of the broker to read from when this one is slow.",
 )
 @click.option(
     "-a",
@@ -109,7 +123,7 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
     "notify",
     type=bool,
     default=True,
-    help="Tell members who comes and goes.",
+    help="Whether members are notified when others join or leave.",
 )
 @click.option("--attributes", type=TEXT, help="Attributes to set and remove: +a=b,+c=d,-e")
 async def update_sub_group(
@@ -130,7 +144,7 @@ async def update_sub_group(
     notify: bool,
     attributes: str | None,
 ) -> None:
-    """Make a group on one broker or on all masters of a cluster, or change it there."""
+    """Create or change a group, on one broker or on all masters of a cluster."""
     addresses = await addresses_of(cluster, broker, cluster_name)
     wanted = SubscriptionGroupConfig(
         group_name=group,
@@ -155,12 +169,12 @@ async def update_sub_group(
 
 
 def _attributes(text: str | None) -> dict[str, str]:
-    """java: the sign stays on the key, and what is removed has no value."""
+    """java: the sign stays on the key, and a removed key has no value."""
     found: dict[str, str] = {}
     for entry in filter(None, (text or "").split(",")):
         key, equals, value = entry.strip().partition("=")
         if not (key.startswith("+") and equals) and not (key.startswith("-") and not equals):
-            raise click.BadParameter(f"{entry!r} is neither +key=value nor -key", param_hint="--attributes")
+            raise click.BadParameter(f"{entry!r}: expected +key=value or -key", param_hint="--attributes")
         found[key] = value
     return found
 
@@ -171,7 +185,7 @@ def _attributes(text: str | None) -> dict[str, str]:
 async def update_sub_group_list(
     cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, file: Path
 ) -> None:
-    """Make or change several groups: a JSON list of objects like those that `exportMetadata` writes."""
+    """Create or change the groups in a JSON list of objects like those that `exportMetadata` writes."""
     one_of(broker, cluster_name)
     wanted = read_json(file, list[SubscriptionGroupConfig])
     addresses = await addresses_of(cluster, broker, cluster_name)
@@ -184,7 +198,9 @@ async def update_sub_group_list(
 @admin_command("deleteSubGroup")
 @where_options
 @_GROUP
-@click.option("-r", "--removeOffset", "with_offsets", type=bool, default=False, help="With its offsets.")
+@click.option(
+    "-r", "--removeOffset", "with_offsets", type=bool, default=False, help="Also delete its offsets."
+)
 async def delete_sub_group(
     cluster: Cluster,
     out: Output,
@@ -193,7 +209,7 @@ async def delete_sub_group(
     group: str,
     with_offsets: bool,
 ) -> None:
-    """Delete a group; with -c its retry and dead-letter topics too."""
+    """Delete a group; with -c, also its retry and dead-letter topics."""
     addresses = await addresses_of(cluster, broker, cluster_name)
     await groups.delete(cluster, addresses, group, with_offsets=with_offsets)
     where = f"broker [{addresses[0]}]" if broker else f"cluster [{cluster_name}]"

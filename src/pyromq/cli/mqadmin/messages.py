@@ -1,4 +1,4 @@
-"""Single messages: by id, by key, by place."""
+"""Commands about single messages: by id, by key, by offset."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,17 +21,17 @@ from pyromq.protocol.record import StoredMessage
 
 
 def charset(name: str) -> str:
-    """The name of a charset that exists."""
+    """The name of a known charset."""
     try:
         "".encode(name.strip())
     except LookupError:
-        raise click.BadParameter(f"there is no charset {name}; try UTF-8 or GBK") from None
+        raise click.BadParameter(f"unknown charset {name}; try UTF-8 or GBK") from None
     return name.strip()
 
 
 _TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
 _ROUTED_AS = click.option(
-    "-c", "--cluster", "routed_as", type=TEXT, help="A topic or cluster whose route is used instead."
+    "-c", "--cluster", "routed_as", type=TEXT, help="Use the route of this topic or cluster instead."
 )
 _FORMAT = click.option(
     "-f",
@@ -40,12 +40,14 @@ _FORMAT = click.option(
     type=charset,
     default="UTF-8",
     show_default=True,
-    help="Its charset.",
+    help="The charset of the body.",
 )
 _GROUP = click.option(
-    "-g", "--consumerGroup", "group", type=TEXT, help="With -d: have it consumed by this group."
+    "-g", "--consumerGroup", "group", type=TEXT, help="With -d: have this group consume the message."
 )
-_CLIENT = click.option("-d", "--clientId", "client_id", type=TEXT, help="With -g: by this member.")
+_CLIENT = click.option(
+    "-d", "--clientId", "client_id", type=TEXT, help="With -g: the member that consumes it."
+)
 
 
 @admin_command("queryMsgById")
@@ -53,8 +55,8 @@ _CLIENT = click.option("-d", "--clientId", "client_id", type=TEXT, help="With -g
 @click.option("-i", "--msgId", "ids", type=TEXT, required=True, help="One id or several: id1,id2")
 @_GROUP
 @_CLIENT
-@click.option("-s", "--sendMessage", "again", type=bool, default=False, help="Send it once more.")
-@click.option("-u", "--unitName", "unit", type=TEXT, help="Accepted for the sake of existing scripts.")
+@click.option("-s", "--sendMessage", "again", type=bool, default=False, help="Send the message again.")
+@click.option("-u", "--unitName", "unit", type=TEXT, help="Ignored; accepted for existing scripts.")
 @_FORMAT
 @_ROUTED_AS
 async def query_msg_by_id(
@@ -69,7 +71,7 @@ async def query_msg_by_id(
     routed_as: str | None,
     **_: Any,
 ) -> None:
-    """Show a message by its id: the place it lies at, or the id that its sender gave it."""
+    """Show a message by its id: the offset id, or the unique id that its producer gave it."""
     for message_id in filter(None, map(str.strip, ids.split(","))):
         message = await messages.by_id(cluster, routed_as or topic, message_id)
         if again:
@@ -83,10 +85,14 @@ async def query_msg_by_id(
 
 @admin_command("queryMsgByUniqueKey")
 @_TOPIC
-@click.option("-i", "--msgId", "message_id", type=TEXT, required=True, help="The id that its sender gave it.")
+@click.option(
+    "-i", "--msgId", "message_id", type=TEXT, required=True, help="The unique id that its producer gave it."
+)
 @_GROUP
 @_CLIENT
-@click.option("-a", "--showAll", "all_of_them", is_flag=True, help="Every message of that id, up to 32.")
+@click.option(
+    "-a", "--showAll", "all_of_them", is_flag=True, help="Show every message with that id, up to 32."
+)
 @_ROUTED_AS
 async def query_msg_by_unique_key(
     cluster: Cluster,
@@ -98,11 +104,11 @@ async def query_msg_by_unique_key(
     all_of_them: bool,
     routed_as: str | None,
 ) -> None:
-    """Show a message by the id that its sender gave it, and what became of it."""
+    """Show a message by its unique id, and which groups have consumed it."""
     found = await messages.by_unique_key(cluster, topic, message_id, routed_as)
     if not found:
         raise NotFound(
-            f"there is no message {message_id} in topic {topic}; is it an offset id? Then try queryMsgById"
+            f"topic {topic} has no message with unique id {message_id}; for an offset id, try queryMsgById"
         )
     for message in found if all_of_them else found[:1]:
         await _show_or_deliver(cluster, out, message, group, client_id)
@@ -117,7 +123,7 @@ async def _show_or_deliver(
     body_charset: str = "utf-8",
 ) -> None:
     if (group is None) != (client_id is None):
-        raise click.UsageError("-g and -d belong together: a member of a group is named by both")
+        raise click.UsageError("-g and -d must be given together: the group and its member")
     if group is not None and client_id is not None:
         await _deliver(cluster, out, message, group, client_id)
         return
@@ -127,7 +133,7 @@ async def _show_or_deliver(
 async def _deliver(cluster: Cluster, out: Output, message: StoredMessage, group: str, client_id: str) -> None:
     running = await connections.running_info(cluster, group, client_id)
     if not connections.is_push(running):
-        raise click.ClickException(f"{client_id} is not a push consumer: messages cannot be handed to it")
+        raise click.ClickException(f"{client_id} is not a push consumer: it cannot be given messages")
     result = await messages.consume_directly(cluster, group, client_id, message)
     told = {
         "order": result.order,
@@ -156,9 +162,26 @@ def _shown(message: StoredMessage, body_charset: str, found: Sequence[MessageTra
 @admin_command("queryMsgByKey")
 @_TOPIC
 @click.option("-k", "--msgKey", "key", type=TEXT, required=True, help="The key.")
-@click.option("-b", "--beginTimestamp", "begin_ms", type=time, default=0, help="Not before this time.")
-@click.option("-e", "--endTimestamp", "end_ms", type=time, help="Not after this time.")
-@click.option("-m", "--maxNum", "limit", type=COUNT, default=64, show_default=True, help="At most so many.")
+@click.option(
+    "-b",
+    "--beginTimestamp",
+    "begin_ms",
+    type=time,
+    default=0,
+    help="Only messages stored at this time or later.",
+)
+@click.option(
+    "-e", "--endTimestamp", "end_ms", type=time, help="Only messages stored at this time or earlier."
+)
+@click.option(
+    "-m",
+    "--maxNum",
+    "limit",
+    type=COUNT,
+    default=64,
+    show_default=True,
+    help="The maximum number of messages.",
+)
 @_ROUTED_AS
 async def query_msg_by_key(
     cluster: Cluster,
@@ -192,7 +215,7 @@ async def query_msg_by_key(
 async def query_msg_by_offset(
     cluster: Cluster, out: Output, topic: str, broker_name: str, queue_id: int, offset: int, body_charset: str
 ) -> None:
-    """Show the message at an offset of a queue, and what became of it."""
+    """Show the message at an offset of a queue, and which groups have consumed it."""
     queue = MessageQueue(topic, broker_name, queue_id)
     message = await messages.at_queue_offset(cluster, queue, offset)
     out.show(_shown(message, body_charset, await tracks.of_message(cluster, message)))
@@ -202,11 +225,14 @@ async def query_msg_by_offset(
 @_TOPIC
 @click.option("-q", "--queue", "queue_id", type=COUNT, required=True, help="The queue.")
 @click.option("-i", "--index", type=COUNT, required=True, help="The first entry.")
-@click.option("-c", "--count", type=COUNT, default=10, show_default=True, help="How many.")
+@click.option("-c", "--count", type=COUNT, default=10, show_default=True, help="The number of entries.")
 @click.option(
-    "-b", "--broker", type=TEXT, help="The broker, by address or name; without it the topic's first."
+    "-b",
+    "--broker",
+    type=TEXT,
+    help="The broker, by address or name; without it, the first broker of the topic.",
 )
-@click.option("-g", "--consumer", "group", type=TEXT, help="Whether this group's filter lets them through.")
+@click.option("-g", "--consumer", "group", type=TEXT, help="Show whether the filter of this group matches.")
 async def query_cq(
     cluster: Cluster,
     out: Output,
@@ -217,7 +243,7 @@ async def query_cq(
     broker: str | None,
     group: str | None,
 ) -> None:
-    """Show entries of a queue's index."""
+    """Show entries of a consume queue."""
     if broker is not None:
         address = await address_of(cluster, broker)
     else:

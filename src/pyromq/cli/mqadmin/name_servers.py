@@ -1,4 +1,4 @@
-"""Name servers: their settings, their key-value entries, and which brokers they let be written to."""
+"""Commands about name servers: settings, key-value entries, and the write permission of brokers."""
 
 import click
 
@@ -45,7 +45,7 @@ async def update_namesrv_config(cluster: Cluster, out: Output, key: str, value: 
 @_KEY
 @_VALUE
 async def update_kv_config(cluster: Cluster, out: Output, namespace: str, key: str, value: str) -> None:
-    """Store a text under a key of a namespace, in every name server."""
+    """Set a key of a namespace, in every name server."""
     await kv.put(cluster, namespace, key, value)
     out.show(
         done("create or update kv config to namespace success.", namespace=namespace, key=key, value=value)
@@ -64,7 +64,7 @@ async def delete_kv_config(cluster: Cluster, out: Output, namespace: str, key: s
 @admin_command("wipeWritePerm")
 @_BROKER
 async def wipe_write_perm(cluster: Cluster, out: Output, broker_name: str) -> None:
-    """Take a broker out of all write routes: producers go elsewhere, consumers read it to the end."""
+    """Remove the write permission of a broker: producers use other brokers, consumers go on reading it."""
     counts = await name_servers.wipe_write_permission(cluster, broker_name)
     out.show(_permissions("wipe", broker_name, counts))
 
@@ -72,7 +72,7 @@ async def wipe_write_perm(cluster: Cluster, out: Output, broker_name: str) -> No
 @admin_command("addWritePerm")
 @_BROKER
 async def add_write_perm(cluster: Cluster, out: Output, broker_name: str) -> None:
-    """Put a broker back into all write routes."""
+    """Give a broker its write permission back."""
     counts = await name_servers.add_write_permission(cluster, broker_name)
     out.show(_permissions("add", broker_name, counts))
 

@@ -1,4 +1,4 @@
-"""Sending groups elsewhere: to a point in time, to the end, to where another group stands."""
+"""Commands that reset the offsets of groups: to a time, to the end, to those of another group."""
 
 from typing import Any
 
@@ -16,7 +16,12 @@ from pyromq.protocol.bodies.queues import MessageQueue
 _GROUP = click.option("-g", "--group", type=TEXT, required=True, help="The group.")
 _TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
 _FORCE = click.option(
-    "-f", "--force", type=bool, default=True, show_default=True, help="Forward too; false only goes back."
+    "-f",
+    "--force",
+    type=bool,
+    default=True,
+    show_default=True,
+    help="Also move forward; false only moves back.",
 )
 
 
@@ -29,10 +34,10 @@ _FORCE = click.option(
     "timestamp_ms",
     type=time,
     required=True,
-    help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS; -1 is the end.",
+    help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS; -1 means the end.",
 )
 @_FORCE
-@click.option("-c", "--cluster", "ignored", type=TEXT, help="Accepted for the sake of existing scripts.")
+@click.option("-c", "--cluster", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
 @click.option("-b", "--broker", type=TEXT, help="With -q: only on this broker, by address or name.")
 @click.option("-q", "--queue", "queue_id", type=COUNT, help="With -b: only this queue.")
 @click.option("-o", "--offset", type=COUNT, help="With -b and -q: this offset instead of a time.")
@@ -48,11 +53,11 @@ async def reset_offset_by_time(
     offset: int | None,
     **_: Any,
 ) -> None:
-    """Send a group back, or forward, to a point in time, whether its members run or not."""
+    """Reset the offsets of a group to a point in time, whether its members are running or not."""
     if (broker is None) != (queue_id is None):
-        raise click.UsageError("-b and -q belong together: a queue is named by both")
+        raise click.UsageError("-b and -q must be given together: the broker and its queue")
     if offset is not None and queue_id is None:
-        raise click.UsageError("-o is an offset of one queue: name it with -b BROKER -q QUEUE")
+        raise click.UsageError("-o is an offset of one queue: it needs -b BROKER and -q QUEUE")
     if broker is not None and queue_id is not None:
         await _reset_queue(cluster, out, group, topic, timestamp_ms, broker, queue_id, offset)
         return
@@ -114,23 +119,23 @@ def _moves(moved: list[Moved]) -> Table:
 @_GROUP
 @_TOPIC
 @_FORCE
-@click.option("-c", "--cluster", "ignored", type=TEXT, help="Accepted for the sake of existing scripts.")
+@click.option("-c", "--cluster", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
 async def skip_accumulated_message(
     cluster: Cluster, out: Output, group: str, topic: str, force: bool, **_: Any
 ) -> None:
-    """Send a group to the end of all queues: it never sees what it has not read yet."""
+    """Reset a group to the end of all queues: it skips all messages that it has not consumed."""
     out.show(Report.of(_moves(await offsets.reset(cluster, group, topic, TO_THE_END, force=force))))
 
 
 @admin_command("cloneGroupOffset")
-@click.option("-s", "--srcGroup", "source", type=TEXT, required=True, help="The group that has them.")
-@click.option("-d", "--destGroup", "target", type=TEXT, required=True, help="The group that gets them.")
+@click.option("-s", "--srcGroup", "source", type=TEXT, required=True, help="The group to copy from.")
+@click.option("-d", "--destGroup", "target", type=TEXT, required=True, help="The group to copy to.")
 @_TOPIC
-@click.option("-o", "--offline", "ignored", type=TEXT, help="Accepted for the sake of existing scripts.")
+@click.option("-o", "--offline", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
 async def clone_group_offset(
     cluster: Cluster, out: Output, source: str, target: str, topic: str, **_: Any
 ) -> None:
-    """Give a group the offsets that another has in a topic."""
+    """Copy the offsets of a group in a topic to another group."""
     cloned = await offsets.clone(cluster, source, target, topic)
     queues = [
         {"brokerName": queue.broker_name, "queueId": queue.queue_id, "offset": offset}

@@ -1,4 +1,4 @@
-"""Where reports go: tables for a terminal, aligned text for a pipe, JSON for whoever asks for it."""
+"""Prints reports: tables on a terminal, aligned text in a pipe, JSON on request."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ class Output:
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
 
     def show(self, report: Report) -> None:
-        """Tell a report and be done with it."""
+        """Print a whole report."""
         if self.as_json:
             click.echo(_json(report.data(), indent=2))
         elif self.is_terminal:
@@ -30,11 +30,11 @@ class Output:
                 click.echo(line)
 
     def record(self, data: Any, text: str) -> None:
-        """Tell one of many things as it comes: a line of JSON, or of text."""
+        """Print one of many results as it arrives: a line of JSON, or of text."""
         click.echo(_json(data) if self.as_json else printable(text))
 
     def remark(self, text: str) -> None:
-        """Tell people something that is no part of the answer."""
+        """Print a remark that is not part of the result; nothing with --json."""
         if not self.as_json:
             click.echo(printable(text))
 
@@ -56,20 +56,20 @@ def _json(data: Any, indent: int = 0) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters made visible: what comes from the network is shown, never obeyed."""
+    """The text with control characters escaped: it may come from the network."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def plain_lines(report: Report) -> Iterable[str]:
-    """A report as text that is aligned and otherwise plain."""
+    """A report as aligned plain text."""
     for line, _ in _lines(report):
         yield line
 
 
 def renderable(report: Report, width: int) -> "Text":
-    """A report for a terminal of some width: nothing is cut, and what is copied is in one piece."""
+    """A report for a terminal of some width: nothing is cut, and no value is broken over two lines."""
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -99,7 +99,7 @@ def _lines(
 
 
 def _aligned(table: Table, width: int | None, length: Callable[[str], int]) -> Iterable[tuple[str, bool]]:
-    """A row that is wider than the terminal goes on in further lines, under titles that do the same."""
+    """A row that is wider than the terminal continues on the next lines, and so do the titles."""
     titles = [column.title for column in table.columns]
     rows = [titles, *([printable(text) for text in row] for row in table.texts())]
     widths = [max(map(length, column)) for column in zip(*rows, strict=True)]
@@ -114,7 +114,7 @@ def _aligned(table: Table, width: int | None, length: Callable[[str], int]) -> I
 
 
 def _shares(widths: Sequence[int], width: int | None) -> list[range]:
-    """Which columns stand beside each other."""
+    """The columns that fit on one line together."""
     found: list[range] = []
     start = used = 0
     for index, each in enumerate(widths):

@@ -1,4 +1,4 @@
-"""How far groups are behind, and how much comes and goes."""
+"""Commands about progress: the lag of groups, and the rates of topics."""
 
 from typing import Any
 
@@ -23,8 +23,15 @@ _UNKNOWN = "N/A"
 @admin_command("consumerProgress")
 @click.option("-g", "--groupName", "group", type=TEXT, help="This group, queue by queue.")
 @click.option("-t", "--topicName", "topic", type=TEXT, help="Only this topic.")
-@click.option("-s", "--showClientIP", "with_clients", type=bool, default=False, help="Who reads each queue.")
-@click.option("-c", "--cluster", "ignored", type=TEXT, help="Accepted for the sake of existing scripts.")
+@click.option(
+    "-s",
+    "--showClientIP",
+    "with_clients",
+    type=bool,
+    default=False,
+    help="Show which machine reads each queue.",
+)
+@click.option("-c", "--cluster", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
 @watch_options
 async def consumer_progress(
     cluster: Cluster,
@@ -36,7 +43,7 @@ async def consumer_progress(
     rounds: int | None,
     **_: Any,
 ) -> None:
-    """Show how far groups are behind; with --watch how fast they catch up."""
+    """Show the lag of groups; with --watch, also how fast they catch up."""
     if group is None:
         await _watch_all(cluster, out, every_s, rounds)
     else:
@@ -193,7 +200,7 @@ def _version(number: int | None) -> str:
     type=click.IntRange(min=1),
     default=50_000,
     show_default=True,
-    help="Wait this long.",
+    help="The timeout in milliseconds.",
 )
 @click.option(
     "-l", "--level", type=int, default=0, help="Only queues with at least this many messages behind."
@@ -202,7 +209,7 @@ def _version(number: int | None) -> str:
 async def broker_consume_stats(
     cluster: Cluster, out: Output, broker: str, timeout_ms: int, level: int, ordered_only: bool
 ) -> None:
-    """Show how far all groups of a broker are behind."""
+    """Show the lag of all groups of a broker."""
     address = await address_of(cluster, broker)
     stats = await brokers.consume_stats(
         cluster, address, ordered_only=ordered_only, timeout_s=timeout_ms / 1000
@@ -232,7 +239,7 @@ async def broker_consume_stats(
         for group, of_group in sorted(table.items())
         for each in of_group
         for queue, place in sorted(each.offset_table.items())
-        # java: queues from which nothing was read are left out; here only those with nothing to read
+        # java: leaves out queues from which nothing was read; we leave out only those with nothing to read
         if (place.last_timestamp > 0 or place.broker_offset > place.consumer_offset)
         and place.broker_offset - place.consumer_offset >= level
     ]

@@ -1,4 +1,4 @@
-"""Messages by the stream: printing a topic or a queue, and sending to see what happens."""
+"""Commands that print the messages of a topic or queue, and that send test messages."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,14 +23,22 @@ from pyromq.protocol.record import StoredMessage
 
 _TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
 _CHARSET = click.option(
-    "-c", "--charsetName", "body_charset", type=charset, default="UTF-8", show_default=True, help="Of bodies."
+    "-c",
+    "--charsetName",
+    "body_charset",
+    type=charset,
+    default="UTF-8",
+    show_default=True,
+    help="The charset of bodies.",
 )
 _EXPRESSION = click.option(
     "-s", "--subExpression", "expression", type=TEXT, default="*", help="Only these tags: TagA || TagB"
 )
-_BEGIN_HELP = "Not before: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
+_BEGIN_HELP = "Only messages stored at this time or later: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
 _BEGIN = click.option("-b", "--beginTimestamp", "begin_ms", type=time, help=_BEGIN_HELP)
-_END = click.option("-e", "--endTimestamp", "end_ms", type=time, help="Before this time, likewise.")
+_END = click.option(
+    "-e", "--endTimestamp", "end_ms", type=time, help="Only messages stored before this time."
+)
 _RULE = "-" * 56
 
 
@@ -49,7 +57,7 @@ async def _span(
 async def _queues(
     cluster: Cluster, topic: str, broker_name: str | None, queue_id: int | None
 ) -> list[MessageQueue]:
-    """The queues to read: all of a topic, of one broker, or the one that is named."""
+    """The queues to read: all of a topic, all of one broker, or one."""
     found = [
         queue
         for queue in offsets.readable_queues(topic, await cluster.route(topic))
@@ -57,8 +65,8 @@ async def _queues(
     ]
     if not found and broker_name is not None:
         raise NotFound(
-            f"topic {topic} has no such queue to read on broker {broker_name};"
-            f" `mqadmin topicRoute -l -t {topic}` shows what there is"
+            f"topic {topic} has no such readable queue on broker {broker_name};"
+            f" `mqadmin topicRoute -l -t {topic}` shows its queues"
         )
     return found
 
@@ -69,8 +77,8 @@ async def _queues(
 @_EXPRESSION
 @_BEGIN
 @_END
-@click.option("-d", "--printBody", "with_body", type=bool, default=True, help="Whether bodies are printed.")
-@click.option("-l", "--lmqParentTopic", "routed_as", type=TEXT, help="A topic whose route is used instead.")
+@click.option("-d", "--printBody", "with_body", type=bool, default=True, help="Whether to print bodies.")
+@click.option("-l", "--lmqParentTopic", "routed_as", type=TEXT, help="Use the route of this topic instead.")
 async def print_msg(
     cluster: Cluster,
     out: Output,
@@ -82,7 +90,7 @@ async def print_msg(
     with_body: bool,
     routed_as: str | None,
 ) -> None:
-    """Print the messages of a topic, queue by queue. With --json one message a line."""
+    """Print the messages of a topic, queue by queue. With --json, one message per line."""
     route = await cluster.route(routed_as or topic)
     addresses = route_addresses(route)
     for queue in offsets.readable_queues(topic, route):
@@ -118,8 +126,8 @@ def _print(
 @_BEGIN
 @_END
 @click.option("-p", "--printMsg", "printed", type=bool, default=False, help="Print the messages.")
-@click.option("-d", "--printBody", "with_body", type=bool, default=False, help="With their bodies.")
-@click.option("-f", "--calculate", "counted", type=bool, default=False, help="Count them by tag.")
+@click.option("-d", "--printBody", "with_body", type=bool, default=False, help="Print the bodies too.")
+@click.option("-f", "--calculate", "counted", type=bool, default=False, help="Count the messages by tag.")
 async def print_msg_by_queue(
     cluster: Cluster,
     out: Output,
@@ -134,7 +142,7 @@ async def print_msg_by_queue(
     with_body: bool,
     counted: bool,
 ) -> None:
-    """Print the messages of a queue with -p true, count them by tag with -f true."""
+    """Print the messages of a queue with -p true; count them by tag with -f true."""
     if not printed and not counted:
         raise click.UsageError("nothing to do; -p true prints the messages, -f true counts them by tag")
     address = await cluster.broker_address(broker_name)
@@ -155,7 +163,7 @@ async def print_msg_by_queue(
 @_TOPIC
 @click.option("-b", "--brokerName", "broker_name", type=TEXT, help="Only this broker.")
 @click.option("-i", "--queueId", "queue_id", type=COUNT, help="With -b: only this queue.")
-@click.option("-o", "--offset", type=COUNT, help="With -i: not before this offset.")
+@click.option("-o", "--offset", type=COUNT, help="With -i: start at this offset.")
 @click.option("-g", "--consumerGroup", "group", type=TEXT, default=TOOLS_GROUP, help="Read as this group.")
 @click.option("-s", "--beginTimestamp", "begin_ms", type=time, help=_BEGIN_HELP)
 @_END
@@ -166,7 +174,7 @@ async def print_msg_by_queue(
     type=click.IntRange(min=1),
     default=128,
     show_default=True,
-    help="At most.",
+    help="The maximum number of messages.",
 )
 async def consume_message(
     cluster: Cluster,
@@ -180,11 +188,11 @@ async def consume_message(
     end_ms: int | None,
     count: int,
 ) -> None:
-    """Print messages, oldest first in each queue, without moving any group. With --json one a line."""
+    """Print messages, oldest first in each queue; no group's offsets change. With --json, one per line."""
     if queue_id is not None and broker_name is None:
         raise click.UsageError("-i needs -b: a queue is named by its broker and its number")
     if offset is not None and queue_id is None:
-        raise click.UsageError("-o needs -b and -i: it is an offset of one queue")
+        raise click.UsageError("-o is an offset of one queue: it needs -b and -i")
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise click.UsageError("-s must not be later than -e")
     addresses = route_addresses(await cluster.route(topic))
@@ -213,7 +221,7 @@ async def _print_all(out: Output, found: AsyncIterator[StoredMessage], queue: Me
 @admin_command("sendMessage")
 @_TOPIC
 @click.option("-p", "--body", type=str, required=True, help="The body; sent as UTF-8.")
-@click.option("-k", "--key", "keys", type=TEXT, help="Its keys, separated by blanks.")
+@click.option("-k", "--key", "keys", type=TEXT, help="Its keys, separated by spaces.")
 @click.option("-c", "--tags", type=TEXT, help="Its tag.")
 @click.option("-b", "--broker", "broker_name", type=TEXT, help="Send it to this broker, by name.")
 @click.option("-i", "--qid", "queue_id", type=COUNT, help="With -b: send it to this queue.")
@@ -223,7 +231,7 @@ async def _print_all(out: Output, found: AsyncIterator[StoredMessage], queue: Me
     "traced",
     type=bool,
     default=False,
-    help="Report it to the trace topic, for queryMsgTraceById.",
+    help="Also write a trace, for queryMsgTraceById.",
 )
 async def send_message(
     cluster: Cluster,
@@ -257,10 +265,16 @@ async def send_message(
 @_TOPIC
 @click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True, help="Messages.")
 @click.option(
-    "-s", "--size", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes a message."
+    "-s",
+    "--size",
+    "size_bytes",
+    type=COUNT,
+    default=128,
+    show_default=True,
+    help="The size of each message in bytes.",
 )
 async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: int, size_bytes: int) -> None:
-    """Time sends to one queue of a topic after the other."""
+    """Measure send times to each queue of a topic in turn."""
     found = [trial async for trial in messages.trials(cluster, topic, amount, size_bytes)]
     columns = (
         Column("#Broker Name", "brokerName"),
@@ -277,12 +291,17 @@ async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: i
 
 @admin_command("sendMsgStatus")
 @click.option(
-    "-b", "--brokerName", "topic", type=TEXT, required=True, help="The broker's name: its own topic."
+    "-b",
+    "--brokerName",
+    "topic",
+    type=TEXT,
+    required=True,
+    help="The broker's name, and the topic named after it.",
 )
 @click.option("-s", "--messageSize", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes.")
 @click.option("-c", "--count", type=click.IntRange(min=1), default=50, show_default=True, help="Messages.")
 async def send_msg_status(cluster: Cluster, out: Output, topic: str, size_bytes: int, count: int) -> None:
-    """Send test messages to a broker, which has a topic of its own name for this."""
+    """Send test messages to the topic that is named after a broker."""
     failed = []
     async for trial in messages.trials(cluster, topic, count, size_bytes):
         data: dict[str, Any] = {"rtMs": trial.took_ms, "sent": trial.is_sent, "remark": trial.remark}
@@ -297,5 +316,5 @@ def _fail_unless_sent(failed: list[messages.Trial]) -> None:
     if failed:
         raise click.ClickException(
             f"{len(failed)} messages were not sent: {failed[0].remark};"
-            " `mqadmin clusterList` shows who is there"
+            " `mqadmin clusterList` shows the brokers"
         )

@@ -1,4 +1,4 @@
-"""What a command has to say, told once: from it come the table, the plain text and the JSON."""
+"""The result of a command, from which the table, the plain text and the JSON are made."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ Write: TypeAlias = Callable[[Any], str]
 
 
 def plainly(value: Any) -> str:
-    """Nothing for None; Java's words for truth; JSON for what has parts."""
+    """Empty for None, true or false as in Java, JSON for lists and objects."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -19,7 +19,7 @@ def plainly(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: what stands above it, its key in JSON, and how its values are written."""
+    """A column: its title, its key in JSON, and the format of its values."""
 
     title: str
     key: str
@@ -29,7 +29,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of values, not of texts; `key` is what their list is called in JSON."""
+    """Rows of values, not of texts; `key` names the list in JSON."""
 
     key: str
     columns: Sequence[Column]
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One value with a label for people and a key for JSON."""
+    """One value, with a label for the text and a key for the JSON."""
 
     label: str
     key: str
@@ -59,7 +59,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Values, one on a line; `form` is how a label and a text become a line."""
+    """Values, one per line; `form` joins a label and a text to a line."""
 
     facts: Sequence[Fact]
     form: str = "{0}: {1}"
@@ -85,7 +85,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Sentences for people; `facts` are what they say, for JSON."""
+    """Sentences; `facts` are the same for JSON."""
 
     texts: Sequence[str]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +102,7 @@ Part: TypeAlias = Table | Facts | Lines
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything a command has to say. `whole`, if given, is the JSON instead of what the parts make."""
+    """The whole result of a command. `whole`, if given, is its JSON instead of that of the parts."""
 
     parts: Sequence[Part]
     whole: Any = None
@@ -125,5 +125,5 @@ class Report:
 
 
 def done(text: str, **facts: Any) -> Report:
-    """A sentence that says what was done."""
+    """A report of one sentence about an action that succeeded."""
     return Report.of(Lines([text], facts))

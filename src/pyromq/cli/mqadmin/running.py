@@ -1,4 +1,4 @@
-"""From the command line to a coroutine with a cluster: the options every command has, and how it is run."""
+"""Runs a command as a coroutine with a cluster, and defines the options that every command has."""
 
 import asyncio
 import functools
@@ -24,7 +24,7 @@ NAMESRV_ADDR = "NAMESRV_ADDR"
 
 
 def text(value: str) -> str:
-    """A text without the blanks around it; click shows the name of this function in its help."""
+    """A text without surrounding spaces; click shows the name of this function in its help."""
     return value.strip()
 
 
@@ -50,7 +50,7 @@ _COMMON = (
         default=5.0,
         show_default=True,
         metavar="SECONDS",
-        help="Wait this long for each answer.",
+        help="The timeout of each request in seconds.",
     ),
     click.option(
         "--key-file",
@@ -70,7 +70,7 @@ _COMMON = (
 
 
 def admin_command(name: str) -> Callable[[Handler], click.Command]:
-    """Make a command of a coroutine function `f(cluster, out, **options)`; its docstring is the help."""
+    """Turn a coroutine function `f(cluster, out, **options)` into a command; its docstring is the help."""
 
     def decorate(handler: Handler) -> click.Command:
         @functools.wraps(handler)
@@ -102,7 +102,7 @@ def admin_command(name: str) -> Callable[[Handler], click.Command]:
         decorated: Callable[..., None] = run
         for option in reversed(_COMMON):
             decorated = option(decorated)
-        # Options are listed in the order in which they were added, from the inside out.
+        # Help lists options in the order of the decorators, from the inside out.
         parameters = decorated.__dict__["__click_params__"]
         decorated.__dict__["__click_params__"] = parameters[-len(_COMMON) :] + parameters[: -len(_COMMON)]
         return click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(decorated)
@@ -121,7 +121,7 @@ def _credentials(key_file: Path | None) -> "Credentials | None":
         raise ConfigError("--key-file", key_file, f"a readable file ({problem.strerror})") from problem
 
 
-# Where to
+# Targets
 
 
 def where_options(command: F) -> F:
@@ -130,7 +130,7 @@ def where_options(command: F) -> F:
         click.option(
             "-c",
             "--clusterName",
-            "--cluster",  # java: some commands call it so
+            "--cluster",  # java: the name of this option in some commands
             "cluster_name",
             type=TEXT,
             help="All masters of this cluster.",
@@ -144,20 +144,20 @@ def where_options(command: F) -> F:
 
 
 def one_of(broker: str | None, cluster_name: str | None) -> None:
-    """Insist on -b or -c, and not both."""
+    """Require exactly one of -b and -c."""
     if (broker is None) == (cluster_name is None):
-        raise click.UsageError("one of -b BROKER and -c CLUSTER is needed; `mqadmin clusterList` shows both")
+        raise click.UsageError("give either -b BROKER or -c CLUSTER; `mqadmin clusterList` shows both")
 
 
 async def address_of(cluster: Cluster, broker: str) -> str:
-    """The address of a broker that is given by its address or by its name."""
+    """The address of a broker, given by address or by name."""
     return broker if ":" in broker else await cluster.broker_address(broker)
 
 
 async def addresses_of(
     cluster: Cluster, broker: str | None, cluster_name: str | None, *, replicas: bool = False
 ) -> list[str]:
-    """The addresses that -b or -c stand for."""
+    """The addresses that -b or -c select."""
     one_of(broker, cluster_name)
     if broker is not None:
         return [await address_of(cluster, broker)]

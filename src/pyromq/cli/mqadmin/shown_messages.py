@@ -1,4 +1,4 @@
-"""A stored message as people and scripts see it: text where its body is text, base64 where it is not."""
+"""A stored message for people and scripts: the body as text if it is text, else in base64."""
 
 import base64
 from typing import Any
@@ -14,7 +14,7 @@ LABEL_LINE = "{0:<20} {1}"
 
 
 def body_text(message: StoredMessage, charset: str = "utf-8") -> str:
-    """The body in a charset, or how many bytes it has if it is not that."""
+    """The body in a charset, or its size if it cannot be decoded."""
     try:
         return message.body.decode(charset)
     except UnicodeDecodeError:
@@ -22,7 +22,7 @@ def body_text(message: StoredMessage, charset: str = "utf-8") -> str:
 
 
 def data(message: StoredMessage) -> dict[str, Any]:
-    """Everything stored; the body is `body` if it is text, else `bodyBase64`."""
+    """Every stored field; the body is `body` if it is text, else `bodyBase64`."""
     try:
         body = {"body": message.body.decode()}
     except UnicodeDecodeError:
@@ -49,7 +49,7 @@ def data(message: StoredMessage) -> dict[str, Any]:
 
 
 def facts(message: StoredMessage, charset: str = "utf-8") -> list[Fact]:
-    """A message, one thing on a line."""
+    """A message, one field per line."""
     properties = ", ".join(f"{name}={value}" for name, value in message.property_map().items())
     return [
         Fact("MsgID:", "msgId", shown_message_id(message)),

@@ -1,4 +1,4 @@
-"""Points in time as operators write and read them: in the machine's own time zone."""
+"""Parses and prints times, in the local time zone."""
 
 from datetime import datetime
 
@@ -23,11 +23,11 @@ def time(value: str | int) -> int:
             return round(datetime.strptime(text, form).timestamp() * 1000)
         except ValueError:
             continue
-    raise click.BadParameter(f"{text!r} is no point in time; expected {_EXPECTED}")
+    raise click.BadParameter(f"{text!r} is not a time; expected {_EXPECTED}")
 
 
 def to_seconds(timestamp_ms: int) -> str:
-    """`2024-05-01 12:30:00`; what lies outside of all calendars stays a number."""
+    """`2024-05-01 12:30:00`; the number itself if it is not a valid date."""
     return _text(timestamp_ms, "%Y-%m-%d %H:%M:%S")
 
 

@@ -1,4 +1,4 @@
-"""Topics: which there are, where they live, how far they reach; making, changing and deleting them."""
+"""Commands about topics: routes, offsets, creating, changing and deleting."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _PERMISSION = click.IntRange(0, 7)
 
 
 @admin_command("topicList")
-@click.option("-c", "--clusterModel", "with_readers", is_flag=True, help="With clusters and reading groups.")
+@click.option("-c", "--clusterModel", "with_readers", is_flag=True, help="Show clusters and consumer groups.")
 async def topic_list(cluster: Cluster, out: Output, with_readers: bool) -> None:
     """List the topics of all brokers."""
     if not with_readers:
@@ -51,7 +51,7 @@ async def topic_list(cluster: Cluster, out: Output, with_readers: bool) -> None:
 
 @admin_command("topicRoute")
 @_TOPIC
-@click.option("-l", "--list", "as_list", is_flag=True, help="As a table; without it a pipe gets JSON.")
+@click.option("-l", "--list", "as_list", is_flag=True, help="Print a table, also in a pipe.")
 async def topic_route(cluster: Cluster, out: Output, topic: str, as_list: bool) -> None:
     """Show which brokers hold a topic, and with how many queues."""
     route = await cluster.route(topic)
@@ -86,7 +86,7 @@ async def topic_route(cluster: Cluster, out: Output, topic: str, as_list: bool) 
 
 
 def _without_nothing(route: TopicRouteData) -> dict[str, Any]:
-    """java: what is null is not written."""
+    """java: null members are left out."""
     values: dict[str, Any] = msgspec.to_builtins(route)
     values["brokerDatas"] = [_given(data) for data in values["brokerDatas"]]
     return _given(values)
@@ -103,7 +103,7 @@ def _sum(rows: list[tuple[Any, ...]], index: int) -> int:
 @admin_command("topicStatus")
 @_TOPIC
 @click.option(
-    "-c", "--cluster", "routed_as", type=TEXT, help="A topic or cluster whose route is used instead."
+    "-c", "--cluster", "routed_as", type=TEXT, help="Use the route of this topic or cluster instead."
 )
 @watch_options
 async def topic_status(
@@ -114,7 +114,7 @@ async def topic_status(
     every_s: float | None,
     rounds: int | None,
 ) -> None:
-    """Show how far each queue of a topic reaches; with --watch how fast it grows."""
+    """Show the first and last offset of each queue of a topic; with --watch, also how fast it grows."""
     rates: Rates[MessageQueue] = Rates()
 
     async def look() -> Report:
@@ -154,10 +154,22 @@ async def topic_cluster_list(cluster: Cluster, out: Output, topic: str) -> None:
 @where_options
 @_TOPIC
 @click.option(
-    "-r", "--readQueueNums", "read_queues", type=COUNT, default=8, show_default=True, help="To read."
+    "-r",
+    "--readQueueNums",
+    "read_queues",
+    type=COUNT,
+    default=8,
+    show_default=True,
+    help="The number of queues to read.",
 )
 @click.option(
-    "-w", "--writeQueueNums", "write_queues", type=COUNT, default=8, show_default=True, help="To write."
+    "-w",
+    "--writeQueueNums",
+    "write_queues",
+    type=COUNT,
+    default=8,
+    show_default=True,
+    help="The number of queues to write.",
 )
 @click.option(
     "-p",
@@ -165,9 +177,9 @@ async def topic_cluster_list(cluster: Cluster, out: Output, topic: str) -> None:
     type=_PERMISSION,
     default=6,
     show_default=True,
-    help="2 may be written, 4 may be read, 6 both.",
+    help="2 allows writing, 4 reading, 6 both.",
 )
-@click.option("-o", "--order", type=bool, default=False, help="Whether its messages keep their order.")
+@click.option("-o", "--order", type=bool, default=False, help="Whether the topic is ordered.")
 @click.option("-u", "--unit", type=bool, default=False, help="Whether it belongs to a unit.")
 @click.option(
     "-s", "--hasUnitSub", "unit_sub", type=bool, default=False, help="Whether units subscribe to it."
@@ -187,7 +199,7 @@ async def update_topic(
     unit_sub: bool,
     attributes: str | None,
 ) -> None:
-    """Make a topic on one broker or on all masters of a cluster, or change it there."""
+    """Create or change a topic, on one broker or on all masters of a cluster."""
     addresses = await addresses_of(cluster, broker, cluster_name)
     wanted = TopicConfig(
         topic_name=topic,
@@ -229,7 +241,7 @@ def _described(config: TopicConfig) -> str:
 async def update_topic_list(
     cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, file: Path
 ) -> None:
-    """Make or change several topics: a JSON list of objects like those that `exportMetadata` writes."""
+    """Create or change the topics in a JSON list of objects like those that `exportMetadata` writes."""
     one_of(broker, cluster_name)
     wanted = read_json(file, list[TopicConfig])
     addresses = await addresses_of(cluster, broker, cluster_name)
@@ -242,13 +254,11 @@ async def update_topic_list(
 @admin_command("updateTopicPerm")
 @where_options
 @_TOPIC
-@click.option(
-    "-p", "--perm", type=_PERMISSION, required=True, help="2 may be written, 4 may be read, 6 both."
-)
+@click.option("-p", "--perm", type=_PERMISSION, required=True, help="2 allows writing, 4 reading, 6 both.")
 async def update_topic_perm(
     cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, topic: str, perm: int
 ) -> None:
-    """Change who may read and write a topic, and nothing else of it."""
+    """Change the permission of a topic, and nothing else."""
     addresses = await addresses_of(cluster, broker, cluster_name)
     await cluster.route(topic)
     before = {address: await topics.set_permission(cluster, address, topic, perm) for address in addresses}
@@ -265,7 +275,7 @@ async def update_topic_perm(
     "-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True, help="What to do."
 )
 async def update_order_conf(cluster: Cluster, out: Output, topic: str, conf: str | None, method: str) -> None:
-    """Fix the queues of an ordered topic, so that it keeps its order while brokers are away."""
+    """Set, get or delete the fixed queues of an ordered topic: they keep the order while brokers are down."""
     if method == "put":
         if not conf:
             raise click.UsageError("-m put needs the queues: -v broker1:num;broker2:num")
@@ -285,7 +295,7 @@ async def update_order_conf(cluster: Cluster, out: Output, topic: str, conf: str
 @_TOPIC
 @click.option("-c", "--clusterName", "cluster_name", type=TEXT, required=True, help="The cluster it is in.")
 async def delete_topic(cluster: Cluster, out: Output, topic: str, cluster_name: str) -> None:
-    """Delete a topic with its messages, on all masters of a cluster and in all name servers."""
+    """Delete a topic and its messages, on all masters of a cluster and in all name servers."""
     addresses = await topics.delete(cluster, topic, cluster_name)
     lines = [
         f"delete topic [{topic}] from cluster [{cluster_name}] success.",
@@ -298,10 +308,10 @@ async def delete_topic(cluster: Cluster, out: Output, topic: str, cluster_name: 
 @_TOPIC
 @click.option("-i", "--ipList", "members", type=TEXT, required=True, help="The members: ip1,ip2")
 async def allocate_mq(cluster: Cluster, out: Output, topic: str, members: str) -> None:
-    """Show which queues each of several members would read, by the average rule."""
+    """Show which queues each member would get from the average allocation strategy."""
     named = [name for name in map(str.strip, members.split(",")) if name]
     if not named:
-        raise click.UsageError("-i names no member: ip1,ip2")
+        raise click.UsageError("-i is empty: expected ip1,ip2")
     division = offsets.divide_evenly(offsets.readable_queues(topic, await cluster.route(topic)), named)
     columns = (
         Column("#Member", "member"),

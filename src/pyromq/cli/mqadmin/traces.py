@@ -1,4 +1,4 @@
-"""What was reported about a message by those who sent and consumed it."""
+"""The command that shows the traces of a message."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,9 @@ from pyromq.protocol.names import TRACE_TOPIC
 
 
 @admin_command("queryMsgTraceById")
-@click.option("-i", "--msgId", "message_id", type=TEXT, required=True, help="The id its sender gave it.")
+@click.option(
+    "-i", "--msgId", "message_id", type=TEXT, required=True, help="The unique id that its producer gave it."
+)
 @click.option(
     "-t",
     "--traceTopic",
@@ -24,12 +26,25 @@ from pyromq.protocol.names import TRACE_TOPIC
     type=TEXT,
     default=TRACE_TOPIC,
     show_default=True,
-    help="The topic with the reports.",
+    help="The topic that holds the traces.",
 )
-@click.option("-b", "--beginTimestamp", "begin_ms", type=time, default=0, help="Not before this time.")
-@click.option("-e", "--endTimestamp", "end_ms", type=time, help="Not after this time.")
 @click.option(
-    "-c", "--maxNum", "limit", type=COUNT, default=64, show_default=True, help="At most so many reports."
+    "-b",
+    "--beginTimestamp",
+    "begin_ms",
+    type=time,
+    default=0,
+    help="Only traces stored at this time or later.",
+)
+@click.option("-e", "--endTimestamp", "end_ms", type=time, help="Only traces stored at this time or earlier.")
+@click.option(
+    "-c",
+    "--maxNum",
+    "limit",
+    type=COUNT,
+    default=64,
+    show_default=True,
+    help="The maximum number of trace messages.",
 )
 async def query_msg_trace_by_id(
     cluster: Cluster,
@@ -40,15 +55,15 @@ async def query_msg_trace_by_id(
     end_ms: int | None,
     limit: int,
 ) -> None:
-    """Show when a message was sent, and when and how each group consumed it, as its clients reported it."""
+    """Show when a message was sent, and when each group consumed it, as traced by the clients."""
     last_ms = messages.FOREVER_MS if end_ms is None else end_ms
     found = await traces.of_message(
         cluster, message_id, topic=topic, begin_ms=begin_ms, end_ms=last_ms, limit=limit
     )
     if not found:
         raise NotFound(
-            f"nothing was reported about message {message_id} in topic {topic};"
-            " clients report only when their tracing is on, and a little later"
+            f"topic {topic} has no trace of message {message_id};"
+            " clients write traces only if tracing is enabled, and with a short delay"
         )
     sent = [trace for trace in found if trace.kind == traces.SENT]
     groups = dict.fromkeys(trace.group for trace in found if trace.kind == traces.CONSUMED)

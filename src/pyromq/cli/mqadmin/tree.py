@@ -1,4 +1,4 @@
-"""Every command of `mqadmin`, by noun: Apache's names and flags, failures in one line."""
+"""Every command of `mqadmin`, by noun, with Apache's names and flags; a failure is one line."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Cluster",
         {
             "clusterList": "List brokers with their versions, rates and disk usage.",
-            "clusterRT": "Time sends to every broker.",
+            "clusterRT": "Measure send times to every broker.",
         },
     ),
     "topics": (
@@ -23,21 +23,21 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "topicList": "List topics.",
             "topicRoute": "Show which brokers hold a topic.",
-            "topicStatus": "Show how far each queue of a topic reaches.",
+            "topicStatus": "Show the first and last offset of each queue of a topic.",
             "topicClusterList": "List the clusters that hold a topic.",
-            "updateTopic": "Make a topic or change it.",
-            "updateTopicList": "Make or change topics from a JSON file.",
-            "updateTopicPerm": "Change who may read and write a topic.",
-            "updateOrderConf": "Fix the queues of an ordered topic.",
+            "updateTopic": "Create or change a topic.",
+            "updateTopicList": "Create or change topics from a JSON file.",
+            "updateTopicPerm": "Change the permission of a topic.",
+            "updateOrderConf": "Set, get or delete the fixed queues of an ordered topic.",
             "deleteTopic": "Delete a topic.",
-            "allocateMQ": "Show who would read which queue.",
+            "allocateMQ": "Show how queues would be allocated to members.",
         },
     ),
     "progress": (
         "Progress",
         {
-            "consumerProgress": "Show how far groups are behind.",
-            "brokerConsumeStats": "Show how far all groups of a broker are behind.",
+            "consumerProgress": "Show the lag of groups.",
+            "brokerConsumeStats": "Show the lag of all groups of a broker.",
             "statsAll": "Show rates and lag of every topic and group.",
         },
     ),
@@ -45,17 +45,17 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Consumer groups",
         {
             "getConsumerConfig": "Show the settings of a group.",
-            "updateSubGroup": "Make a group or change it.",
-            "updateSubGroupList": "Make or change groups from a JSON file.",
+            "updateSubGroup": "Create or change a group.",
+            "updateSubGroupList": "Create or change groups from a JSON file.",
             "deleteSubGroup": "Delete a group.",
         },
     ),
     "offsets": (
         "Offsets",
         {
-            "resetOffsetByTime": "Send a group back, or forward, to a point in time.",
-            "skipAccumulatedMessage": "Send a group to the end of all queues.",
-            "cloneGroupOffset": "Give a group the offsets of another.",
+            "resetOffsetByTime": "Reset the offsets of a group to a point in time.",
+            "skipAccumulatedMessage": "Reset a group to the end of all queues.",
+            "cloneGroupOffset": "Copy the offsets of a group to another.",
         },
     ),
     "messages": (
@@ -63,15 +63,15 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "queryMsgById": "Show a message by its id.",
             "queryMsgByKey": "List messages by a key.",
-            "queryMsgByUniqueKey": "Show a message by the id its sender gave it.",
+            "queryMsgByUniqueKey": "Show a message by its unique id.",
             "queryMsgByOffset": "Show a message by its queue and offset.",
-            "queryCq": "Show entries of a queue's index.",
+            "queryCq": "Show entries of a consume queue.",
         },
     ),
     "traces": (
         "Traces",
         {
-            "queryMsgTraceById": "Show who sent and consumed a message, as they reported it.",
+            "queryMsgTraceById": "Show who sent and consumed a message, as traced.",
         },
     ),
     "reading": (
@@ -79,27 +79,27 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "printMsg": "Print the messages of a topic.",
             "printMsgByQueue": "Print the messages of a queue, or count them by tag.",
-            "consumeMessage": "Print messages without moving any group.",
+            "consumeMessage": "Print messages without changing any offsets.",
             "sendMessage": "Send a message.",
-            "checkMsgSendRT": "Time sends to each queue of a topic.",
+            "checkMsgSendRT": "Measure send times to each queue of a topic.",
             "sendMsgStatus": "Send test messages to a broker.",
         },
     ),
     "brokers": (
         "Brokers",
         {
-            "brokerStatus": "Show the figures of a running broker.",
+            "brokerStatus": "Show the runtime figures of brokers.",
             "getBrokerConfig": "Show the settings of brokers.",
             "updateBrokerConfig": "Change a setting of running brokers.",
-            "cleanExpiredCQ": "Drop the parts of queues whose messages are gone.",
-            "deleteExpiredCommitLog": "Delete log files that are past their time.",
-            "cleanUnusedTopic": "Drop the queues of topics that are gone.",
+            "cleanExpiredCQ": "Delete consume queue entries whose messages are gone.",
+            "deleteExpiredCommitLog": "Delete expired commit log files.",
+            "cleanUnusedTopic": "Delete the consume queues of deleted topics.",
         },
     ),
     "connections": (
         "Connections",
         {
-            "consumerStatus": "Show what the members of a group say about themselves.",
+            "consumerStatus": "Show what the members of a group report.",
             "consumerConnection": "List the members of a consumer group.",
             "producerConnection": "List the members of a producer group.",
             "producer": "List every producer of a broker.",
@@ -110,10 +110,10 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "getNamesrvConfig": "Show the settings of name servers.",
             "updateNamesrvConfig": "Change a setting of running name servers.",
-            "updateKvConfig": "Store a text under a key.",
+            "updateKvConfig": "Set a key.",
             "deleteKvConfig": "Remove a key.",
-            "wipeWritePerm": "Take a broker out of all write routes.",
-            "addWritePerm": "Put a broker back into all write routes.",
+            "wipeWritePerm": "Remove the write permission of a broker.",
+            "addWritePerm": "Give a broker its write permission back.",
         },
     ),
     "exports": (
@@ -121,7 +121,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         {
             "exportConfigs": "Write the settings of a cluster to a file.",
             "exportMetadata": "Write the topics and groups of a cluster to a file.",
-            "exportMetrics": "Write what a cluster does to a file.",
+            "exportMetrics": "Write the figures of a cluster to a file.",
         },
     ),
 }
@@ -139,14 +139,14 @@ _SENTENCES = {name: sentence for _, commands in NOUNS.values() for name, sentenc
 
 
 class AdminGroup(LazyGroup):
-    """The tree; `mqadmin help COMMAND` works as well as `mqadmin COMMAND -h`."""
+    """`mqadmin help COMMAND` works as well as `mqadmin COMMAND -h`."""
 
     def __init__(self) -> None:
         super().__init__(
             "mqadmin",
-            "Look at and change a running cluster, PyroMQ's or Apache's.\n\n"
+            "Inspect and change a running cluster, PyroMQ's or Apache's.\n\n"
             "Every command takes -n HOST:PORT, the address of a name server (several are separated by `;`);"
-            " NAMESRV_ADDR in the environment saves typing it. --json prints JSON for scripts.",
+            " the environment variable NAMESRV_ADDR replaces it. --json prints JSON for scripts.",
             {
                 name: LazyCommand(f"{_HERE}.{module}", attribute_of(name), sentence)
                 for module, (_, commands) in NOUNS.items()
@@ -168,9 +168,9 @@ class AdminGroup(LazyGroup):
                 from pyromq.cli.mqadmin.absent import why_absent
 
                 if reason := why_absent(name):
-                    raise click.UsageError(f"{name} of Apache's mqadmin is not here: {reason}", ctx)
-                hint = did_you_mean(name, _SENTENCES) or "; `mqadmin help` lists all"
-                raise click.UsageError(f"there is no command {name}{hint}", ctx)
+                    raise click.UsageError(f"PyroMQ's mqadmin does not have {name}: {reason}", ctx)
+                hint = did_you_mean(name, _SENTENCES) or "; `mqadmin help` lists all commands"
+                raise click.UsageError(f"unknown command {name}{hint}", ctx)
             args = [others[name.lower()], *args[1:]]
         return super().resolve_command(ctx, args)
 

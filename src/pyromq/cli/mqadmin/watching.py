@@ -1,4 +1,4 @@
-"""The same question again and again: in place on a terminal, one block or line after the other in a pipe."""
+"""Repeats a report: in place on a terminal, one block or line after the other in a pipe."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,14 +28,14 @@ def watch_options(command: F) -> F:
             "--rounds",
             type=click.IntRange(min=1),
             metavar="N",
-            help="Stop watching after N rounds; otherwise Ctrl-C does.",
+            help="Stop after N rounds; without it, Ctrl-C stops.",
         ),
         click.option(
             "--watch",
             "every_s",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
-            help="Ask again every so often and show rates.",
+            help="Repeat after this many seconds, and show rates.",
         ),
     ):
         command = option(command)
@@ -51,7 +51,7 @@ async def watch(
     clock: Clock | None = None,
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> None:
-    """Show what `look` says once, or every so many seconds; only a first failure ends it."""
+    """Show the report of `look` once, or every `every_s` seconds; later failures are retried."""
     report = await look()
     if every_s is None:
         out.show(report)
@@ -86,7 +86,7 @@ def _show(out: Output, live: "Live | None", report: Report, now_ms: int, every_s
     if out.as_json:
         out.json_line({"time": now_ms, **report.data()})
     elif live is not None:
-        whole = Report([Lines([f"{heading}, Ctrl-C ends"]), *report.parts])
+        whole = Report([Lines([f"{heading}, Ctrl-C stops"]), *report.parts])
         live.update(renderable(whole, live.console.width), refresh=True)
     else:
         for line in plain_lines(Report([Lines([heading]), *report.parts])):
@@ -95,7 +95,7 @@ def _show(out: Output, live: "Live | None", report: Report, now_ms: int, every_s
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Small bars, the highest of them as high as a line."""
+    """Small bars, scaled to the highest value."""
     top = max(values, default=0.0)
     if top <= 0:
         return _BARS[0] * len(values)
@@ -103,5 +103,5 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def rate_text(rate: float | None) -> str:
-    """A rate; a dash while there is only one reading."""
+    """A rate; a dash after only one reading."""
     return "-" if rate is None else f"{rate:.1f}"

@@ -1,6 +1,6 @@
-"""Commands at the end of which nobody should see a traceback: a signal, or a reader who has seen enough.
+"""A command that is interrupted, or whose reader closes the pipe, ends without a traceback.
 
-The exit code is the one that a shell gives to a program that died of the signal.
+The exit code is the one that a shell reports for a program killed by the signal.
 """
 
 import os
@@ -12,12 +12,12 @@ from types import FrameType
 
 import click
 
-_OF_A_SIGNAL = 128
+_SIGNAL_EXIT_BASE = 128
 
 
 @contextmanager
-def quiet_endings() -> Iterator[None]:
-    """Inside, SIGTERM raises KeyboardInterrupt as Ctrl-C does: whoever has something to finish can."""
+def exit_on_signals() -> Iterator[None]:
+    """Inside, SIGTERM raises KeyboardInterrupt as Ctrl-C does, so that `finally` blocks run."""
     number = signal.SIGINT
 
     def terminate(received: int, frame: FrameType | None) -> None:
@@ -29,16 +29,16 @@ def quiet_endings() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise click.exceptions.Exit(_OF_A_SIGNAL + number) from None
+        raise click.exceptions.Exit(_SIGNAL_EXIT_BASE + number) from None
     except BrokenPipeError:
-        _let_nothing_out()
-        raise click.exceptions.Exit(_OF_A_SIGNAL + signal.SIGPIPE) from None
+        _discard_stdout()
+        raise click.exceptions.Exit(_SIGNAL_EXIT_BASE + signal.SIGPIPE) from None
     finally:
         signal.signal(signal.SIGTERM, former)
 
 
-def _let_nothing_out() -> None:
-    """What is still buffered would fail once more at the end of the process, and be complained about."""
+def _discard_stdout() -> None:
+    """Python would flush the rest of the buffer at exit, fail again and print a complaint."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Options that say where the cluster is and who asks: the same for every command that talks to one."""
+"""The options for name servers, credentials and TLS, the same for every command that talks to a cluster."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,20 +32,20 @@ _OPTIONS = (
         show_envvar=True,
         help="The user's secret; others on this machine can read command lines, but not the environment.",
     ),
-    click.option("--namespace", help="Put in front of the topic and the group."),
-    click.option("--tls", is_flag=True, help="Speak TLS."),
+    click.option("--namespace", help="The namespace of the topic and the group."),
+    click.option("--tls", is_flag=True, help="Connect with TLS."),
     click.option(
         "--tls-trust",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Speak TLS, and only with servers whose certificate these certificates vouch for.",
+        help="Connect with TLS, and check the servers' certificates against those in this file (PEM).",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster, as the command line names it."""
+    """The cluster that the command line names."""
 
     namesrv: str
     options: ClientOptions = field(default_factory=lambda: ClientOptions())
@@ -55,7 +55,7 @@ class Cluster:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """A failure inside is told in one line, together with what to look at."""
+        """Turn a failure inside into one line with a hint."""
         try:
             yield
         except PyroError as problem:
@@ -66,12 +66,12 @@ class Cluster:
         if not isinstance(problem, TransportError | SendFailed):
             return text
         if any(f"{address}:" in text for address in self.settings().namesrv):
-            return f"{text}; does a name server run there? `pyromq standalone` starts a whole cluster"
-        return f"{text}; does the broker run, and can this machine reach the address that it registered?"
+            return f"{text}; is a name server running there? `pyromq standalone` starts a whole cluster"
+        return f"{text}; is the broker running, and can this machine reach the address it registered?"
 
 
 def cluster_options(command: F) -> F:
-    """Give a command these options; it gets them as one argument, `cluster`."""
+    """Add these options to a command, which receives them as one argument, `cluster`."""
 
     @wraps(command)
     def with_cluster(
@@ -86,10 +86,10 @@ def cluster_options(command: F) -> F:
     ) -> Any:
         if not namesrv:
             raise click.UsageError(
-                "no name server: name one with -n HOST:PORT or in NAMESRV_ADDR; `pyromq standalone` runs one"
+                "no name server given: set -n HOST:PORT or NAMESRV_ADDR; `pyromq standalone` starts one"
             )
         if (access_key is None) != (secret_key is None):
-            raise click.UsageError("--access-key and --secret-key belong together")
+            raise click.UsageError("--access-key and --secret-key must be given together")
         options = ClientOptions(namespace=namespace, tls=TlsOptions.chosen(tls, tls_trust))
         if access_key is not None and secret_key is not None:
             options["credentials"] = Credentials(access_key, secret_key)
