@@ -194,6 +194,12 @@ def test_a_code_of_our_own_says_that_it_is(declaration: Declaration) -> None:
 
 
 @DECLARATIONS
+def test_a_request_has_the_name_that_apaches_metrics_give_it(declaration: Declaration) -> None:
+    if not declaration.extension:
+        assert declaration.java_name == APACHE[declaration.code].lower()
+
+
+@DECLARATIONS
 def test_every_declaration_says_in_one_sentence_what_it_is(declaration: Declaration) -> None:
     assert re.fullmatch(r"[A-Z].*\.", declaration.summary)
     assert ". " not in declaration.summary

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pyromq.broker.consumer_lag import Lag, lags
 from pyromq.broker.fast_path import FastPath as BrokerFastPath
 from pyromq.broker.message_sizes import MessageSizes
-from pyromq.broker.request_names import java_name
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
@@ -196,7 +195,7 @@ class Metering:
         except ValueError:
             result = str(result_code)
         outcome = "oneway" if declaration is not None and declaration.oneway else "success"
-        name = _UNKNOWN if declaration is None else java_name(declaration)
+        name = _UNKNOWN if declaration is None else declaration.java_name
         is_held = _word(waited and code in _PULLS)
         distribution = self._latency.of((_REMOTING, name, result, is_held, outcome))
         if declaration is not None:  # Strangers may send any code: they all count as one.

@@ -5,6 +5,7 @@ itself: `body`, `remark` and, on answers, `code`. The type of `body` says how it
 is, `str` as UTF-8, anything else as JSON in Java's dialect; `| None` means that it may be missing.
 """
 
+import re
 from collections.abc import Callable
 from enum import Flag, auto
 from operator import attrgetter
@@ -222,6 +223,9 @@ def _text_writer(owner: type, name: str, annotation: Any) -> Callable[[Any], str
     raise LocalProtocolError(f"{owner.__name__}.{name}: {annotation} cannot be an extension field")
 
 
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
 class Declaration:
     """One entry of the catalogue."""
 
@@ -235,6 +239,7 @@ class Declaration:
         oneway: bool,
         accepts: frozenset[int],
         extension: bool,
+        java_name: str | None,
     ) -> None:
         self.code = code
         self.request_type = request_type
@@ -245,6 +250,8 @@ class Declaration:
         self.accepts = accepts
         self.extension = extension
         self.name = request_type.__name__
+        # java: the constant of RequestCode in lower case, the label of a request in Apache's metrics
+        self.java_name = java_name or _WORD_START.sub("_", self.name).lower()
         self.summary = (request_type.__doc__ or "").strip().partition("\n")[0]
         self.request_part = _Part(request_type, frozenset({"body", "remark"}), json_body.REQUEST)
         self.answer_part = _Part(self.answer_type, frozenset({"body", "remark", "code"}), json_body.OWN)
@@ -280,11 +287,13 @@ def request(
     oneway: bool = False,
     accepts: tuple[int, ...] = (ResponseCode.SUCCESS,),
     extension: bool = False,
+    java_name: str | None = None,
 ) -> Callable[[type[R]], type[R]]:
     """Declare a request.
 
     `needs`: the rights that a sender must have. `oneway`: senders normally want no answer. `accepts`: the
-    codes that are answers and not refusals. `extension`: ours alone, unknown to Apache's peers.
+    codes that are answers and not refusals. `extension`: ours alone, unknown to Apache's peers. `java_name`:
+    Apache's constant in lower case, where that is not our name in other letters.
     """
 
     def declare(request_type: type[R]) -> type[R]:
@@ -300,6 +309,7 @@ def request(
             oneway=oneway,
             accepts=frozenset(accepts),
             extension=extension,
+            java_name=java_name,
         )
         CATALOGUE[code] = _DECLARED[request_type] = declaration
         return request_type

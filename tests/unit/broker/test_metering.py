@@ -20,7 +20,6 @@ import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.consumer_lag import Lag, lags
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.metering import Metering
-from pyromq.broker.request_names import java_name
 from pyromq.broker.tables.clients import Client
 from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.errors import ConfigError
@@ -319,14 +318,6 @@ def test_requests_that_nobody_serves_count_as_one(world: World) -> None:
         ("unknown", "request_code_not_supported"): 100,
         ("send_message_v2", "77"): 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [(11, "pull_message"), (36, "consumer_send_msg_back"), (38, "get_consumer_list_by_group")],
-)
-def test_requests_have_apaches_names(code: int, name: str) -> None:
-    assert java_name(CATALOGUE[code]) == name
 
 
 def test_sizes_of_messages_are_told_by_the_queues(world: World) -> None:

@@ -5,7 +5,7 @@ from pyromq.protocol.catalogue import BROKER, Answer, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
-@request(3001, to=BROKER, needs=(cluster(UPDATE),))
+@request(3001, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_create_user")
 class CreateUser(Request[Answer]):
     """Create a user."""
 
@@ -13,7 +13,7 @@ class CreateUser(Request[Answer]):
     body: UserInfo
 
 
-@request(3002, to=BROKER, needs=(cluster(UPDATE),))
+@request(3002, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_update_user")
 class UpdateUser(Request[Answer]):
     """Change a user's password, type or status."""
 
@@ -21,7 +21,7 @@ class UpdateUser(Request[Answer]):
     body: UserInfo
 
 
-@request(3003, to=BROKER, needs=(cluster(UPDATE),))
+@request(3003, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_delete_user")
 class DeleteUser(Request[Answer]):
     """Delete a user."""
 
@@ -33,7 +33,7 @@ class GetUserAnswer(Answer):
     body: UserInfo | None = None
 
 
-@request(3004, to=BROKER, needs=(cluster(GET),))
+@request(3004, to=BROKER, needs=(cluster(GET),), java_name="auth_get_user")
 class GetUser(Request[GetUserAnswer]):
     """Read one user."""
 
@@ -44,14 +44,14 @@ class ListUsersAnswer(Answer):
     body: list[UserInfo] | None = None
 
 
-@request(3005, to=BROKER, needs=(cluster(GET),))
+@request(3005, to=BROKER, needs=(cluster(GET),), java_name="auth_list_user")
 class ListUsers(Request[ListUsersAnswer]):
     """List the users whose name contains a text."""
 
     filter: str | None = None
 
 
-@request(3006, to=BROKER, needs=(cluster(UPDATE),))
+@request(3006, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_create_acl")
 class CreateAcl(Request[Answer]):
     """Give a subject its access list."""
 
@@ -59,7 +59,7 @@ class CreateAcl(Request[Answer]):
     body: AclInfo
 
 
-@request(3007, to=BROKER, needs=(cluster(UPDATE),))
+@request(3007, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_update_acl")
 class UpdateAcl(Request[Answer]):
     """Change the access list of a subject."""
 
@@ -67,7 +67,7 @@ class UpdateAcl(Request[Answer]):
     body: AclInfo
 
 
-@request(3008, to=BROKER, needs=(cluster(UPDATE),))
+@request(3008, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_delete_acl")
 class DeleteAcl(Request[Answer]):
     """Delete the access list of a subject, or one resource of it."""
 
@@ -81,7 +81,7 @@ class GetAclAnswer(Answer):
     body: AclInfo | None = None
 
 
-@request(3009, to=BROKER, needs=(cluster(GET),))
+@request(3009, to=BROKER, needs=(cluster(GET),), java_name="auth_get_acl")
 class GetAcl(Request[GetAclAnswer]):
     """Read the access list of a subject."""
 
@@ -92,7 +92,7 @@ class ListAclsAnswer(Answer):
     body: list[AclInfo] | None = None
 
 
-@request(3010, to=BROKER, needs=(cluster(GET),))
+@request(3010, to=BROKER, needs=(cluster(GET),), java_name="auth_list_acl")
 class ListAcls(Request[ListAclsAnswer]):
     """List the access lists that match a subject and a resource."""
 
@@ -100,7 +100,7 @@ class ListAcls(Request[ListAclsAnswer]):
     resource_filter: str | None = None
 
 
-@request(50, to=BROKER, needs=(cluster(UPDATE),))
+@request(50, to=BROKER, needs=(cluster(UPDATE),), java_name="update_and_create_acl_config")
 class PutAccessConfig(Request[Answer]):
     """Create or change an account in the access file of 4.x."""
 
@@ -114,7 +114,7 @@ class PutAccessConfig(Request[Answer]):
     group_perms: str | None = None
 
 
-@request(51, to=BROKER, needs=(cluster(UPDATE),))
+@request(51, to=BROKER, needs=(cluster(UPDATE),), java_name="delete_acl_config")
 class DeleteAccessConfig(Request[Answer]):
     """Delete an account from the access file of 4.x."""
 
@@ -129,12 +129,12 @@ class GetAccessConfigVersionAnswer(Answer):
     cluster_name: str
 
 
-@request(52, to=BROKER, needs=(cluster(GET),))
+@request(52, to=BROKER, needs=(cluster(GET),), java_name="get_broker_cluster_acl_info")
 class GetAccessConfigVersion(Request[GetAccessConfigVersionAnswer]):
     """Read which version of the access file of 4.x a broker has loaded."""
 
 
-@request(53, to=BROKER, needs=(cluster(UPDATE),))
+@request(53, to=BROKER, needs=(cluster(UPDATE),), java_name="update_global_white_addrs_config")
 class UpdateTrustedAddresses(Request[Answer]):
     """Change the addresses that need no account in the access file of 4.x."""
 

@@ -56,7 +56,7 @@ class WipeWritePermissionAnswer(Answer):
     wipe_topic_count: Int32
 
 
-@request(205, to=NAMESERVER, needs=(cluster(UPDATE),))
+@request(205, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="wipe_write_perm_of_broker")
 class WipeWritePermission(Request[WipeWritePermissionAnswer]):
     """Make all queues of a broker read-only in all routes."""
 
@@ -67,7 +67,7 @@ class AddWritePermissionAnswer(Answer):
     add_topic_count: Int32
 
 
-@request(327, to=NAMESERVER, needs=(cluster(UPDATE),))
+@request(327, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="add_write_perm_of_broker")
 class AddWritePermission(Request[AddWritePermissionAnswer]):
     """Make all queues of a broker writable again in all routes."""
 
@@ -102,7 +102,7 @@ class GetBrokerMemberGroup(Request[GetBrokerMemberGroupAnswer]):
     broker_name: str
 
 
-@request(904, to=NAMESERVER | CONTROLLER, needs=(cluster(UPDATE),), oneway=True)
+@request(904, to=NAMESERVER | CONTROLLER, needs=(cluster(UPDATE),), oneway=True, java_name="broker_heartbeat")
 class SendBrokerHeartbeat(Request[Answer]):
     """Say that a broker is alive, between two registrations."""
 

@@ -11,7 +11,7 @@ class AlterSyncStateSetAnswer(Answer):
     body: SyncStateSet | None = None
 
 
-@request(1001, to=CONTROLLER, needs=(cluster(UPDATE),))
+@request(1001, to=CONTROLLER, needs=(cluster(UPDATE),), java_name="controller_alter_sync_state_set")
 class AlterSyncStateSet(Request[AlterSyncStateSetAnswer]):
     """Tell the controller which replicas keep up with their master."""
 
@@ -36,6 +36,7 @@ class ElectMasterAnswer(Answer):
     to=CONTROLLER,
     needs=(cluster(UPDATE),),
     accepts=(ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST),
+    java_name="controller_elect_master",
 )
 class ElectMaster(Request[ElectMasterAnswer]):
     """Have the controller choose a master, or make one broker the master."""
@@ -57,7 +58,7 @@ class RegisterBrokerAtControllerAnswer(Answer):
     body: SyncStateSet | None = None
 
 
-@request(1003, to=CONTROLLER, needs=(cluster(UPDATE),))
+@request(1003, to=CONTROLLER, needs=(cluster(UPDATE),), java_name="controller_register_broker")
 class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
     """Announce the address of a broker and learn who its master is."""
 
@@ -75,7 +76,7 @@ class GetReplicaInfoAnswer(Answer):
     body: SyncStateSet
 
 
-@request(1004, to=CONTROLLER, needs=(cluster(GET),))
+@request(1004, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_replica_info")
 class GetReplicaInfo(Request[GetReplicaInfoAnswer]):
     """Read who is the master of a group and which replicas keep up."""
 
@@ -90,7 +91,7 @@ class GetControllerMetadataAnswer(Answer):
     peers: str | None = None
 
 
-@request(1005, to=CONTROLLER, needs=(cluster(GET),))
+@request(1005, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_metadata_info")
 class GetControllerMetadata(Request[GetControllerMetadataAnswer]):
     """Ask which controller leads the others."""
 
@@ -99,7 +100,7 @@ class GetSyncStateDataAnswer(Answer):
     body: BrokerReplicasInfo
 
 
-@request(1006, to=CONTROLLER, needs=(cluster(GET),))
+@request(1006, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_sync_state_data")
 class GetSyncStateData(Request[GetSyncStateDataAnswer]):
     """Read for several broker groups which replicas keep up."""
 
@@ -134,7 +135,7 @@ class GetNextBrokerIdAnswer(Answer):
     next_broker_id: Int64 | None = None
 
 
-@request(1012, to=CONTROLLER, needs=(cluster(GET),))
+@request(1012, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_next_broker_id")
 class GetNextBrokerId(Request[GetNextBrokerIdAnswer]):
     """Ask which id the next broker of a group may have."""
 
@@ -147,7 +148,7 @@ class ApplyBrokerIdAnswer(Answer):
     broker_name: str | None = None
 
 
-@request(1013, to=CONTROLLER, needs=(cluster(UPDATE),))
+@request(1013, to=CONTROLLER, needs=(cluster(UPDATE),), java_name="controller_apply_broker_id")
 class ApplyBrokerId(Request[ApplyBrokerIdAnswer]):
     """Claim an id for a broker, with a text that tells its claims from those of others."""
 

@@ -13,14 +13,24 @@ from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, UPDATE, every_group
 from pyromq.protocol.requests.routes import TopicListAnswer
 
 
-@request(200, to=BROKER, needs=(group(CREATE, at="body.group_name"),))
+@request(
+    200,
+    to=BROKER,
+    needs=(group(CREATE, at="body.group_name"),),
+    java_name="update_and_create_subscriptiongroup",
+)
 class CreateOrUpdateGroup(Request[Answer]):
     """Create a consumer group or change its settings."""
 
     body: SubscriptionGroupConfig
 
 
-@request(225, to=BROKER, needs=(group(CREATE, at="body.group_config_list.group_name"),))
+@request(
+    225,
+    to=BROKER,
+    needs=(group(CREATE, at="body.group_config_list.group_name"),),
+    java_name="update_and_create_subscriptiongroup_list",
+)
 class CreateOrUpdateGroups(Request[Answer]):
     """Create several consumer groups or change their settings."""
 
@@ -33,7 +43,7 @@ class GetAllGroupConfigsAnswer(Answer):
     body: SubscriptionGroupWrapper
 
 
-@request(201, to=BROKER, needs=(every_group(LIST),))
+@request(201, to=BROKER, needs=(every_group(LIST),), java_name="get_all_subscriptiongroup_config")
 class GetAllGroupConfigs(Request[GetAllGroupConfigsAnswer]):
     """Read the settings of all groups of a broker, or one page of them."""
 
@@ -47,14 +57,14 @@ class GetGroupConfigAnswer(Answer):
     body: SubscriptionGroupConfig
 
 
-@request(352, to=BROKER, needs=(group(GET, at="group"),))
+@request(352, to=BROKER, needs=(group(GET, at="group"),), java_name="get_subscriptiongroup_config")
 class GetGroupConfig(RoutedRequest[GetGroupConfigAnswer]):
     """Read the settings of one group."""
 
     group: str
 
 
-@request(207, to=BROKER, needs=(group(DELETE, at="group_name"),))
+@request(207, to=BROKER, needs=(group(DELETE, at="group_name"),), java_name="delete_subscriptiongroup")
 class DeleteGroup(RoutedRequest[Answer]):
     """Delete a group and, if wished, its offsets."""
 
@@ -66,7 +76,12 @@ class UpdateGroupForbiddenAnswer(Answer):
     body: GroupForbidden
 
 
-@request(353, to=BROKER, needs=(group(UPDATE, at="group"), topic(UPDATE)))
+@request(
+    353,
+    to=BROKER,
+    needs=(group(UPDATE, at="group"), topic(UPDATE)),
+    java_name="update_and_get_group_forbidden",
+)
 class UpdateGroupForbidden(TopicRequest[UpdateGroupForbiddenAnswer]):
     """Forbid or allow a group to read a topic; answers what holds now."""
 
@@ -79,14 +94,14 @@ class GetGroupsOfTopicAnswer(Answer):
     body: GroupList
 
 
-@request(300, to=BROKER, needs=(topic(GET),))
+@request(300, to=BROKER, needs=(topic(GET),), java_name="query_topic_consume_by_who")
 class GetGroupsOfTopic(TopicRequest[GetGroupsOfTopicAnswer]):
     """List the groups that read a topic."""
 
     topic: str
 
 
-@request(343, to=BROKER, needs=(group(GET, at="group"),))
+@request(343, to=BROKER, needs=(group(GET, at="group"),), java_name="query_topics_by_consumer")
 class GetTopicsOfGroup(RoutedRequest[TopicListAnswer]):
     """List the topics that a group reads."""
 
@@ -97,7 +112,9 @@ class GetSubscriptionOfGroupAnswer(Answer):
     body: QuerySubscriptionResponseBody
 
 
-@request(345, to=BROKER, needs=(group(GET, at="group"), topic(GET)))
+@request(
+    345, to=BROKER, needs=(group(GET, at="group"), topic(GET)), java_name="query_subscription_by_consumer"
+)
 class GetSubscriptionOfGroup(TopicRequest[GetSubscriptionOfGroupAnswer]):
     """Read how a group filters a topic."""
 

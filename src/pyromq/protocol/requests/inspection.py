@@ -38,7 +38,7 @@ class GetTopicStatsAnswer(Answer):
     body: TopicStatsTable
 
 
-@request(202, to=BROKER, needs=(topic(GET),))
+@request(202, to=BROKER, needs=(topic(GET),), java_name="get_topic_stats_info")
 class GetTopicStats(TopicRequest[GetTopicStatsAnswer]):
     """Read how far each queue of a topic reaches."""
 
@@ -82,7 +82,7 @@ class GetConsumeTimeSpansAnswer(Answer):
     body: QueryConsumeTimeSpanBody
 
 
-@request(303, to=BROKER, needs=(topic(GET), group(GET, at="group")))
+@request(303, to=BROKER, needs=(topic(GET), group(GET, at="group")), java_name="query_consume_time_span")
 class GetConsumeTimeSpans(TopicRequest[GetConsumeTimeSpansAnswer]):
     """Read for each queue of a topic which times it covers and which a group has reached."""
 
@@ -94,7 +94,7 @@ class GetBrokerStatisticsAnswer(Answer):
     body: BrokerStatsData
 
 
-@request(315, to=BROKER, needs=(cluster(GET),))
+@request(315, to=BROKER, needs=(cluster(GET),), java_name="view_broker_stats_data")
 class GetBrokerStatistics(Request[GetBrokerStatisticsAnswer]):
     """Read one counter over the last minute, hour and day."""
 
@@ -121,7 +121,12 @@ class ConsumerStatusAnswer(Answer):
     body: GetConsumerStatusBody
 
 
-@request(223, to=BROKER, needs=(topic(GET), group(GET, at="group")))
+@request(
+    223,
+    to=BROKER,
+    needs=(topic(GET), group(GET, at="group")),
+    java_name="invoke_broker_to_get_consumer_status",
+)
 class GetConsumerStatus(TopicRequest[ConsumerStatusAnswer]):
     """Ask the members of a group, through the broker, how far they are."""
 

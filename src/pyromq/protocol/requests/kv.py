@@ -5,7 +5,7 @@ from pyromq.protocol.catalogue import NAMESERVER, Answer, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
-@request(100, to=NAMESERVER, needs=(cluster(UPDATE),))
+@request(100, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="put_kv_config")
 class PutKvEntry(Request[Answer]):
     """Store a text under a key."""
 
@@ -18,7 +18,7 @@ class GetKvEntryAnswer(Answer):
     value: str | None = None
 
 
-@request(101, to=NAMESERVER, needs=(cluster(GET),))
+@request(101, to=NAMESERVER, needs=(cluster(GET),), java_name="get_kv_config")
 class GetKvEntry(Request[GetKvEntryAnswer]):
     """Read the text under a key; refused with QUERY_NOT_FOUND if there is none."""
 
@@ -26,7 +26,7 @@ class GetKvEntry(Request[GetKvEntryAnswer]):
     key: str
 
 
-@request(102, to=NAMESERVER, needs=(cluster(UPDATE),))
+@request(102, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="delete_kv_config")
 class DeleteKvEntry(Request[Answer]):
     """Remove a key and its text."""
 
@@ -38,7 +38,7 @@ class GetKvNamespaceAnswer(Answer):
     body: KVTable
 
 
-@request(219, to=NAMESERVER, needs=(cluster(GET),))
+@request(219, to=NAMESERVER, needs=(cluster(GET),), java_name="get_kvlist_by_namespace")
 class GetKvNamespace(Request[GetKvNamespaceAnswer]):
     """Read all keys of a namespace; refused with QUERY_NOT_FOUND if it does not exist."""
 

@@ -19,6 +19,7 @@ class SendHeartbeatAnswer(Answer):
         group(SUB, at="body.consumer_data_set.group_name"),
         topic(SUB, at="body.consumer_data_set.subscription_data_set.topic"),
     ),
+    java_name="heart_beat",
 )
 class SendHeartbeat(RoutedRequest[SendHeartbeatAnswer]):
     """Say that a client is alive, what it produces and what it consumes."""
@@ -46,7 +47,7 @@ class GetConsumerIdsAnswer(Answer):
     body: GetConsumerListByGroupResponseBody
 
 
-@request(38, to=BROKER, needs=(group(SUB, GET),))
+@request(38, to=BROKER, needs=(group(SUB, GET),), java_name="get_consumer_list_by_group")
 class GetConsumerIds(RoutedRequest[GetConsumerIdsAnswer]):
     """List the members of a consumer group, which then divide the queues among themselves."""
 
@@ -57,7 +58,7 @@ class GetConsumerConnectionsAnswer(Answer):
     body: ConsumerConnection
 
 
-@request(203, to=BROKER, needs=(group(GET),))
+@request(203, to=BROKER, needs=(group(GET),), java_name="get_consumer_connection_list")
 class GetConsumerConnections(RoutedRequest[GetConsumerConnectionsAnswer]):
     """Describe the members of a consumer group and what they subscribe to."""
 
@@ -68,7 +69,7 @@ class GetProducerConnectionsAnswer(Answer):
     body: ProducerConnection
 
 
-@request(204, to=BROKER, needs=(cluster(GET),))
+@request(204, to=BROKER, needs=(cluster(GET),), java_name="get_producer_connection_list")
 class GetProducerConnections(RoutedRequest[GetProducerConnectionsAnswer]):
     """Describe the members of a producer group."""
 
@@ -79,6 +80,6 @@ class GetAllProducersAnswer(Answer):
     body: ProducerTableInfo
 
 
-@request(328, to=BROKER, needs=(cluster(GET),))
+@request(328, to=BROKER, needs=(cluster(GET),), java_name="get_all_producer_info")
 class GetAllProducers(Request[GetAllProducersAnswer]):
     """Describe every producer of every group."""

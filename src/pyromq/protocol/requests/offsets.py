@@ -43,7 +43,7 @@ class UpdateConsumerOffset(TopicRequest[Answer]):
     commit_offset: Int64
 
 
-@request(29, to=BROKER, needs=(topic(SUB, GET),))
+@request(29, to=BROKER, needs=(topic(SUB, GET),), java_name="search_offset_by_timestamp")
 class SearchOffset(TopicRequest[OffsetAnswer]):
     """Find the offset at a point in time."""
 
@@ -75,7 +75,7 @@ class GetEarliestStoreTimeAnswer(Answer):
     timestamp: Int64
 
 
-@request(32, to=BROKER, needs=(topic(SUB, GET),))
+@request(32, to=BROKER, needs=(topic(SUB, GET),), java_name="get_earliest_msg_storetime")
 class GetEarliestStoreTime(TopicRequest[GetEarliestStoreTimeAnswer]):
     """Read when the oldest message of a queue was stored; -1 if the queue is empty."""
 
@@ -87,7 +87,7 @@ class GetAllConsumerOffsetsAnswer(Answer):
     body: ConsumerOffsetSerializeWrapper
 
 
-@request(43, to=BROKER, needs=(every_group(LIST),))
+@request(43, to=BROKER, needs=(every_group(LIST),), java_name="get_all_consumer_offset")
 class GetAllConsumerOffsets(Request[GetAllConsumerOffsetsAnswer]):
     """Read the offsets of all groups, as a replica copies them."""
 
@@ -96,7 +96,7 @@ class GetAllDelayOffsetsAnswer(Answer):
     body: DelayOffsetSerializeWrapper
 
 
-@request(45, to=BROKER, needs=(cluster(GET),))
+@request(45, to=BROKER, needs=(cluster(GET),), java_name="get_all_delay_offset")
 class GetAllDelayOffsets(Request[GetAllDelayOffsetsAnswer]):
     """Read how far each delay level is delivered, as a replica copies it."""
 
@@ -105,7 +105,12 @@ class ResetOffsetAnswer(Answer):
     body: ResetOffsetBody | None = None
 
 
-@request(222, to=BROKER, needs=(topic(UPDATE), group(UPDATE, at="group")))
+@request(
+    222,
+    to=BROKER,
+    needs=(topic(UPDATE), group(UPDATE, at="group")),
+    java_name="invoke_broker_to_reset_offset",
+)
 class ResetOffset(TopicRequest[ResetOffsetAnswer]):
     """Send a group back, or forward, to a point in time."""
 
@@ -129,6 +134,7 @@ class QueryCorrectionOffsetsAnswer(Answer):
         group(GET, at="compare_group", may_be_missing=True),
         group(GET, at="filter_groups", separator=",", may_be_missing=True),
     ),
+    java_name="query_correction_offset",
 )
 class QueryCorrectionOffsets(TopicRequest[QueryCorrectionOffsetsAnswer]):
     """Read the smallest offset of any group for each queue of a topic."""

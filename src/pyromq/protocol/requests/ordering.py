@@ -9,7 +9,12 @@ class LockQueuesAnswer(Answer):
     body: LockBatchResponseBody
 
 
-@request(41, to=BROKER, needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.mq_set.topic")))
+@request(
+    41,
+    to=BROKER,
+    needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.mq_set.topic")),
+    java_name="lock_batch_mq",
+)
 class LockQueues(RoutedRequest[LockQueuesAnswer]):
     """Reserve queues for one member of a group; answers with those it got."""
 
@@ -21,6 +26,7 @@ class LockQueues(RoutedRequest[LockQueuesAnswer]):
     to=BROKER,
     needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.mq_set.topic")),
     oneway=True,
+    java_name="unlock_batch_mq",
 )
 class UnlockQueues(RoutedRequest[Answer]):
     """Give reserved queues back."""

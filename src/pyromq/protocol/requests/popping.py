@@ -67,7 +67,10 @@ class AckMessage(TopicRequest[Answer]):
 
 
 @request(
-    200151, to=BROKER, needs=(topic(SUB, at="body.acks.topic"), group(SUB, at="body.acks.consumer_group"))
+    200151,
+    to=BROKER,
+    needs=(topic(SUB, at="body.acks.topic"), group(SUB, at="body.acks.consumer_group")),
+    java_name="batch_ack_message",
 )
 class AckMessages(Request[Answer]):
     """Say that several popped messages are done with."""
@@ -81,7 +84,7 @@ class ChangeInvisibleTimeAnswer(Answer):
     revive_qid: Int32
 
 
-@request(200053, to=BROKER, needs=(topic(SUB), group(SUB)))
+@request(200053, to=BROKER, needs=(topic(SUB), group(SUB)), java_name="change_message_invisibletime")
 class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
     """Hide a popped message for longer, or show it sooner."""
 
@@ -113,7 +116,7 @@ class WaitForMessageAnswer(Answer):
     polling_full: bool = False
 
 
-@request(200054, to=BROKER, needs=(topic(SUB), group(SUB)))
+@request(200054, to=BROKER, needs=(topic(SUB), group(SUB)), java_name="notification")
 class WaitForMessage(TopicRequest[WaitForMessageAnswer]):
     """Wait until there is something to pop."""
 
@@ -130,7 +133,7 @@ class GetPollingInfoAnswer(Answer):
     polling_num: Int32
 
 
-@request(200055, to=BROKER, needs=(topic(GET), group(GET)))
+@request(200055, to=BROKER, needs=(topic(GET), group(GET)), java_name="polling_info")
 class GetPollingInfo(TopicRequest[GetPollingInfoAnswer]):
     """Count the pops that wait at a queue."""
 
@@ -139,7 +142,7 @@ class GetPollingInfo(TopicRequest[GetPollingInfoAnswer]):
     queue_id: Int32
 
 
-@request(200056, to=BROKER, needs=(cluster(UPDATE),))
+@request(200056, to=BROKER, needs=(cluster(UPDATE),), java_name="pop_rollback")
 class RollBackPopStore(Request[Answer]):
     """Move what is known about popped messages out of the key-value store, before a downgrade."""
 
@@ -166,6 +169,6 @@ class GetMessageRequestModesAnswer(Answer):
     body: MessageRequestModeSerializeWrapper
 
 
-@request(402, to=BROKER, needs=(cluster(GET),))
+@request(402, to=BROKER, needs=(cluster(GET),), java_name="get_all_message_request_mode")
 class GetMessageRequestModes(Request[GetMessageRequestModesAnswer]):
     """Read which groups pull and which pop, as a replica copies it."""

@@ -75,7 +75,7 @@ class ViewMessageAnswer(Answer):
     body: bytes = b""
 
 
-@request(33, to=BROKER, needs=(topic(SUB, GET),))
+@request(33, to=BROKER, needs=(topic(SUB, GET),), java_name="view_message_by_id")
 class ViewMessage(Request[ViewMessageAnswer]):
     """Read the message at a place of the log."""
 

@@ -35,7 +35,7 @@ class NotifyConsumerIdsChanged(RoutedRequest[Answer]):
     consumer_group: str
 
 
-@request(220, to=CLIENT, needs=NOTHING, oneway=True)
+@request(220, to=CLIENT, needs=NOTHING, oneway=True, java_name="reset_consumer_client_offset")
 class ResetConsumerOffset(TopicRequest[Answer]):
     """Tell a consumer to go on from other offsets."""
 
@@ -58,7 +58,7 @@ class GetConsumerStatusFromClient(TopicRequest[ConsumerStatusAnswer]):
     client_addr: str | None = None
 
 
-@request(326, to=CLIENT, needs=NOTHING)
+@request(326, to=CLIENT, needs=NOTHING, java_name="push_reply_message_to_client")
 class PushReply(TopicRequest[Answer]):
     """Hand a reply to the producer that waits for it."""
 

@@ -27,7 +27,7 @@ class ExchangeHaInfoAnswer(Answer):
     master_address: str | None = None
 
 
-@request(906, to=BROKER, needs=(cluster(UPDATE),))
+@request(906, to=BROKER, needs=(cluster(UPDATE),), java_name="exchange_broker_ha_info")
 class ExchangeHaInfo(Request[ExchangeHaInfoAnswer]):
     """Tell a broker where its master is, or ask a master where it replicates and how far it has flushed."""
 
@@ -40,7 +40,7 @@ class GetHaStatusAnswer(Answer):
     body: HARuntimeInfo
 
 
-@request(907, to=BROKER, needs=(cluster(GET),))
+@request(907, to=BROKER, needs=(cluster(GET),), java_name="get_broker_ha_status")
 class GetHaStatus(Request[GetHaStatusAnswer]):
     """Read how far replication has come."""
 
@@ -56,6 +56,6 @@ class GetEpochsAnswer(Answer):
     body: EpochEntryCache
 
 
-@request(1007, to=BROKER, needs=(cluster(GET),))
+@request(1007, to=BROKER, needs=(cluster(GET),), java_name="get_broker_epoch_cache")
 class GetEpochs(Request[GetEpochsAnswer]):
     """Read which masters have written which parts of the log."""

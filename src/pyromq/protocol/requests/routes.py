@@ -20,7 +20,7 @@ class GetRouteAnswer(Answer):
     body: TopicRouteData
 
 
-@request(105, to=NAMESERVER, needs=(topic(PUB, SUB, GET),))
+@request(105, to=NAMESERVER, needs=(topic(PUB, SUB, GET),), java_name="get_routeinfo_by_topic")
 class GetRoute(TopicRequest[GetRouteAnswer]):
     """Find the brokers and queues of a topic."""
 
@@ -36,17 +36,17 @@ class GetClusterInfoAnswer(Answer):
     body: ClusterInfo
 
 
-@request(106, to=NAMESERVER, needs=(cluster(GET),))
+@request(106, to=NAMESERVER, needs=(cluster(GET),), java_name="get_broker_cluster_info")
 class GetClusterInfo(Request[GetClusterInfoAnswer]):
     """List every broker and the clusters they form."""
 
 
-@request(206, to=NAMESERVER, needs=(every_topic(LIST),))
+@request(206, to=NAMESERVER, needs=(every_topic(LIST),), java_name="get_all_topic_list_from_nameserver")
 class GetAllTopics(Request[TopicListAnswer]):
     """List every topic that any broker has registered."""
 
 
-@request(216, to=NAMESERVER, needs=(cluster(UPDATE),))
+@request(216, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="delete_topic_in_namesrv")
 class DeleteTopicFromNameServer(TopicRequest[Answer]):
     """Forget the route of a topic, in one cluster or everywhere."""
 
@@ -54,7 +54,7 @@ class DeleteTopicFromNameServer(TopicRequest[Answer]):
     cluster_name: str | None = None
 
 
-@request(217, to=NAMESERVER, needs=(cluster(UPDATE),))
+@request(217, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="register_topic_in_namesrv")
 class RegisterTopic(TopicRequest[Answer]):
     """Announce the queues of one topic without a whole broker registration."""
 
@@ -62,28 +62,28 @@ class RegisterTopic(TopicRequest[Answer]):
     body: TopicRouteData
 
 
-@request(224, to=NAMESERVER, needs=(every_topic(LIST),))
+@request(224, to=NAMESERVER, needs=(every_topic(LIST),), java_name="get_topics_by_cluster")
 class GetTopicsOfCluster(Request[TopicListAnswer]):
     """List the topics that the brokers of one cluster have registered."""
 
     cluster: str
 
 
-@request(304, to=NAMESERVER, needs=(every_topic(LIST),))
+@request(304, to=NAMESERVER, needs=(every_topic(LIST),), java_name="get_system_topic_list_from_ns")
 class GetSystemTopicsFromNameServer(Request[TopicListAnswer]):
     """List the topics that exist by themselves: one for each cluster and each broker."""
 
 
-@request(311, to=NAMESERVER, needs=(every_topic(LIST),))
+@request(311, to=NAMESERVER, needs=(every_topic(LIST),), java_name="get_unit_topic_list")
 class GetUnitTopics(Request[TopicListAnswer]):
     """List the topics that belong to a deployment unit."""
 
 
-@request(312, to=NAMESERVER, needs=(every_topic(LIST),))
+@request(312, to=NAMESERVER, needs=(every_topic(LIST),), java_name="get_has_unit_sub_topic_list")
 class GetUnitSubscribedTopics(Request[TopicListAnswer]):
     """List the topics that a unit subscribes to."""
 
 
-@request(313, to=NAMESERVER, needs=(every_topic(LIST),))
+@request(313, to=NAMESERVER, needs=(every_topic(LIST),), java_name="get_has_unit_sub_ununit_topic_list")
 class GetUnitSubscribedSharedTopics(Request[TopicListAnswer]):
     """List the topics that a unit subscribes to although they belong to no unit."""

@@ -70,22 +70,27 @@ class SendMessageV2(TopicRequest[SendMessageAnswer]):
     body: bytes = b""
 
 
-@request(320, to=BROKER, needs=(topic(PUB),), accepts=STORED)
+@request(320, to=BROKER, needs=(topic(PUB),), accepts=STORED, java_name="send_batch_message")
 class SendMessageBatch(SendMessageV2):
     """Store several messages for one topic, packed into one body."""
 
 
-@request(324, to=BROKER, needs=(topic(PUB),), accepts=STORED)
+@request(324, to=BROKER, needs=(topic(PUB),), accepts=STORED, java_name="send_reply_message")
 class SendReply(SendMessage):
     """Bring a reply to the producer that waits for it."""
 
 
-@request(325, to=BROKER, needs=(topic(PUB),), accepts=STORED)
+@request(325, to=BROKER, needs=(topic(PUB),), accepts=STORED, java_name="send_reply_message_v2")
 class SendReplyV2(SendMessageV2):
     """Bring a reply to the producer that waits for it; the same as SendReply with one-letter field names."""
 
 
-@request(36, to=BROKER, needs=(group(SUB, at="group"), topic(SUB, at="origin_topic", may_be_missing=True)))
+@request(
+    36,
+    to=BROKER,
+    needs=(group(SUB, at="group"), topic(SUB, at="origin_topic", may_be_missing=True)),
+    java_name="consumer_send_msg_back",
+)
 class SendMessageBack(RoutedRequest[Answer]):
     """Have a message delivered to its group again, later, or put aside when it failed too often."""
 

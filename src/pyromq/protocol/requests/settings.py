@@ -8,14 +8,14 @@ class SettingsAnswer(Answer):
     body: str = ""
 
 
-@request(318, to=NAMESERVER, needs=(cluster(UPDATE),))
+@request(318, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="update_namesrv_config")
 class UpdateNameServerConfig(Request[Answer]):
     """Change settings of a name server while it runs."""
 
     body: str = ""
 
 
-@request(319, to=NAMESERVER, needs=(cluster(GET),))
+@request(319, to=NAMESERVER, needs=(cluster(GET),), java_name="get_namesrv_config")
 class GetNameServerConfig(Request[SettingsAnswer]):
     """Read all settings of a name server."""
 

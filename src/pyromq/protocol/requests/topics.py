@@ -8,7 +8,7 @@ from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, every_topic, topic
 from pyromq.protocol.requests.routes import TopicListAnswer
 
 
-@request(17, to=BROKER, needs=(topic(CREATE),))
+@request(17, to=BROKER, needs=(topic(CREATE),), java_name="update_and_create_topic")
 class CreateOrUpdateTopic(TopicRequest[Answer]):
     """Create a topic or change its settings."""
 
@@ -25,21 +25,26 @@ class CreateOrUpdateTopic(TopicRequest[Answer]):
     force: bool = False
 
 
-@request(18, to=BROKER, needs=(topic(CREATE, at="body.topic_config_list.topic_name"),))
+@request(
+    18,
+    to=BROKER,
+    needs=(topic(CREATE, at="body.topic_config_list.topic_name"),),
+    java_name="update_and_create_topic_list",
+)
 class CreateOrUpdateTopics(RoutedRequest[Answer]):
     """Create several topics or change their settings."""
 
     body: CreateTopicListRequestBody
 
 
-@request(513, to=BROKER, needs=(topic(CREATE),))
+@request(513, to=BROKER, needs=(topic(CREATE),), java_name="update_and_create_static_topic")
 class CreateStaticTopic(CreateOrUpdateTopic):
     """Create a topic whose logical queues are mapped to the queues of brokers."""
 
     body: TopicQueueMappingDetail
 
 
-@request(215, to=BROKER, needs=(topic(DELETE),))
+@request(215, to=BROKER, needs=(topic(DELETE),), java_name="delete_topic_in_broker")
 class DeleteTopicFromBroker(TopicRequest[Answer]):
     """Delete a topic and, in time, its queues."""
 
@@ -52,7 +57,7 @@ class GetAllTopicConfigsAnswer(Answer):
     body: TopicConfigAndMappingSerializeWrapper
 
 
-@request(21, to=BROKER, needs=(every_topic(LIST),))
+@request(21, to=BROKER, needs=(every_topic(LIST),), java_name="get_all_topic_config")
 class GetAllTopicConfigs(Request[GetAllTopicConfigsAnswer]):
     """Read all topics of a broker, or one page of them."""
 
@@ -73,6 +78,6 @@ class GetTopicConfig(TopicRequest[GetTopicConfigAnswer]):
     topic: str
 
 
-@request(305, to=BROKER, needs=(every_topic(LIST),))
+@request(305, to=BROKER, needs=(every_topic(LIST),), java_name="get_system_topic_list_from_broker")
 class GetSystemTopicsFromBroker(Request[TopicListAnswer]):
     """List the topics that a broker keeps for itself."""

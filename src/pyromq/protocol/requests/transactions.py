@@ -20,7 +20,7 @@ class EndTransaction(RoutedRequest[Answer]):
     remark: str | None = None
 
 
-@request(323, to=BROKER, needs=(topic(UPDATE),))
+@request(323, to=BROKER, needs=(topic(UPDATE),), java_name="resume_check_half_message")
 class ResumeTransactionCheck(Request[Answer]):
     """Ask producers again about a prepared message that was given up."""
 

@@ -5,17 +5,17 @@ from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, req
 from pyromq.protocol.needs import GET, UPDATE, cluster, topic
 
 
-@request(306, to=BROKER, needs=(cluster(UPDATE),))
+@request(306, to=BROKER, needs=(cluster(UPDATE),), java_name="clean_expired_consumequeue")
 class CleanExpiredConsumeQueues(Request[Answer]):
     """Drop the parts of queues whose messages are gone."""
 
 
-@request(316, to=BROKER, needs=(cluster(UPDATE),))
+@request(316, to=BROKER, needs=(cluster(UPDATE),), java_name="clean_unused_topic")
 class CleanUnusedTopics(Request[Answer]):
     """Drop the queues of topics that no longer exist."""
 
 
-@request(329, to=BROKER, needs=(cluster(UPDATE),))
+@request(329, to=BROKER, needs=(cluster(UPDATE),), java_name="delete_expired_commitlog")
 class DeleteExpiredCommitLog(Request[Answer]):
     """Delete log files that are past their time without waiting for the usual hour."""
 
@@ -24,7 +24,7 @@ class GetTimerCheckpointAnswer(Answer):
     body: bytes = b""
 
 
-@request(60, to=BROKER, needs=(cluster(GET),))
+@request(60, to=BROKER, needs=(cluster(GET),), java_name="get_timer_check_point")
 class GetTimerCheckpoint(Request[GetTimerCheckpointAnswer]):
     """Read how far timed messages are handled, as a replica copies it."""
 
@@ -42,7 +42,9 @@ class JsonTextAnswer(Answer):
     body: str = ""
 
 
-@request(354, to=BROKER, needs=(topic(GET, may_be_missing=True),))
+@request(
+    354, to=BROKER, needs=(topic(GET, may_be_missing=True),), java_name="check_rocksdb_cq_write_progress"
+)
 class CheckRocksDbQueueProgress(Request[JsonTextAnswer]):
     """Compare the queues kept in RocksDB with those kept in files."""
 
@@ -50,33 +52,33 @@ class CheckRocksDbQueueProgress(Request[JsonTextAnswer]):
     check_store_time: Int64 = 0
 
 
-@request(355, to=BROKER, needs=(cluster(GET),))
+@request(355, to=BROKER, needs=(cluster(GET),), java_name="export_rocksdb_config_to_json")
 class ExportRocksDbConfig(Request[Answer]):
     """Write the tables kept in RocksDB to JSON files."""
 
     config_type: str
 
 
-@request(2001, to=BROKER, needs=(cluster(UPDATE),))
+@request(2001, to=BROKER, needs=(cluster(UPDATE),), java_name="update_cold_data_flow_ctr_config")
 class UpdateColdDataLimits(Request[Answer]):
     """Limit how fast groups may read old data, as lines of `group=threshold`."""
 
     body: str = ""
 
 
-@request(2002, to=BROKER, needs=(cluster(UPDATE),))
+@request(2002, to=BROKER, needs=(cluster(UPDATE),), java_name="remove_cold_data_flow_ctr_config")
 class RemoveColdDataLimit(Request[Answer]):
     """Lift the limit of the group named in the body."""
 
     body: str = ""
 
 
-@request(2003, to=BROKER, needs=(cluster(GET),))
+@request(2003, to=BROKER, needs=(cluster(GET),), java_name="get_cold_data_flow_ctr_info")
 class GetColdDataLimits(Request[JsonTextAnswer]):
     """Read the limits for old data and how much of them is used."""
 
 
-@request(2004, to=BROKER, needs=(cluster(UPDATE),))
+@request(2004, to=BROKER, needs=(cluster(UPDATE),), java_name="set_commitlog_read_mode")
 class SetCommitLogReadMode(Request[Answer]):
     """Switch reading ahead in the log on or off."""
 
