@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 6
+REVISION: Final = 7
 """The revision of `pyromq_native` that fits this source."""
 
 

@@ -15,7 +15,7 @@ from pyromq.protocol.frame import HeaderForm
 
 CONNECTIONS = 200
 QUEUES = 50
-MOST_BYTES_EACH = 8000
+MAX_BYTES_EACH = 8000
 
 
 def resident_bytes() -> int:
@@ -43,7 +43,7 @@ async def test_ten_thousand_waiting_pulls(tmp_path: Path, form: HeaderForm) -> N
         before_bytes = resident_bytes()
         clients = await hold(broker, form)
         # Both ends are in this process.
-        assert resident_bytes() - before_bytes < CONNECTIONS * QUEUES * MOST_BYTES_EACH
+        assert resident_bytes() - before_bytes < CONNECTIONS * QUEUES * MAX_BYTES_EACH
         await producer.send(b"news", queue_id=7)
         answers = [await client.frame() for client in clients]
         assert {answer.opaque for answer in answers} == {7}

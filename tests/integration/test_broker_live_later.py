@@ -30,7 +30,7 @@ HOLD_MS = 15_000
 
 @pytest.fixture(autouse=True)
 def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delays, "_LONGEST_SLEEP_S", 0.01)
+    monkeypatch.setattr(delays, "_MAX_SLEEP_S", 0.01)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Settings of Apache's that act beside the roads of messages: what they do is seen by clients."""
+"""Apache's settings outside of sending and pulling, seen from a client."""
 
 import errno
 from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from tests.support.small_stores import STORE_HOST, read_queue, small_settings
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.inbound import Inbound
-from pyromq.broker.flow.lanes import Lanes
+from pyromq.broker.flow.writable_queues import WritableQueues
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.clients import ConsumerTable, ProducerTable
@@ -115,7 +115,9 @@ class BrokerParts:
         made = Inbound.build(self.live, self.tables, self.appending, host, self.clock)
         return replace(
             made,
-            lanes=Lanes(self.live, self.tables, self.clock, random_below=lambda count: count - 1),
+            writable_queues=WritableQueues(
+                self.live, self.tables, self.clock, random_below=lambda count: count - 1
+            ),
             unique_keys=UniqueKeys(host.ip, 1, 2),
         )
 

@@ -8,7 +8,7 @@ from tests.support.broker_parts import BrokerParts, FakeChannel, caller_on
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.held_pulls import HeldPulls
-from pyromq.broker.flow.outlets import Outlets
+from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.tables.clients import Client
@@ -31,7 +31,7 @@ class Pulls:
         self.parts = parts
         self.slices = Slices(parts.clock)
         self.held_pulls = HeldPulls(self.slices)
-        self.outlets = Outlets(parts.live, parts.tables)
+        self.read_grants = ReadGrants(parts.live, parts.tables)
         self.statistics = parts.statistics
         self.filters = parts.tables.filters
         self.connection = FakeChannel()
@@ -41,7 +41,7 @@ class Pulls:
             parts.tables,
             Reading(parts.live, parts.store, parts.tables, self.slices),
             self.held_pulls,
-            self.outlets,
+            self.read_grants,
             self.slices,
         )
         parts.add_topic(TOPIC)

@@ -1,10 +1,10 @@
 from pyromq.broker.fast_path import SafeAnswers
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
-from pyromq.broker.flow.lanes import Lanes
-from pyromq.broker.flow.outlets import Outlets
-from pyromq.broker.flow.pressure import Pressure
-from pyromq.broker.flow.stamping import Stamp
+from pyromq.broker.flow.broker_properties import BrokerProperties
+from pyromq.broker.flow.read_grants import ReadGrants
+from pyromq.broker.flow.send_throttle import SendThrottle
+from pyromq.broker.flow.writable_queues import WritableQueues
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.remoting.connection import Connection
@@ -17,12 +17,12 @@ class FastPath:
         store: MessageStore,
         store_host: bytes,
         appending: Appending,
-        lanes: Lanes,
-        pressure: Pressure,
-        stamp: Stamp,
+        writable_queues: WritableQueues,
+        send_throttle: SendThrottle,
+        broker_properties: BrokerProperties,
         born_hosts: BornHosts,
         statistics: Statistics,
-        outlets: Outlets | None,
+        read_grants: ReadGrants | None,
         offsets: OffsetTable,
         *,
         max_frame_bytes: int,

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""The short road of plain sends and pulls: from the bytes of a read to the bytes of a write.
+"""The fast path of plain sends and pulls: from the bytes of a read to the bytes of a write.
 
-The twin of `pyromq.broker.express`. A frame is scanned where it lies, its queue looked up, the answer written
-behind the answers before it. The first frame that is not plain ends it, and the general road goes on from
-there. What is counted is added up once per read.
+See `pyromq.broker.fast_path`. It scans a frame in place, looks up its queue and appends the answer to the
+answers before it. It stops at the first frame that is not plain, and the general path continues there.
+Counters are added to the statistics once per read.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -39,19 +39,19 @@ cdef enum:
     TRANSACTION_OR_INNER_BATCH = 0x8C
     COMMIT_FLAG = 1
     SUBSCRIPTION_FLAG = 4
-    MOST_TOPICS_KNOWN = 1024
-    MOST_QUEUES_KNOWN = 1024
-    LONGEST_NUMBER = 20
+    MAX_KNOWN_TOPICS = 1024
+    MAX_KNOWN_QUEUES = 1024
+    MAX_NUMBER_CHARS = 20
     ID_BYTES = 16
     PREFIX_BYTES = 8
     SHORT_BYTES = 32768
-    MOST_OUTLETS = 4096
+    MAX_GRANTS = 4096
 
 cdef const char *HEX = b"0123456789ABCDEF"
 
 
 cdef class Text:
-    """Bytes that are written one behind the other and then taken all at once."""
+    """A growing buffer, taken as a whole when it is complete."""
 
     cdef uint8_t *data
     cdef Py_ssize_t length
@@ -73,7 +73,7 @@ cdef class Text:
         return 0
 
     cdef inline void put(self, const void *source, Py_ssize_t size) noexcept:
-        """The room must have been reserved, here and below."""
+        """Call `reserve` first, for this and the methods below."""
         memcpy(self.data + self.length, source, <size_t>size)
         self.length += size
 
@@ -85,8 +85,8 @@ cdef class Text:
         self.length += 4
 
     cdef inline void put_number(self, int64_t number) noexcept:
-        cdef uint8_t digits[LONGEST_NUMBER]
-        cdef int at = LONGEST_NUMBER
+        cdef uint8_t digits[MAX_NUMBER_CHARS]
+        cdef int at = MAX_NUMBER_CHARS
         cdef uint64_t rest = <uint64_t>number
         if number < 0:
             rest = 0 - rest
@@ -99,10 +99,10 @@ cdef class Text:
         if number < 0:
             at -= 1
             digits[at] = 0x2D
-        self.put(digits + at, LONGEST_NUMBER - at)
+        self.put(digits + at, MAX_NUMBER_CHARS - at)
 
     cdef inline void put_hex(self, uint64_t number) noexcept:
-        """All sixteen digits of it."""
+        """Sixteen hexadecimal digits."""
         cdef int at
         for at in range(ID_BYTES):
             self.data[self.length + ID_BYTES - 1 - at] = <uint8_t>HEX[number & 15]
@@ -131,7 +131,7 @@ cdef inline const uint8_t *_start_of(bytes value) noexcept:
 
 
 cdef class Counted:
-    """What happened to one queue since it was last added to its series."""
+    """Counts of one queue that are not yet added to its statistics."""
 
     cdef object series
     cdef long calls
@@ -148,8 +148,8 @@ cdef class Counted:
         return 0
 
 
-cdef class Lane(Counted):
-    """A queue that is open for messages, with all that an answer needs of it."""
+cdef class WritableQueue(Counted):
+    """See `pyromq.broker.flow.writable_queues`."""
 
     cdef object topic
     cdef object queue_id
@@ -157,8 +157,8 @@ cdef class Lane(Counted):
     cdef int32_t sys_flag
 
 
-cdef class Outlet:
-    """A group's way to a topic: what of it may be read, and what is said with it."""
+cdef class ReadGrant:
+    """See `pyromq.broker.flow.read_grants`."""
 
     cdef object group
     cdef object topic
@@ -194,7 +194,8 @@ cdef class FastPath:
     cdef object _store, _read
     cdef Appender _appender
     cdef int64_t _last_offset, _last_size
-    cdef object _appending, _pressure, _stamp, _born_hosts, _statistics, _lanes, _outlets, _offsets
+    cdef object _appending, _writable_queues, _send_throttle, _broker_properties, _born_hosts
+    cdef object _statistics, _read_grants, _offsets
     cdef object _put_ok, _found, _answer_when_safe
     cdef bytes _store_host, _id_prefix
     cdef bytes _born_host
@@ -204,9 +205,9 @@ cdef class FastPath:
     cdef Py_ssize_t _max_frame_bytes, _high_water_bytes
     cdef bint _waits
     cdef object _durability
-    cdef dict _known_lanes, _known_outlets
+    cdef dict _known_queues, _known_grants
     cdef bytes _last_topic
-    cdef list _last_lanes
+    cdef list _last_queues
     cdef Text _answers, _scratch
     cdef list _touched
     cdef int _language, _version
@@ -217,12 +218,12 @@ cdef class FastPath:
         store,
         bytes store_host,
         appending,
-        lanes,
-        pressure,
-        stamp,
+        writable_queues,
+        send_throttle,
+        broker_properties,
         born_hosts,
         statistics,
-        outlets,
+        read_grants,
         offsets,
         *,
         Py_ssize_t max_frame_bytes,
@@ -234,12 +235,12 @@ cdef class FastPath:
         self._read = store.read
         self._last_offset = self._last_size = 0
         self._appending = appending
-        self._lanes = lanes
-        self._pressure = pressure
-        self._stamp = stamp
+        self._writable_queues = writable_queues
+        self._send_throttle = send_throttle
+        self._broker_properties = broker_properties
         self._born_hosts = born_hosts
         self._statistics = statistics
-        self._outlets = outlets
+        self._read_grants = read_grants
         self._offsets = offsets
         self._put_ok = AppendStatus.PUT_OK
         self._found = ReadStatus.FOUND
@@ -252,30 +253,30 @@ cdef class FastPath:
         self._language = Language.PYTHON
         self._version = CURRENT_VERSION
         self._json_end = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
-        self._known_lanes = {}
-        self._known_outlets = {}
+        self._known_queues = {}
+        self._known_grants = {}
         self._last_topic = b""
-        self._last_lanes = []
+        self._last_queues = []
         self._answers = Text()
         self._scratch = Text()
         self._touched = []
         self._suffix = b""
         self._known_suffix = self._known_fields = None
         self.pulls_taken = 0
-        lanes.on_change(self._forget_lanes)
-        if outlets is not None:
-            outlets.on_change(self._forget_outlets)
+        writable_queues.on_change(self._forget_queues)
+        if read_grants is not None:
+            read_grants.on_change(self._forget_grants)
 
     def __repr__(self):
-        return f"<FastPath lanes={len(self._known_lanes)} outlets={len(self._known_outlets)}>"
+        return f"<FastPath queues={len(self._known_queues)} grants={len(self._known_grants)}>"
 
-    def _forget_lanes(self):
-        self._known_lanes.clear()
+    def _forget_queues(self):
+        self._known_queues.clear()
         self._last_topic = b""
-        self._last_lanes = []
+        self._last_queues = []
 
-    def _forget_outlets(self):
-        self._known_outlets.clear()
+    def _forget_grants(self):
+        self._known_grants.clear()
 
     def __call__(self, bytes data not None, connection):
         cdef const uint8_t *start = _start_of(data)
@@ -320,7 +321,7 @@ cdef class FastPath:
                     if not self._take_send(&header, &send, start + body_at, end - body_at, connection):
                         break
                     has_sent = True
-                elif (header.code == PULL or header.code == LITE_PULL) and self._outlets is not None:
+                elif (header.code == PULL or header.code == LITE_PULL) and self._read_grants is not None:
                     if header.flag or not read_pull(&header, &pull):
                         break
                     pulled = self._take_pull(&header, &pull, connection)
@@ -352,17 +353,17 @@ cdef class FastPath:
         return AppendResult(self._put_ok, self._last_offset, self._last_size)
 
     cdef bint _is_admitted(self, connection) except -1:
-        """Whether anything may be sent now; asked once for each read."""
-        if not self._pressure.admits():
+        """Whether the broker accepts sends now; asked once for each read."""
+        if not self._send_throttle.admits():
             return False
-        stamp = self._stamp
-        if stamp.suffix is not self._known_suffix:
-            self._known_suffix = stamp.suffix
-            self._suffix = stamp.suffix.encode()
-        if stamp.answer_fields is not self._known_fields:
-            self._known_fields = stamp.answer_fields
-            self._json = Pieces(*json_pieces(stamp.answer_fields))
-            self._binary = Pieces(*binary_pieces(stamp.answer_fields))
+        properties = self._broker_properties
+        if properties.suffix is not self._known_suffix:
+            self._known_suffix = properties.suffix
+            self._suffix = properties.suffix.encode()
+        if properties.answer_fields is not self._known_fields:
+            self._known_fields = properties.answer_fields
+            self._json = Pieces(*json_pieces(properties.answer_fields))
+            self._binary = Pieces(*binary_pieces(properties.answer_fields))
         self._born_host = self._born_hosts.of(connection)
         return True
 
@@ -371,11 +372,11 @@ cdef class FastPath:
     cdef bint _take_send(
         self, Header *header, Send *send, const uint8_t *body, Py_ssize_t body_bytes, connection
     ) except -1:
-        """Append a message or a batch and write its answer; False if the general road has to see it."""
+        """Append a message or a batch and write its answer; False if the general path must handle it."""
         cdef const uint8_t *text = send.properties.at
         cdef Py_ssize_t text_bytes = send.properties.length
         cdef Traits traits
-        cdef Lane lane
+        cdef WritableQueue queue
         cdef Text scratch = self._scratch
         cdef Appended appended
         cdef tuple offsets = ()
@@ -390,33 +391,33 @@ cdef class FastPath:
             return False
         if not _is_alphanumeric(traits.unique_key):
             return False
-        lane = self._find_lane(send)
-        if lane is None:
+        queue = self._find_queue(send)
+        if queue is None:
             return False
         if not send.is_batch and (not traits.unique_key.length or text[text_bytes - 1] != 2):
             return False
         if self._born_host is None and not self._is_admitted(connection):
             return False
         if send.is_batch:
-            offsets = self._append_batch(lane, send, body[:body_bytes], &appended)
+            offsets = self._append_batch(queue, send, body[:body_bytes], &appended)
             if offsets is None:
                 return False
-        elif not self._append_one(lane, send, text, text_bytes, body, body_bytes, &appended):
+        elif not self._append_one(queue, send, text, text_bytes, body, body_bytes, &appended):
             return False
         self._last_offset = appended.log_offset
         self._last_size = appended.size_bytes
-        if not lane.calls:
-            self._touched.append(lane)
-        lane.calls += 1
-        lane.messages += len(offsets) or 1
-        lane.size_bytes += appended.size_bytes
+        if not queue.calls:
+            self._touched.append(queue)
+        queue.calls += 1
+        queue.messages += len(offsets) or 1
+        queue.size_bytes += appended.size_bytes
         if not header.flag:
-            self._write_sent(header, lane, appended.log_offset, offsets, appended.queue_offset, &traits)
+            self._write_sent(header, queue, appended.log_offset, offsets, appended.queue_offset, &traits)
         return True
 
     cdef bint _append_one(
         self,
-        Lane lane,
+        WritableQueue queue,
         Send *send,
         const uint8_t *text,
         Py_ssize_t text_bytes,
@@ -425,10 +426,10 @@ cdef class FastPath:
         Appended *appended,
     ) except -1:
         cdef Record record
-        cdef QueueEnd queue
+        cdef QueueEnd queue_end
         if self._appender is not None:
-            queue = self._appender.find_queue(lane.topic, lane.queue_id)
-            if queue is not None:
+            queue_end = self._appender.find_queue(queue.topic, queue.queue_id)
+            if queue_end is not None:
                 record.body = body
                 record.body_bytes = body_bytes
                 record.properties = text
@@ -440,37 +441,37 @@ cdef class FastPath:
                 record.store_host = _start_of(self._store_host)
                 record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
                 record.flag = send.flag
-                record.sys_flag = send.sys_flag | lane.sys_flag
+                record.sys_flag = send.sys_flag | queue.sys_flag
                 record.reconsume_times = send.reconsume_times
                 record.born_timestamp = send.born_timestamp
                 record.prepared_transaction_offset = 0
-                if self._appender.append_record(queue, &record, appended):
+                if self._appender.append_record(queue_end, &record, appended):
                     return True
         result = self._store.append(
-            lane.topic,
-            lane.queue_id,
+            queue.topic,
+            queue.queue_id,
             body[:body_bytes],
             text[:text_bytes] + self._suffix,
             born_timestamp=send.born_timestamp,
             born_host=self._born_host,
             store_host=self._store_host,
             flag=send.flag,
-            sys_flag=send.sys_flag | lane.sys_flag,
+            sys_flag=send.sys_flag | queue.sys_flag,
             reconsume_times=send.reconsume_times,
         )
         return self._note(result, appended)
 
-    cdef tuple _append_batch(self, Lane lane, Send *send, bytes body, Appended *appended):
-        """Where the messages of a batch lie; None if it was not stored."""
+    cdef tuple _append_batch(self, WritableQueue queue, Send *send, bytes body, Appended *appended):
+        """The log offsets of the messages of a batch; None if it was not stored."""
         try:
             result = self._store.append_encoded_batch(
-                lane.topic,
-                lane.queue_id,
+                queue.topic,
+                queue.queue_id,
                 body,
                 born_timestamp=send.born_timestamp,
                 born_host=self._born_host,
                 store_host=self._store_host,
-                sys_flag=send.sys_flag | lane.sys_flag,
+                sys_flag=send.sys_flag | queue.sys_flag,
                 reconsume_times=send.reconsume_times,
             )
         except RemoteProtocolError:
@@ -485,54 +486,60 @@ cdef class FastPath:
         appended.queue_offset = result.queue_offset
         return True
 
-    cdef Lane _find_lane(self, Send *send):
+    cdef WritableQueue _find_queue(self, Send *send):
         cdef Py_ssize_t topic_bytes = send.topic.length
         cdef object found
-        cdef Lane lane
+        cdef WritableQueue queue
         cdef bytes topic
         if (
             PyBytes_GET_SIZE(self._last_topic) != topic_bytes
             or memcmp(PyBytes_AS_STRING(self._last_topic), send.topic.at, <size_t>topic_bytes)
         ):
             topic = send.topic.at[:topic_bytes]
-            found = self._known_lanes.get(topic)
+            found = self._known_queues.get(topic)
             if found is None:
-                return self._open_lane(send)
+                return self._open_queue(send)
             self._last_topic = topic
-            self._last_lanes = found
-        if 0 <= send.queue_id < len(self._last_lanes):
-            lane = self._last_lanes[send.queue_id]
-            if lane is not None:
-                return lane
-        return self._open_lane(send)
+            self._last_queues = found
+        if 0 <= send.queue_id < len(self._last_queues):
+            queue = self._last_queues[send.queue_id]
+            if queue is not None:
+                return queue
+        return self._open_queue(send)
 
-    cdef Lane _open_lane(self, Send *send):
-        """Only topics that exist are remembered: the names of others may be of any length."""
+    cdef WritableQueue _open_queue(self, Send *send):
+        """Only existing topics are remembered: unknown names may have any length."""
         cdef bytes topic = send.topic.at[: send.topic.length]
-        cdef Lane lane
+        cdef WritableQueue queue
         cdef list known
-        open_lane = self._lanes.find(topic.decode(), send.queue_id)
-        if open_lane is None or not open_lane.is_plain:
+        writable = self._writable_queues.find(topic.decode(), send.queue_id)
+        if writable is None or not writable.is_plain:
             return None
-        lane = Lane.__new__(Lane)
-        lane.topic = open_lane.topic
-        lane.queue_id = open_lane.queue_id
-        lane.number = open_lane.queue_id
-        lane.sys_flag = open_lane.sys_flag
-        lane.series = self._statistics.puts_of(open_lane.topic, open_lane.queue_id)
-        if 0 <= lane.number < MOST_QUEUES_KNOWN:
-            known = self._known_lanes.get(topic)
+        queue = WritableQueue.__new__(WritableQueue)
+        queue.topic = writable.topic
+        queue.queue_id = writable.queue_id
+        queue.number = writable.queue_id
+        queue.sys_flag = writable.sys_flag
+        queue.series = self._statistics.puts_of(writable.topic, writable.queue_id)
+        if 0 <= queue.number < MAX_KNOWN_QUEUES:
+            known = self._known_queues.get(topic)
             if known is None:
-                if len(self._known_lanes) >= MOST_TOPICS_KNOWN:
-                    self._known_lanes.clear()
-                known = self._known_lanes[topic] = []
-            while len(known) <= lane.number:
+                if len(self._known_queues) >= MAX_KNOWN_TOPICS:
+                    self._known_queues.clear()
+                known = self._known_queues[topic] = []
+            while len(known) <= queue.number:
                 known.append(None)
-            known[lane.number] = lane
-        return lane
+            known[queue.number] = queue
+        return queue
 
     cdef int _write_sent(
-        self, Header *header, Lane lane, int64_t log_offset, tuple offsets, int64_t queue_offset, Traits *traits
+        self,
+        Header *header,
+        WritableQueue queue,
+        int64_t log_offset,
+        tuple offsets,
+        int64_t queue_offset,
+        Traits *traits,
     ) except -1:
         cdef Text out = self._answers
         cdef Pieces pieces = self._binary if header.is_binary else self._json
@@ -555,7 +562,7 @@ cdef class FastPath:
             self._write_ids(out, log_offset, offsets)
             _store_uint32(out.data + ids_at - 4, <uint32_t>(out.length - ids_at))
             _put_binary_number(
-                out, PyBytes_AS_STRING(pieces.queue_id), PyBytes_GET_SIZE(pieces.queue_id), lane.number
+                out, PyBytes_AS_STRING(pieces.queue_id), PyBytes_GET_SIZE(pieces.queue_id), queue.number
             )
             _put_binary_number(
                 out, PyBytes_AS_STRING(pieces.queue_offset), PyBytes_GET_SIZE(pieces.queue_offset), queue_offset
@@ -570,7 +577,7 @@ cdef class FastPath:
             out.put_bytes(pieces.message_ids)
             self._write_ids(out, log_offset, offsets)
             _put_json_number(
-                out, PyBytes_AS_STRING(pieces.queue_id), PyBytes_GET_SIZE(pieces.queue_id), lane.number
+                out, PyBytes_AS_STRING(pieces.queue_id), PyBytes_GET_SIZE(pieces.queue_id), queue.number
             )
             _put_json_number(
                 out, PyBytes_AS_STRING(pieces.queue_offset), PyBytes_GET_SIZE(pieces.queue_offset), queue_offset
@@ -601,7 +608,7 @@ cdef class FastPath:
         return 0
 
     cdef Py_ssize_t _begin_binary(self, Text out, Header *header, bytes remark) except -1:
-        """Everything before the extension fields of a binary answer; where those begin."""
+        """Write everything before the extension fields of a binary answer; returns where those begin."""
         out.put(b"\x00\x00", 2)
         out.data[out.length] = <uint8_t>self._language
         out.data[out.length + 1] = <uint8_t>(self._version >> 8)
@@ -617,8 +624,8 @@ cdef class FastPath:
     # Pulls
 
     cdef Py_ssize_t _take_pull(self, Header *header, Pull *pull, connection) except -2:
-        """Answer a pull that finds something now; how many bytes that are, -1 if somebody else has to see it."""
-        cdef Outlet outlet = self._find_outlet(header.code, pull)
+        """Answer a pull that finds messages now; returns their bytes, -1 if the general path must handle it."""
+        cdef ReadGrant grant = self._find_grant(header.code, pull)
         cdef Text out = self._scratch
         cdef Py_ssize_t fields_at, body_bytes, done
         cdef int64_t suggested
@@ -627,24 +634,24 @@ cdef class FastPath:
         cdef list views
         cdef Py_buffer view
         if (
-            outlet is None
-            or not 0 <= pull.queue_id < outlet.queues
-            or pull.sub_version > outlet.newest_version
+            grant is None
+            or not 0 <= pull.queue_id < grant.queues
+            or pull.sub_version > grant.newest_version
             or self._offsets.resets
         ):
             return -1
         result = self._read(
-            outlet.topic,
+            grant.topic,
             pull.queue_id,
             pull.offset,
             pull.max_messages,
             pull.max_bytes or 1 << 30,
-            tag_codes=outlet.tag_codes,
+            tag_codes=grant.tag_codes,
         )
         if result.status is not self._found:
             return -1
         body_bytes = result.size_bytes
-        suggested = outlet.suggested_far if result.suggest_replica else outlet.suggested_near
+        suggested = grant.suggested_far if result.suggest_replica else grant.suggested_near
         next_offset = result.next_offset
         out.length = 0
         out.reserve(512)
@@ -668,12 +675,12 @@ cdef class FastPath:
         if out.length + body_bytes > self._max_frame_bytes:
             return -1
         if pull.sys_flag & COMMIT_FLAG:
-            self._offsets.commit(outlet.group, outlet.topic, pull.queue_id, pull.commit_offset)
-        self._offsets.pulled(outlet.group, outlet.topic, pull.queue_id, next_offset)
-        counted = outlet.counted.get(pull.queue_id)
+            self._offsets.commit(grant.group, grant.topic, pull.queue_id, pull.commit_offset)
+        self._offsets.pulled(grant.group, grant.topic, pull.queue_id, next_offset)
+        counted = grant.counted.get(pull.queue_id)
         if counted is None:
-            counted = outlet.counted[pull.queue_id] = Counted.__new__(Counted)
-            counted.series = self._statistics.gets_of(outlet.group, outlet.topic, pull.queue_id)
+            counted = grant.counted[pull.queue_id] = Counted.__new__(Counted)
+            counted.series = self._statistics.gets_of(grant.group, grant.topic, pull.queue_id)
         if not counted.calls:
             self._touched.append(counted)
         counted.calls += 1
@@ -683,7 +690,7 @@ cdef class FastPath:
             connection.put(self._answers.take())
         views = result.views
         if len(views) == 1 and body_bytes >= SHORT_BYTES:
-            # What lies together is sent from where it lies.
+            # One contiguous view is sent without a copy.
             connection.put(out.take())
             connection.put(views[0])
             return body_bytes
@@ -694,7 +701,7 @@ cdef class FastPath:
             PyObject_GetBuffer(each, &view, PyBUF_SIMPLE)
             try:
                 if view.len > PyBytes_GET_SIZE(whole) - done:
-                    raise ValueError("records are longer than was said")
+                    raise ValueError(f"records are longer than the {body_bytes} bytes that the read reported")
                 memcpy(PyBytes_AS_STRING(whole) + done, view.buf, <size_t>view.len)
                 done += view.len
             finally:
@@ -702,10 +709,10 @@ cdef class FastPath:
         connection.put(whole)
         return body_bytes
 
-    cdef Outlet _find_outlet(self, int32_t code, Pull *pull):
+    cdef ReadGrant _find_grant(self, int32_t code, Pull *pull):
         cdef bint brings_subscription = pull.sys_flag & SUBSCRIPTION_FLAG != 0
         cdef Text key = self._scratch
-        cdef Outlet outlet
+        cdef ReadGrant grant
         cdef bytes name
         key.length = 0
         key.reserve(
@@ -718,9 +725,9 @@ cdef class FastPath:
             _put_part(key, pull.expression_type)
             _put_part(key, pull.subscription)
         name = key.take()
-        outlet = self._known_outlets.get(name)
-        if outlet is None:
-            found = self._outlets.find(
+        grant = self._known_grants.get(name)
+        if grant is None:
+            found = self._read_grants.find(
                 code,
                 pull.group.at[: pull.group.length].decode(),
                 pull.topic.at[: pull.topic.length].decode(),
@@ -729,23 +736,23 @@ cdef class FastPath:
             )
             if found is None:
                 return None
-            outlet = Outlet.__new__(Outlet)
-            outlet.group = found.group
-            outlet.topic = found.topic
-            outlet.tag_codes = found.tag_codes
-            outlet.queues = found.queues
-            outlet.newest_version = found.newest_version
-            outlet.suggested_near = found.suggested_near
-            outlet.suggested_far = found.suggested_far
-            outlet.counted = {}
-            if len(self._known_outlets) >= MOST_OUTLETS:
-                self._known_outlets.clear()
-            self._known_outlets[name] = outlet
-        return outlet
+            grant = ReadGrant.__new__(ReadGrant)
+            grant.group = found.group
+            grant.topic = found.topic
+            grant.tag_codes = found.tag_codes
+            grant.queues = found.queues
+            grant.newest_version = found.newest_version
+            grant.suggested_near = found.suggested_near
+            grant.suggested_far = found.suggested_far
+            grant.counted = {}
+            if len(self._known_grants) >= MAX_GRANTS:
+                self._known_grants.clear()
+            self._known_grants[name] = grant
+        return grant
 
 
 cdef inline void _put_part(Text key, Span span) noexcept:
-    """A part of a key with its length in front; a missing one is not an empty one."""
+    """A part of a key after its length; a missing part differs from an empty one."""
     key.put_uint32(<uint32_t>0xFFFFFFFF if span.at is NULL else <uint32_t>span.length)
     if span.at is not NULL:
         key.put(span.at, span.length)
@@ -771,7 +778,7 @@ cdef inline void _put_json_number(Text out, const char *before, Py_ssize_t lengt
 
 
 cdef inline void _put_binary_number(Text out, const char *name, Py_ssize_t length, int64_t number) noexcept:
-    """A field with its name, which comes with its length in front."""
+    """A field; `name` begins with its own length."""
     cdef Py_ssize_t at
     out.put(name, length)
     out.length += 4

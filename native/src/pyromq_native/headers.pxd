@@ -1,9 +1,9 @@
-"""What a header says, as places in the bytes it was read from."""
+"""A header, as spans of the bytes it was read from."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum:
-    MOST_FIELDS = 40
+    MAX_FIELDS = 40
 
 
 cdef struct Span:
@@ -18,8 +18,8 @@ cdef struct Header:
     int32_t flag
     int32_t opaque
     int field_count
-    Span names[MOST_FIELDS]
-    Span values[MOST_FIELDS]
+    Span names[MAX_FIELDS]
+    Span values[MAX_FIELDS]
 
 
 cdef bint scan_header(

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
-"""Headers of either form, scanned where they lie.
+"""Headers of both forms, scanned in place.
 
-Only the plain shape of a request is known here: ASCII, every extension field a text, numbers written in the
-one way everybody writes them. Whatever is unusual makes `scan_header` and the readers say no, and somebody
-else has to find out whether it is allowed. No byte is read that does not lie between `data` and its end.
+Only the plain shape of a request is known here: ASCII, every extension field a text, numbers in their usual
+form. For anything unusual `scan_header` and the readers return False, and the general path decides whether it
+is allowed. No byte outside of `data` is read.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -17,7 +17,7 @@ cdef enum:
     FIELDS = 16
     LANGUAGE = 32
     REMARK = 64
-    MOST_DIGITS = 19
+    MAX_DIGITS = 19
     FIXED_BINARY_BYTES = 17
 
 cdef struct Cursor:
@@ -66,9 +66,9 @@ cdef bint _scan_binary(const uint8_t *data, Py_ssize_t length, Header *header) n
         value_bytes = <Py_ssize_t>_uint32(data + at + name_bytes)
         if value_bytes > end - at - name_bytes - 4:
             return False
-        # An empty value is the same as none.
+        # An empty value counts as a missing one.
         if name_bytes and value_bytes:
-            if header.field_count == MOST_FIELDS:
+            if header.field_count == MAX_FIELDS:
                 return False
             header.names[header.field_count] = Span(data + at, name_bytes, False)
             header.values[header.field_count] = Span(data + at + name_bytes + 4, value_bytes, False)
@@ -154,7 +154,7 @@ cdef bint _scan_fields(Cursor *cursor, Header *header) noexcept nogil:
     while True:
         if not _take_text(cursor, &name) or name.has_escapes or not _take(cursor, b":"):
             return False
-        if not _take_text(cursor, &value) or header.field_count == MOST_FIELDS:
+        if not _take_text(cursor, &value) or header.field_count == MAX_FIELDS:
             return False
         header.names[header.field_count] = name
         header.values[header.field_count] = value
@@ -172,7 +172,7 @@ cdef inline void _skip_blanks(Cursor *cursor) noexcept nogil:
 
 
 cdef inline bint _take(Cursor *cursor, char wanted) noexcept nogil:
-    """Step over one character, if it is the next one."""
+    """Skip the next character if it is `wanted`."""
     _skip_blanks(cursor)
     if cursor.at < cursor.end and cursor.at[0] == <uint8_t>wanted:
         cursor.at += 1
@@ -218,14 +218,14 @@ cdef inline bint _take_number(Cursor *cursor, int32_t *number) noexcept nogil:
 
 
 cdef bint read_int64(Span span, int64_t *number) noexcept nogil:
-    """Digits without anything around them or in front of them, as everybody writes numbers."""
+    """Digits only, without blanks or leading zeros."""
     cdef const uint8_t *at = span.at
     cdef const uint8_t *end = span.at + span.length
     cdef uint64_t value = 0
     cdef bint is_negative = span.length > 1 and at[0] == 0x2D
     if is_negative:
         at += 1
-    if at == end or end - at > MOST_DIGITS or (at[0] == 0x30 and span.length > 1):
+    if at == end or end - at > MAX_DIGITS or (at[0] == 0x30 and span.length > 1):
         return False
     while at < end:
         if at[0] < 0x30 or at[0] > 0x39:
@@ -259,7 +259,7 @@ cdef bint is_called(Span span, const char *name, Py_ssize_t length) noexcept nog
 
 
 cdef Py_ssize_t unescape(Span span, uint8_t *target) noexcept nogil:
-    """Write the text of a JSON string, which is never longer than its span; its length, -1 if it is unusual."""
+    """Write the text of a JSON string, which is never longer than its span; returns its length, -1 if unusual."""
     cdef const uint8_t *at = span.at
     cdef const uint8_t *end = span.at + span.length
     cdef uint8_t *start = target

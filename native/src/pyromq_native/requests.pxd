@@ -1,4 +1,4 @@
-"""The requests that come by the hundred thousand, as places in the bytes they were read from."""
+"""The most frequent requests, as spans of the bytes they were read from."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""Sends and pulls, read from a scanned header. A field that is missing, given twice or unusual makes it a no.
+"""Sends and pulls, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
 
-Fields that nobody needs here are looked at all the same: what the general road would refuse for them must not
-pass here.
+Fields that the fast path does not need are checked as well: it must not accept a request that the general path
+refuses.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -11,7 +11,7 @@ from libc.string cimport memchr, memcmp
 from pyromq_native.headers cimport Header, Span, is_called, read_bool, read_int32, read_int64
 
 cdef enum:
-    # Fields of a send; in this order the letters of SEND_MESSAGE_V2 name them.
+    # Fields of a send, in the order of the letters that SEND_MESSAGE_V2 uses as names.
     GROUP = 1
     TOPIC = 2
     DEFAULT_TOPIC = 4
@@ -23,20 +23,20 @@ cdef enum:
     PROPERTIES = 256
     RECONSUMED = 512
     UNIT_MODE = 1024
-    MOST_RECONSUMED = 2048
+    MAX_RECONSUMED = 2048
     BATCH = 4096
     BROKER = 8192
     NEEDED_BY_SEND = 255
 
     # Fields of a pull.
     OFFSET = 16384
-    MOST_MESSAGES = 32768
+    MAX_MESSAGES = 32768
     COMMIT = 65536
     SUSPEND = 131072
     SUBSCRIPTION = 262144
     SUB_VERSION = 524288
     EXPRESSION_TYPE = 1048576
-    MOST_BYTES = 2097152
+    MAX_BYTES = 2097152
     SOURCE = 4194304
     FORWARDED = 8388608
     NEEDED_BY_PULL = 1 | 2 | 16 | 32 | 16384 | 32768 | 65536 | 131072 | 524288
@@ -87,7 +87,7 @@ cdef bint read_send(Header *header, Send *send) noexcept nogil:
         elif which == BATCH:
             if not read_bool(value, &send.is_batch):
                 return False
-        elif which & (DEFAULT_QUEUES | MOST_RECONSUMED):
+        elif which & (DEFAULT_QUEUES | MAX_RECONSUMED):
             if not read_int32(value, &number):
                 return False
         elif which & (UNIT_MODE | NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
@@ -127,10 +127,10 @@ cdef bint read_pull(Header *header, Pull *pull) noexcept nogil:
         elif which == SYS_FLAG:
             if not read_int32(value, &pull.sys_flag):
                 return False
-        elif which == MOST_MESSAGES:
+        elif which == MAX_MESSAGES:
             if not read_int32(value, &pull.max_messages):
                 return False
-        elif which == MOST_BYTES:
+        elif which == MAX_BYTES:
             if not read_int32(value, &pull.max_bytes):
                 return False
         elif which == OFFSET:
@@ -200,7 +200,7 @@ cdef int _long_field(Span name) noexcept nogil:
     if is_called(name, b"batch", 5):
         return BATCH
     if is_called(name, b"maxReconsumeTimes", 17):
-        return MOST_RECONSUMED
+        return MAX_RECONSUMED
     return _common_field(name)
 
 
@@ -212,13 +212,13 @@ cdef int _pull_field(Span name) noexcept nogil:
     if is_called(name, b"sysFlag", 7):
         return SYS_FLAG
     if is_called(name, b"maxMsgNums", 10):
-        return MOST_MESSAGES
+        return MAX_MESSAGES
     if is_called(name, b"subVersion", 10):
         return SUB_VERSION
     if is_called(name, b"queueOffset", 11):
         return OFFSET
     if is_called(name, b"maxMsgBytes", 11):
-        return MOST_BYTES
+        return MAX_BYTES
     if is_called(name, b"commitOffset", 12):
         return COMMIT
     if is_called(name, b"subscription", 12):
@@ -240,7 +240,7 @@ cdef int _pull_field(Span name) noexcept nogil:
 
 
 cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil:
-    """What of a message's properties matters on its way in; no if they ask for anything special."""
+    """Read the properties that a plain send needs; False if a property asks for anything special."""
     cdef const uint8_t *at = properties
     cdef const uint8_t *end = properties + length
     cdef const uint8_t *stop
@@ -256,7 +256,7 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
             if at[0] == 0x55:  # U
                 if _begins(at, size, b"UNIQ_KEY\x01", 9):
                     if size == 9:
-                        return False  # an empty value does not count, but an earlier one may
+                        return False  # an empty value is ignored, but an earlier one may count
                     traits.unique_key = Span(at + 9, size - 9, False)
             elif at[0] == 0x57:  # W
                 if _begins(at, size, b"WAIT\x01", 5):

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.inbound import Inbound
-from pyromq.broker.flow.outlets import Outlets
+from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.send_answers import SEND_CODES
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.compiled import twin
@@ -36,9 +36,9 @@ def fast_path(
     inbound: Inbound,
     tables: Tables,
     limits: ServerLimits,
-    outlets: Outlets | None,
+    read_grants: ReadGrants | None,
 ) -> FastPath | None:
-    """None where there is no compiled core. Without `outlets` it takes no pulls."""
+    """None where there is no compiled core. Without `read_grants` it takes no pulls."""
     if _native is None:
         return None
     return cast(
@@ -47,12 +47,12 @@ def fast_path(
             store,
             store_host,
             inbound.appending,
-            inbound.lanes,
-            inbound.pressure,
-            inbound.stamp,
+            inbound.writable_queues,
+            inbound.send_throttle,
+            inbound.broker_properties,
             inbound.born_hosts,
             tables.statistics,
-            outlets,
+            read_grants,
             tables.offsets,
             max_frame_bytes=limits.max_frame_bytes,
             high_water_bytes=limits.write_high_water_bytes,

@@ -15,7 +15,7 @@ from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.inbound import Inbound
-from pyromq.broker.flow.outlets import Outlets
+from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.metering import Metering
 from pyromq.broker.services.brokers import Brokers
@@ -104,7 +104,7 @@ class Parts:
         self.durability = Durability(store, clock)
         appending = Appending(store, store_host.pack(), self.durability)
         self._inbound = Inbound.build(live, self.tables, appending, store_host, clock)
-        self._outlets = Outlets(live, self.tables)
+        self._read_grants = ReadGrants(live, self.tables)
         self.held_pulls = HeldPulls(self._slices)
         appending.on_advance(self.held_pulls.advanced)
 
@@ -153,7 +153,7 @@ class Parts:
         topics.finish_deletions()
         self._membership = Membership(live, tables, clock)
         return [
-            Pulling(live, store, tables, reading, self.held_pulls, self._outlets, slices),
+            Pulling(live, store, tables, reading, self.held_pulls, self._read_grants, slices),
             Sending(live, inbound, tables, clock),
             Retries(live, store, tables, inbound),
             Replies(live, inbound, tables, clock, self.advertised),
@@ -213,11 +213,16 @@ class Parts:
                 direct=direct,
                 fast_path=self._watched(
                     fast_path(
-                        self.store, store_host.pack(), self._inbound, self.tables, settings.limits, outlets
+                        self.store,
+                        store_host.pack(),
+                        self._inbound,
+                        self.tables,
+                        settings.limits,
+                        read_grants,
                     )
                 ),
             )
-            for routes, outlets in ((self.routes, self._outlets), (fast_routes, None))
+            for routes, read_grants in ((self.routes, self._read_grants), (fast_routes, None))
         ]
         for server in servers:
             server.on_connection_lost(self._membership.connection_lost)

@@ -7,7 +7,7 @@ from pyromq.store.recovery import RecoveryReport
 
 _log = logging.getLogger(__name__)
 
-_MOST_RANGES_NAMED: Final = 20
+_MAX_RANGES_NAMED: Final = 20
 
 
 def log_recovery(report: RecoveryReport) -> None:
@@ -31,6 +31,6 @@ def log_recovery(report: RecoveryReport) -> None:
             "recovery of the store: %d damaged ranges, %d messages missing from their queues: %s",
             len(report.damage),
             report.messages_missing,
-            "; ".join(map(str, report.damage[:_MOST_RANGES_NAMED]))
-            + ("; and more" if len(report.damage) > _MOST_RANGES_NAMED else ""),
+            "; ".join(map(str, report.damage[:_MAX_RANGES_NAMED]))
+            + ("; and more" if len(report.damage) > _MAX_RANGES_NAMED else ""),
         )

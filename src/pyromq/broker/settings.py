@@ -27,8 +27,8 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 MetricsExporter = Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"]
 
 _VIP_PORT_DISTANCE = 2
-_SHORTEST_REGISTRATION_MS = 10_000
-_LONGEST_REGISTRATION_MS = 60_000
+_MIN_REGISTRATION_MS = 10_000
+_MAX_REGISTRATION_MS = 60_000
 
 _MAIN_PORT: Check[int] = Check("between 3 and 65535, or 0", lambda port: port == 0 or 3 <= port <= 65535)
 _NAME: Check[str] = Check("that is not empty", bool)
@@ -201,7 +201,7 @@ class BrokerSettings(ServerSettings):
     @property
     def registration_period_s(self) -> float:
         """java: whatever is asked for, not more often than every 10 s and not less often than every 60 s."""
-        period_ms = max(_SHORTEST_REGISTRATION_MS, min(self.register_period_ms, _LONGEST_REGISTRATION_MS))
+        period_ms = max(_MIN_REGISTRATION_MS, min(self.register_period_ms, _MAX_REGISTRATION_MS))
         return period_ms / 1000
 
     @property

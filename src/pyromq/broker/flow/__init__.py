@@ -1,1 +1,1 @@
-"""The two roads of a message: into the store and out of it."""
+"""The two paths of a message: into the store and out of it."""

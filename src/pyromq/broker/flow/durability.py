@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from pyromq.broker.flow.stamping import is_true
+from pyromq.broker.flow.message_properties import is_true
 from pyromq.clock import Clock
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property

@@ -1,4 +1,4 @@
-"""The way in, as one value: which queues are open, how much may come, what is written on it, and the door."""
+"""Everything that the services need to accept a message, as one value."""
 
 import os
 import random
@@ -7,9 +7,9 @@ from typing import Self
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
-from pyromq.broker.flow.lanes import Lanes
-from pyromq.broker.flow.pressure import Pressure
-from pyromq.broker.flow.stamping import Stamp
+from pyromq.broker.flow.broker_properties import BrokerProperties
+from pyromq.broker.flow.send_throttle import SendThrottle
+from pyromq.broker.flow.writable_queues import WritableQueues
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
@@ -20,9 +20,9 @@ from pyromq.protocol.record import Host
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inbound:
-    lanes: Lanes
-    pressure: Pressure
-    stamp: Stamp
+    writable_queues: WritableQueues
+    send_throttle: SendThrottle
+    broker_properties: BrokerProperties
     born_hosts: BornHosts
     unique_keys: UniqueKeys
     appending: Appending
@@ -37,9 +37,9 @@ class Inbound:
         clock: Clock,
     ) -> Self:
         return cls(
-            lanes=Lanes(live, tables, clock),
-            pressure=Pressure(live, clock, appending.at_turn_end),
-            stamp=Stamp(live),
+            writable_queues=WritableQueues(live, tables, clock),
+            send_throttle=SendThrottle(live, clock, appending.at_turn_end),
+            broker_properties=BrokerProperties(live),
             born_hosts=BornHosts(),
             unique_keys=UniqueKeys(store_host.ip, os.getpid(), random.getrandbits(32)),
             appending=appending,

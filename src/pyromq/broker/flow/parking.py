@@ -4,7 +4,7 @@ A parked message lies in a topic of the broker's own and carries the names of it
 """
 
 from pyromq.broker.flow.draft import Draft
-from pyromq.broker.flow.stamping import with_property
+from pyromq.broker.flow.message_properties import with_property
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import without_property

@@ -33,7 +33,7 @@ _ROUND = 256
 _RETRY_MS = 1000
 _MENDING_MS = 100
 """How soon to look again at a queue that is being mended."""
-_LONGEST_SLEEP_S = 1.0
+_MAX_SLEEP_S = 1.0
 """The clock may be set while we sleep; this is how late that is noticed."""
 
 
@@ -96,7 +96,7 @@ class Delays:
                 await asyncio.sleep(0)
                 continue
             if wait_s is None and (self._offsets.is_dirty or self._taken is not None):
-                wait_s = _LONGEST_SLEEP_S
+                wait_s = _MAX_SLEEP_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._woken.wait()
@@ -110,7 +110,7 @@ class Delays:
             if self._trouble != str(problem):
                 self._trouble = str(problem)
                 _log.error("delayed messages or their progress not written, tried again: %s", problem)
-            return _LONGEST_SLEEP_S
+            return _MAX_SLEEP_S
         self._trouble = ""
         return wait_s
 
@@ -145,7 +145,7 @@ class Delays:
         first_due_ms = min(self._due_ms.values(), default=inf)
         if first_due_ms == inf:
             return None
-        return min(max(first_due_ms - now_ms, 0) / 1000, _LONGEST_SLEEP_S)
+        return min(max(first_due_ms - now_ms, 0) / 1000, _MAX_SLEEP_S)
 
     def _due_at(self, queue_id: int, due_ms: int, now_ms: int) -> float:
         """When a message is due that was to be due then: leaps of the clock are no waiting."""

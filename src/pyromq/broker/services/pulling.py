@@ -8,7 +8,7 @@ import asyncio
 from typing import cast
 
 from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
-from pyromq.broker.flow.outlets import Outlet, Outlets
+from pyromq.broker.flow.read_grants import ReadGrant, ReadGrants
 from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, Wanted
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -54,7 +54,7 @@ class Pulling:
         tables: Tables,
         reading: Reading,
         held_pulls: HeldPulls,
-        outlets: Outlets,
+        read_grants: ReadGrants,
         slices: Slices,
     ) -> None:
         self._live = live
@@ -64,13 +64,13 @@ class Pulling:
         self._offsets = tables.offsets
         self._consumers = tables.consumers
         self._held_pulls = held_pulls
-        self._outlets = outlets
+        self._read_grants = read_grants
         self._statistics = tables.statistics
         self._slices = slices
         self._loop = asyncio.get_running_loop()
         self._changes = 0
         """How often something changed that decides who may read what."""
-        outlets.on_change(self._note_change)
+        read_grants.on_change(self._note_change)
 
     def _note_change(self) -> None:
         self._changes += 1
@@ -128,7 +128,7 @@ class Pulling:
         result = self._read(request, wanted, request.queue_offset)
         code = _code_of(result, request.queue_offset)
         if code == ResponseCode.SUCCESS and wanted.matches is None:
-            self._keep_outlet(request, group, wanted)
+            self._keep_grant(request, group, wanted)
         may_come = code == ResponseCode.PULL_NOT_FOUND or result.status is ReadStatus.QUEUE_IS_MENDED
         if not may_come or not request.sys_flag & SUSPEND_FLAG:
             return self._answer(request, group, result, code)
@@ -166,16 +166,16 @@ class Pulling:
                 f"no heartbeat came from this consumer of {request.consumer_group}: such pulls are refused",
             )
 
-    def _keep_outlet(self, request: PullMessage, group: SubscriptionGroupConfig, wanted: Wanted) -> None:
+    def _keep_grant(self, request: PullMessage, group: SubscriptionGroupConfig, wanted: Wanted) -> None:
         """Remember that such pulls are allowed, for those who ask again and again."""
         settings = self._live.now
         topic = self._topics.get(request.topic)
         if settings.reject_pull_consumers or topic is None:
             return
         brings_subscription = request.sys_flag & SUBSCRIPTION_FLAG != 0
-        self._outlets.keep(
+        self._read_grants.keep(
             declaration_of(type(request)).code,
-            Outlet(
+            ReadGrant(
                 request.consumer_group,
                 request.topic,
                 topic.read_queue_nums,

@@ -41,7 +41,7 @@ FIRST_ROUND_S = 3.0
 """How long a start waits for name servers that take their time; they are registered with all the same."""
 
 FIRST_RETRY_S = 0.5
-LONGEST_RETRY_S = 2.0
+MAX_RETRY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _NameServer:
 
     @property
     def retry_s(self) -> float:
-        return min(FIRST_RETRY_S * 2.0 ** min(self.failures_in_a_row - 1, 10), LONGEST_RETRY_S)
+        return min(FIRST_RETRY_S * 2.0 ** min(self.failures_in_a_row - 1, 10), MAX_RETRY_S)
 
     def tell_everything(self) -> None:
         self.needs_everything = True

@@ -2,8 +2,8 @@
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
-from pyromq.broker.flow.lanes import Lane, Sent
-from pyromq.broker.flow.stamping import closed, pair
+from pyromq.broker.flow.message_properties import closed, pair
+from pyromq.broker.flow.writable_queues import SendRequest, WritableQueue
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
@@ -32,9 +32,9 @@ class Replies:
     ) -> None:
         """`store_address`: where this broker is, as clients are told."""
         self._live = live
-        self._lanes = inbound.lanes
+        self._queues = inbound.writable_queues
         self._appending = inbound.appending
-        self._stamp = inbound.stamp
+        self._broker_properties = inbound.broker_properties
         self._born_hosts = inbound.born_hosts
         self._producers = tables.producers
         self._statistics = tables.statistics
@@ -49,22 +49,24 @@ class Replies:
     async def send_reply_v2(self, request: SendReplyV2, caller: Caller) -> RawAnswer:
         return await self._reply(request, caller)
 
-    async def _reply(self, request: Sent, caller: Caller) -> RawAnswer:
-        lane = self._lanes.find(request.topic, request.queue_id) or self._lanes.open(request, caller.address)
-        properties = closed(request.properties) + self._stamp.reply_suffix
+    async def _reply(self, request: SendRequest, caller: Caller) -> RawAnswer:
+        queue = self._queues.find(request.topic, request.queue_id) or self._queues.open(
+            request, caller.address
+        )
+        properties = closed(request.properties) + self._broker_properties.reply_suffix
         problem = await self._push(request, properties, caller)
-        answer = RawAnswer(ext=dict(self._stamp.answer_fields))
+        answer = RawAnswer(ext=dict(self._broker_properties.answer_fields))
         if problem is None:
             # java: producers read these fields even though nothing is stored
-            answer.ext |= {"msgId": "0", "queueId": str(lane.queue_id), "queueOffset": "0"}
+            answer.ext |= {"msgId": "0", "queueId": str(queue.queue_id), "queueOffset": "0"}
         else:
             answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, problem
         # java: whether it could be handed on or stored does not depend on each other
         if self._live.now.store_replies and request.body:
-            self._store(request, lane, properties, caller, answer)
+            self._store(request, queue, properties, caller, answer)
         return answer
 
-    async def _push(self, request: Sent, properties: str, caller: Caller) -> str | None:
+    async def _push(self, request: SendRequest, properties: str, caller: Caller) -> str | None:
         """Hand the reply on; what went wrong, if anything did."""
         client_id = get_property(properties, props.REPLY_TO_CLIENT)
         if client_id is None:
@@ -96,10 +98,12 @@ class Replies:
             return f"the reply could not be handed to {client_id}: {problem}"
         return None
 
-    def _store(self, request: Sent, lane: Lane, properties: str, caller: Caller, answer: RawAnswer) -> None:
+    def _store(
+        self, request: SendRequest, queue: WritableQueue, properties: str, caller: Caller, answer: RawAnswer
+    ) -> None:
         draft = Draft(
-            lane.topic,
-            lane.queue_id,
+            queue.topic,
+            queue.queue_id,
             request.body,
             properties.encode(),
             request.born_timestamp,
@@ -116,6 +120,6 @@ class Replies:
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
         answer.ext |= {
             "msgId": self._appending.message_ids(result),
-            "queueId": str(lane.queue_id),
+            "queueId": str(queue.queue_id),
             "queueOffset": str(result.queue_offset),
         }

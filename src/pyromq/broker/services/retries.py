@@ -5,7 +5,7 @@ from random import randrange
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
-from pyromq.broker.flow.stamping import with_property
+from pyromq.broker.flow.message_properties import with_property
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_BACK, SENT_TO_DEAD_LETTERS
@@ -41,8 +41,8 @@ class Retries:
         self._store = store
         self._topics = tables.topics
         self._groups = tables.groups
-        self._lanes = inbound.lanes
-        self._pressure = inbound.pressure
+        self._queues = inbound.writable_queues
+        self._send_throttle = inbound.send_throttle
         self._appending = inbound.appending
         self._statistics = tables.statistics
         self._random_below = random_below
@@ -50,7 +50,7 @@ class Retries:
     @handles(SendMessageBack)
     def send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
         """java: the checks stand in Apache's order."""
-        self._pressure.admit()
+        self._send_throttle.admit()
         group = self._groups.find(request.group)
         if group is None:
             raise Refused(
@@ -105,8 +105,8 @@ class Retries:
         level = request.delay_level or _FIRST_LEVEL + message.reconsume_times
         if is_dead:
             level = 0
-            lane = self._lanes.dead_letters(request.group)
-            topic, queue_id = lane.topic, lane.queue_id
+            queue = self._queues.dead_letters(request.group)
+            topic, queue_id = queue.topic, queue.queue_id
             # Proxies tell their consumers by these where a dead letter comes from.
             changes[props.DLQ_ORIGIN_TOPIC] = origin_topic
             changes[props.DLQ_ORIGIN_MESSAGE_ID] = message.get(props.UNIQ_KEY) or origin_id

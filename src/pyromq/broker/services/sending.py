@@ -4,9 +4,9 @@ import asyncio
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
-from pyromq.broker.flow.lanes import Lane, Sent
+from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair
 from pyromq.broker.flow.send_answers import SEND_CODES, send_answer_fields
-from pyromq.broker.flow.stamping import closed, delay_level, is_true, is_unusual, pair
+from pyromq.broker.flow.writable_queues import SendRequest, WritableQueue
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
@@ -39,10 +39,10 @@ class Sending:
         clock: Clock,
     ) -> None:
         self._live = live
-        self._lanes = inbound.lanes
-        self._pressure = inbound.pressure
+        self._queues = inbound.writable_queues
+        self._send_throttle = inbound.send_throttle
         self._appending = inbound.appending
-        self._stamp = inbound.stamp
+        self._broker_properties = inbound.broker_properties
         self._born_hosts = inbound.born_hosts
         self._unique_keys = inbound.unique_keys
         self._groups = tables.groups
@@ -63,30 +63,30 @@ class Sending:
     def send_batch(self, request: SendMessageBatch, caller: Caller) -> Reply:
         return self._send(request, caller, True)
 
-    def _send(self, request: Sent, caller: Caller, is_batch: bool) -> Reply:
-        self._pressure.admit()
-        lane = self._lanes.find(request.topic, request.queue_id)
-        if lane is None:
-            lane = self._lanes.open(request, caller.address)
-        return self._send_many(request, lane, caller) if is_batch else self._send_one(request, lane, caller)
+    def _send(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
+        self._send_throttle.admit()
+        queue = self._queues.find(request.topic, request.queue_id)
+        if queue is None:
+            queue = self._queues.open(request, caller.address)
+        return self._send_many(request, queue, caller) if is_batch else self._send_one(request, queue, caller)
 
-    def _send_one(self, request: Sent, lane: Lane, caller: Caller) -> Reply:
+    def _send_one(self, request: SendRequest, queue: WritableQueue, caller: Caller) -> Reply:
         text = closed(request.properties)
         unusual = is_unusual(text)
         if unusual:
             text = without_property(text.encode(), props.POP_CK).decode()
-        target = lane
-        if lane.retry_group is not None:
-            target = self._retry_or_give_up(request, lane, lane.retry_group, caller)
-            if target is not lane:
+        target = queue
+        if queue.retry_group is not None:
+            target = self._retry_or_give_up(request, queue, queue.retry_group, caller)
+            if target is not queue:
                 text += pair(props.DELAY, "-1")
         unique_key = get_property(text, props.UNIQ_KEY)
         if unique_key is None:
             unique_key = self._unique_keys.next(self._clock.now_ms())
             text += pair(props.UNIQ_KEY, unique_key)
-        if lane.needs_keys and not (get_property(text, props.KEYS) or "").strip():
+        if queue.needs_keys and not (get_property(text, props.KEYS) or "").strip():
             raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL, f"messages of the compacted topic {lane.topic} need a key"
+                ResponseCode.MESSAGE_ILLEGAL, f"messages of the compacted topic {queue.topic} need a key"
             )
         if unusual:
             self._refuse_transaction(request, text)
@@ -95,45 +95,47 @@ class Sending:
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
             _refuse_inner_batch(request, text)
             _refuse_timer(text)
-        draft = self._draft(request, target, text + self._stamp.suffix, caller)
+        draft = self._draft(request, target, text + self._broker_properties.suffix, caller)
         draft.delay_level = delay_level(text)
         result = self._appending.append(draft)
-        return self._answer(result, draft, text, lane.queue_id, unique_key)
+        return self._answer(result, draft, text, queue.queue_id, unique_key)
 
-    def _send_many(self, request: Sent, lane: Lane, caller: Caller) -> Reply:
+    def _send_many(self, request: SendRequest, queue: WritableQueue, caller: Caller) -> Reply:
         if len(request.topic) > MAX_V1_TOPIC_BYTES:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batches go to topics of at most {MAX_V1_TOPIC_BYTES} characters, not {len(request.topic)}",
             )
-        if lane.retry_group is not None:
+        if queue.retry_group is not None:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"a batch cannot go to the retry topic {request.topic}"
             )
         text = closed(request.properties)
         if delay_level(text) > 0:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
-        draft = self._draft(request, lane, text, caller)
+        draft = self._draft(request, queue, text, caller)
         result = self._appending.append_batch(draft, _entries(request.body))
-        return self._answer(result, draft, text, lane.queue_id, get_property(text, props.UNIQ_KEY))
+        return self._answer(result, draft, text, queue.queue_id, get_property(text, props.UNIQ_KEY))
 
-    def _draft(self, request: Sent, lane: Lane, properties: str, caller: Caller) -> Draft:
+    def _draft(self, request: SendRequest, queue: WritableQueue, properties: str, caller: Caller) -> Draft:
         return Draft(
-            lane.topic,
-            lane.queue_id,
+            queue.topic,
+            queue.queue_id,
             request.body,
             properties.encode(),
             request.born_timestamp,
             self._born_hosts.of(caller.channel),
             request.flag,
             # A transaction's bits on a message outside any transaction would hide it from consumers.
-            request.sys_flag & ~SysFlag.TRANSACTION_MASK | lane.sys_flag,
+            request.sys_flag & ~SysFlag.TRANSACTION_MASK | queue.sys_flag,
             request.reconsume_times or 0,
         )
 
     # Single messages that are not like others
 
-    def _retry_or_give_up(self, request: Sent, lane: Lane, group_name: str, caller: Caller) -> Lane:
+    def _retry_or_give_up(
+        self, request: SendRequest, queue: WritableQueue, group_name: str, caller: Caller
+    ) -> WritableQueue:
         """Where a consumer's own retry goes: to the retry topic, or to the dead letters."""
         group = self._groups.find(group_name)
         if group is None:
@@ -146,10 +148,10 @@ class Sending:
         # java: only orderly consumers that have given up send here while their group holds locks
         is_ordered = self._locks.holds_any(group_name, elapsed_ms(self._clock))
         if (request.reconsume_times or 0) <= max_times and not is_ordered:
-            return lane
-        return self._lanes.dead_letters(group_name)
+            return queue
+        return self._queues.dead_letters(group_name)
 
-    def _refuse_transaction(self, request: Sent, text: str) -> None:
+    def _refuse_transaction(self, request: SendRequest, text: str) -> None:
         if not is_true(text, props.TRANSACTION_PREPARED):
             return
         # java: consumers before 4.6.1 leave the property on messages that they retry
@@ -179,7 +181,7 @@ class Sending:
                 self._appending.message_ids(result),
                 queue_id,
                 result.queue_offset,
-                self._stamp.answer_fields,
+                self._broker_properties.answer_fields,
                 unique_key,
             )
         )
@@ -199,7 +201,7 @@ class Sending:
         return answered
 
 
-def _refuse_inner_batch(request: Sent, text: str) -> None:
+def _refuse_inner_batch(request: SendRequest, text: str) -> None:
     # java: such messages need queues of another kind, which there are none of here
     if request.sys_flag & SysFlag.INNER_BATCH or get_property(text, props.INNER_NUM) is not None:
         raise Refused(

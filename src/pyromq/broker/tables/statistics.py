@@ -24,7 +24,7 @@ class _Span:
 _SPANS: Final = (_Span(10_000, 7), _Span(600_000, 7), _Span(3_600_000, 25))
 """Minute, hour, day. java: a day is 24 samples of an hour, and so on; each span needs one more."""
 
-_MOST_QUEUE_DIGITS: Final = 9
+_MAX_QUEUE_DIGITS: Final = 9
 _RATES_KEPT_S: Final = 600
 _RATE_SPANS_S: Final = (10, 60, 600)
 
@@ -89,7 +89,7 @@ def _item(all_series: Iterable[Series], which: int, measure: int) -> BrokerStats
 
 def _queue_number(text: str) -> int:
     """A queue id; what cannot be one is a queue that does not exist."""
-    return int(text) if text.isdecimal() and len(text) <= _MOST_QUEUE_DIGITS else -1
+    return int(text) if text.isdecimal() and len(text) <= _MAX_QUEUE_DIGITS else -1
 
 
 class _Totals(NamedTuple):

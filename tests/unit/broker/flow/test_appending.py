@@ -10,16 +10,16 @@ from tests.support.loop import turn_until
 from tests.support.small_stores import BORN_HOST, STORE_HOST
 
 from pyromq.broker.flow.born_hosts import BornHosts
+from pyromq.broker.flow.broker_properties import BrokerProperties
 from pyromq.broker.flow.draft import Draft
-from pyromq.broker.flow.lanes import Lane, Lanes
-from pyromq.broker.flow.stamping import (
-    Stamp,
+from pyromq.broker.flow.message_properties import (
     closed,
     delay_level,
     is_true,
     is_unusual,
     with_property,
 )
+from pyromq.broker.flow.writable_queues import WritableQueue, WritableQueues
 from pyromq.protocol import names
 from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.properties import decode_properties, encode_properties
@@ -197,10 +197,10 @@ class TestStamping:
         assert is_true(f"a\x01{value}\x02".encode(), "a") is expected
 
     async def test_changed_settings_change_the_stamp(self, parts: BrokerParts) -> None:
-        stamp = Stamp(parts.live)
+        broker_properties = BrokerProperties(parts.live)
         parts.change(regionId="R2", traceOn="false")
-        assert stamp.answer_fields == {"MSG_REGION": "R2", "TRACE_ON": "false"}
-        assert stamp.reply_suffix == encode_properties(stamp.answer_fields)
+        assert broker_properties.answer_fields == {"MSG_REGION": "R2", "TRACE_ON": "false"}
+        assert broker_properties.reply_suffix == encode_properties(broker_properties.answer_fields)
 
 
 class TestLanes:
@@ -218,33 +218,33 @@ class TestLanes:
         return SendMessage(**(values | fields))  # type: ignore[arg-type]
 
     async def test_an_open_lane_is_found_until_its_topic_changes(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.tables, parts.clock)
+        writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
         parts.add_topic(TOPIC)
         parts.add_topic("Other")
-        assert lanes.find(TOPIC, 0) is None
-        lane = lanes.open(self.request(), "peer")
-        other = lanes.open(self.request(topic="Other"), "peer")
-        assert (lane, lane.is_plain) == (Lane(TOPIC, 0), True)
-        assert lanes.find(TOPIC, 0) is lane
+        assert writable_queues.find(TOPIC, 0) is None
+        queue = writable_queues.open(self.request(), "peer")
+        other = writable_queues.open(self.request(topic="Other"), "peer")
+        assert (queue, queue.is_plain) == (WritableQueue(TOPIC, 0), True)
+        assert writable_queues.find(TOPIC, 0) is queue
         parts.add_topic(TOPIC)
-        assert lanes.find(TOPIC, 0) is None
-        assert lanes.find("Other", 0) is other
+        assert writable_queues.find(TOPIC, 0) is None
+        assert writable_queues.find("Other", 0) is other
         parts.topics.delete(TOPIC)
-        assert lanes.find("Other", 0) is None
+        assert writable_queues.find("Other", 0) is None
 
     async def test_changed_settings_close_every_lane(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.tables, parts.clock)
-        lanes.open(self.request(), "peer")
+        writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
+        writable_queues.open(self.request(), "peer")
         parts.change(brokerPermission="4")
-        assert lanes.find(TOPIC, 0) is None
+        assert writable_queues.find(TOPIC, 0) is None
 
     async def test_lanes_with_rules_of_their_own_are_not_plain(self, parts: BrokerParts) -> None:
-        lanes = Lanes(parts.live, parts.tables, parts.clock)
+        writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
         parts.add_topic("Compact", attributes={"cleanup.policy": "COMPACTION"})
-        retry = lanes.open(self.request(topic=names.retry_topic("g")), "peer")
+        retry = writable_queues.open(self.request(topic=names.retry_topic("g")), "peer")
         assert (retry.retry_group, retry.is_plain) == ("g", False)
-        assert not lanes.open(self.request(topic="Compact"), "peer").is_plain
-        assert lanes.dead_letters("g") == Lane(names.dlq_topic("g"), 0)
+        assert not writable_queues.open(self.request(topic="Compact"), "peer").is_plain
+        assert writable_queues.dead_letters("g") == WritableQueue(names.dlq_topic("g"), 0)
 
 
 def test_the_address_of_a_connection_is_packed_once_and_forgotten_with_it() -> None:

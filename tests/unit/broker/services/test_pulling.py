@@ -11,7 +11,7 @@ import pytest
 from tests.support.broker_parts import at_once, broker_parts, caller_on, refusal
 from tests.support.pulls import GROUP, TOPIC, Pulls, bodies, request
 
-from pyromq.broker.flow.outlets import Outlet
+from pyromq.broker.flow.read_grants import ReadGrant
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.java_hash import tag_code
@@ -311,30 +311,30 @@ async def test_an_arrival_nobody_waits_for_is_nothing(pulls: Pulls) -> None:
 # What a pull that found something leaves for the next one
 
 
-def outlet(pulls: Pulls, subscription: str | None = None) -> Outlet | None:
-    return pulls.outlets.find(11, GROUP, TOPIC, subscription, "TAG" if subscription else None)
+def grant(pulls: Pulls, subscription: str | None = None) -> ReadGrant | None:
+    return pulls.read_grants.find(11, GROUP, TOPIC, subscription, "TAG" if subscription else None)
 
 
 async def test_a_pull_that_finds_something_opens_an_outlet(pulls: Pulls) -> None:
     pulls.subscribe("a || b", version=7)
     pulls.put("m", TAGS="a")
-    assert outlet(pulls) is None
+    assert grant(pulls) is None
     at_once(pulls.pull())
-    opened = outlet(pulls)
+    opened = grant(pulls)
     assert opened is not None
     assert opened.tag_codes == {tag_code("a"), tag_code("b")}
     assert opened.newest_version == 7
     assert opened.queues == 4
-    assert outlet(pulls, "a") is None
+    assert grant(pulls, "a") is None
 
 
 async def test_a_subscription_that_comes_with_the_pull_has_an_outlet_of_its_own(pulls: Pulls) -> None:
     pulls.put("m", TAGS="a")
     at_once(pulls.pull(sys_flag=4, subscription="a", expression_type="TAG"))
-    opened = outlet(pulls, "a")
+    opened = grant(pulls, "a")
     assert opened is not None
     assert opened.tag_codes == {tag_code("a")}
-    assert outlet(pulls) is None
+    assert grant(pulls) is None
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ async def test_what_is_filtered_by_an_expression_or_not_found_opens_none(
     pulls.put("m", TAGS="a")
     asked: dict[str, Any] = {"sys_flag": 4, "subscription": "*", "expression_type": "TAG"} | changes
     at_once(pulls.pull(**asked))
-    assert outlet(pulls, changes.get("subscription", "*")) is None
+    assert grant(pulls, changes.get("subscription", "*")) is None
 
 
 @pytest.mark.parametrize(
@@ -374,10 +374,10 @@ async def test_outlets_close_when_what_they_rest_on_changes(
     pulls.subscribe()
     pulls.put("m")
     at_once(pulls.pull())
-    pulls.outlets.on_change(tell)
-    assert outlet(pulls) is not None
+    pulls.read_grants.on_change(tell)
+    assert grant(pulls) is not None
     change(pulls)
-    assert outlet(pulls) is None
+    assert grant(pulls) is None
     assert told
 
 
@@ -386,7 +386,7 @@ async def test_a_heartbeat_that_says_the_same_again_closes_no_outlet(pulls: Pull
     pulls.put("m")
     at_once(pulls.pull())
     pulls.subscribe()
-    assert outlet(pulls) is not None
+    assert grant(pulls) is not None
 
 
 async def test_the_first_pull_of_a_new_group_reads_on_while_the_disk_is_full(

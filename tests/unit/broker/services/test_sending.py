@@ -45,7 +45,7 @@ class Bench:
     def __init__(self, parts: BrokerParts) -> None:
         self.parts = parts
         self.statistics = parts.statistics
-        self.lanes = parts.inbound.lanes
+        self.writable_queues = parts.inbound.writable_queues
         self.sending = Sending(parts.live, parts.inbound, parts.tables, parts.clock)
         self.caller = caller_on()
 

@@ -1,7 +1,7 @@
-"""Which topics and queues messages may enter.
+"""Which queues accept messages.
 
-A lane is a queue for which everything has been checked that does not depend on the single message. It is good
-until its topic, the settings or the broker's role change.
+The broker checks a queue once for everything that does not depend on the single message, and remembers it as
+a `WritableQueue` until its topic, the settings or the broker's role change.
 """
 
 from collections.abc import Callable
@@ -25,28 +25,28 @@ _UNIT_TOPIC, _UNIT_RETRY_TOPIC = 1, 2
 _DLQ_QUEUES = 1
 _CLEANUP_POLICY = "cleanup.policy"
 
-Sent = SendMessage | SendMessageV2
-"""A message with what its producer says about it; both forms have the same attributes."""
+SendRequest = SendMessage | SendMessageV2
+"""Both forms of the request have the same attributes."""
 
 
-class Lane(msgspec.Struct, frozen=True, gc=False):
-    """One queue that is open for messages."""
+class WritableQueue(msgspec.Struct, frozen=True, gc=False):
+    """One queue that accepts messages."""
 
     topic: str
     queue_id: int
     sys_flag: int = 0
-    """Bits that every message of this lane gets."""
+    """Bits that every message of this queue gets in its system flag."""
     needs_keys: bool = False
     retry_group: str | None = None
-    """The consumer group whose retries enter here."""
+    """The consumer group whose retried messages go into this queue."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether a message may enter whatever its properties and its reconsume times are."""
+        """Whether the queue accepts messages with any properties and any reconsume times."""
         return not self.needs_keys and self.retry_group is None
 
 
-class Lanes:
+class WritableQueues:
     def __init__(
         self,
         live: LiveSettings[BrokerSettings],
@@ -59,28 +59,28 @@ class Lanes:
         self._role = tables.role
         self._clock = clock
         self._random_below = random_below
-        self._open: dict[str, dict[int, Lane]] = {}
+        self._open: dict[str, dict[int, WritableQueue]] = {}
         self._listeners: list[Callable[[], None]] = []
         tables.topics.on_change(self._topics_changed)
-        live.follow(lambda _: self._close_all())
-        tables.role.follow(lambda _: self._close_all())
+        live.follow(lambda _: self._forget_all())
+        tables.role.follow(lambda _: self._forget_all())
 
     def __repr__(self) -> str:
-        return f"<Lanes topics={len(self._open)}>"
+        return f"<WritableQueues topics={len(self._open)}>"
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Tell that lanes which were found before may be closed now."""
+        """Call `listener` when queues that were found before may not be writable any more."""
         self._listeners.append(listener)
 
-    def find(self, topic: str, queue_id: int) -> Lane | None:
-        """The lane if it is open already; if not, `open` says why."""
-        lanes = self._open.get(topic)
-        return None if lanes is None else lanes.get(queue_id)
+    def find(self, topic: str, queue_id: int) -> WritableQueue | None:
+        """The queue if it was opened before, else None: then call `open`."""
+        queues = self._open.get(topic)
+        return None if queues is None else queues.get(queue_id)
 
-    def open(self, request: Sent, producer: str) -> Lane:
-        """The lane a message may enter; raises Refused.
+    def open(self, request: SendRequest, producer: str) -> WritableQueue:
+        """Check the queue that a message was sent to, and remember it; raises Refused.
 
-        java: the checks stand in Apache's order, because clients tell errors apart by the first one.
+        java: the checks run in Apache's order, because clients branch on the first error.
         """
         self._check_is_master()
         settings = self._live.now
@@ -112,13 +112,13 @@ class Lanes:
                 f" and {config.read_queue_nums} for reading; producer {producer}",
             )
         queue_id = request.queue_id if request.queue_id >= 0 else self._any_queue(config)
-        return self.find(request.topic, queue_id) or self._keep(_lane(config, queue_id))
+        return self.find(request.topic, queue_id) or self._keep(_writable_queue(config, queue_id))
 
-    def dead_letters(self, group: str) -> Lane:
-        """Where messages go that a group could not consume; raises Refused."""
+    def dead_letters(self, group: str) -> WritableQueue:
+        """The queue for messages that a group could not consume; raises Refused."""
         self._check_is_master()
         config = self._topics.create_if_absent(names.dlq_topic(group), _DLQ_QUEUES)
-        return self.find(config.topic_name, 0) or self._keep(_lane(config, 0))
+        return self.find(config.topic_name, 0) or self._keep(_writable_queue(config, 0))
 
     def _check_is_master(self) -> None:
         role = self._role.now
@@ -129,7 +129,7 @@ class Lanes:
                 " messages",
             )
 
-    def _create(self, request: Sent, settings: BrokerSettings) -> TopicConfig:
+    def _create(self, request: SendRequest, settings: BrokerSettings) -> TopicConfig:
         is_retry = names.is_retry_topic(request.topic)
         sys_flag = 0
         if request.unit_mode:
@@ -157,19 +157,19 @@ class Lanes:
             )
         return self._random_below(config.write_queue_nums)
 
-    def _keep(self, lane: Lane) -> Lane:
-        self._open.setdefault(lane.topic, {})[lane.queue_id] = lane
-        return lane
+    def _keep(self, queue: WritableQueue) -> WritableQueue:
+        self._open.setdefault(queue.topic, {})[queue.queue_id] = queue
+        return queue
 
     def _topics_changed(self, configs: list[TopicConfig]) -> None:
         if not configs:  # some topic was deleted
-            self._close_all()
+            self._forget_all()
             return
         for config in configs:
             self._open.pop(config.topic_name, None)
         self._tell()
 
-    def _close_all(self) -> None:
+    def _forget_all(self) -> None:
         self._open.clear()
         self._tell()
 
@@ -178,9 +178,9 @@ class Lanes:
             listener()
 
 
-def _lane(config: TopicConfig, queue_id: int) -> Lane:
+def _writable_queue(config: TopicConfig, queue_id: int) -> WritableQueue:
     topic = config.topic_name
-    return Lane(
+    return WritableQueue(
         topic,
         queue_id,
         sys_flag=SysFlag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else 0,
