@@ -17,8 +17,8 @@ TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer
 if TYPE_CHECKING:
     from pyromq.client.blocking import Producer, TransactionProducer
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
-    from pyromq.client.consumer.outcomes import GiveUp, RetryLater
-    from pyromq.client.consumer.subscriptions import Sql
+    from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+    from pyromq.client.consumer.reading.subscriptions import Sql
     from pyromq.client.settings import Credentials, TlsOptions
     from pyromq.client.transactions import TransactionResult, TransactionState
     from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
@@ -44,7 +44,7 @@ _HOMES = {
     "Compression": "protocol.compression",
     "ConfigError": "errors",
     "Credentials": "client.settings",
-    "GiveUp": "client.consumer.outcomes",
+    "GiveUp": "client.consumer.handling.outcomes",
     "Message": "client.values",
     "MessageQueue": "client.values",
     "NoReply": "errors",
@@ -55,11 +55,11 @@ _HOMES = {
     "PyroError": "errors",
     "ReceivedMessage": "client.values",
     "Refused": "errors",
-    "RetryLater": "client.consumer.outcomes",
+    "RetryLater": "client.consumer.handling.outcomes",
     "SendFailed": "errors",
     "SendResult": "client.values",
     "SendStatus": "client.values",
-    "Sql": "client.consumer.subscriptions",
+    "Sql": "client.consumer.reading.subscriptions",
     "StateError": "errors",
     "TlsOptions": "client.settings",
     "TransactionProducer": "client.blocking",

@@ -9,8 +9,8 @@ from tests.support.consumer_cluster import ConsumerCluster, Received, consumer_c
 from tests.support.killable_consumer import start_killable_consumer
 from tests.support.tcp_proxy import TcpProxy
 
-from pyromq.client.consumer.in_flight import LOCK_EXPIRES_S
 from pyromq.client.consumer.push import PushConsumer
+from pyromq.client.consumer.reading.in_flight import LOCK_EXPIRES_S
 from pyromq.client.values import Message, ReceivedMessage
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.queues import MessageQueue

@@ -15,11 +15,11 @@ from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received,
 from tests.support.loop import turn_until
 
 from pyromq.client.consumer import blocking
-from pyromq.client.consumer.fetching import Fetching, Pulled
-from pyromq.client.consumer.offsets import Offsets, StartPositions
+from pyromq.client.consumer.group.assigned_queues import AssignedQueues
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.consumer.share import Share
+from pyromq.client.consumer.reading.fetching import Fetching, Pulled
+from pyromq.client.consumer.reading.offsets import Offsets, StartPositions
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import StateError
 from pyromq.protocol.bodies.locks import LockBatchRequestBody
@@ -76,21 +76,21 @@ async def test_a_handler_may_close_its_consumer_before_all_topics_are_divided(
     await cluster.send_to(queue, ["a"])
     consumer = PushConsumer("billing", cluster.namesrv, start_from="first", ordered=is_ordered)
     consumer.subscribe("Payments", "*", print)
-    is_closing, hold = asyncio.Event(), Share.hold
+    is_closing, hold = asyncio.Event(), AssignedQueues.hold
 
-    async def hold_late(share: Share, topic: str, wanted: set[MessageQueue]) -> bool:
+    async def hold_late(assigned: AssignedQueues, topic: str, wanted: set[MessageQueue]) -> bool:
         if topic == "Payments":
             await is_closing.wait()
             for _ in range(1000):  # so much may happen before
                 await asyncio.sleep(0)
-        return await hold(share, topic, wanted)
+        return await hold(assigned, topic, wanted)
 
     @consumer.on("Orders")
     async def take(message: ReceivedMessage) -> None:
         await consumer.close()
         is_closing.set()
 
-    monkeypatch.setattr(Share, "hold", hold_late)
+    monkeypatch.setattr(AssignedQueues, "hold", hold_late)
     async with asyncio.timeout(TIMEOUT_S):
         await consumer.start()
         await consumer.close()
@@ -130,14 +130,14 @@ async def test_a_pull_consumer_closed_while_it_starts_leaves_nothing_running(
     await cluster.create_topic("Orders", queues=1)
     consumer = PullConsumer("reports", cluster.namesrv)
     consumer.subscribe("Orders")
-    is_dividing, may_divide, hold = asyncio.Event(), asyncio.Event(), Share.hold
+    is_dividing, may_divide, hold = asyncio.Event(), asyncio.Event(), AssignedQueues.hold
 
-    async def hold_late(share: Share, topic: str, wanted: set[MessageQueue]) -> bool:
+    async def hold_late(assigned: AssignedQueues, topic: str, wanted: set[MessageQueue]) -> bool:
         is_dividing.set()
         await may_divide.wait()
-        return await hold(share, topic, wanted)
+        return await hold(assigned, topic, wanted)
 
-    monkeypatch.setattr(Share, "hold", hold_late)
+    monkeypatch.setattr(AssignedQueues, "hold", hold_late)
     async with asyncio.timeout(TIMEOUT_S):
         starting = asyncio.create_task(consumer.start())
         await is_dividing.wait()
@@ -234,7 +234,7 @@ async def test_a_queue_that_moved_under_its_messages_holds_up_no_drain(
 
     async with asyncio.timeout(TIMEOUT_S), consumer:
         await handling.wait()
-        (reader,) = (each for each in consumer._running().membership.share if each.queue == queue)
+        (reader,) = (each for each in consumer._running().membership.assigned if each.queue == queue)
         await cluster.send_to(queue, ["d"])  # ends the pull that waits
         await reader.held.closing.wait()
         draining = asyncio.create_task(consumer.drain())

@@ -8,7 +8,7 @@ import pytest
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
 
 from pyromq.client.consumer.pull import PullConsumer
-from pyromq.client.consumer.subscriptions import Sql
+from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import ConfigError, ConnectFailed, PyroError, StateError
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, ResetOffset
@@ -201,7 +201,7 @@ async def test_a_seek_that_nobody_waits_for_is_done_whole(cluster: ConsumerClust
         assert await polled(consumer, 2) == ["a", "b"]
         parts = consumer._running()
         for turns in range(10):
-            seeking = asyncio.create_task(parts.share.begin_at(queue, 0, for_all=False))
+            seeking = asyncio.create_task(parts.membership.assigned.begin_at(queue, 0, for_all=False))
             for _ in range(turns):
                 await asyncio.sleep(0)
             seeking.cancel()
@@ -219,7 +219,7 @@ async def test_a_commit_that_is_not_safe_raises_and_is_done_by_the_next(cluster:
         await consumer.assign([queue])
         await polled(consumer, 1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(consumer._running().offsets, "store", failing_store)
+            patch.setattr(consumer._running().membership.offsets, "store", failing_store)
             with pytest.raises(ConnectFailed, match="the cable is out"):
                 await consumer.commit()
         assert await consumer.committed(queue) != 1

@@ -11,10 +11,10 @@ from tests.conftest import ErrorLogs
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, Received, consumer_cluster
 
 from pyromq.client.consumer import blocking
-from pyromq.client.consumer.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.handling.retries import Retries
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.consumer.retries import Retries
-from pyromq.client.consumer.subscriptions import Sql
+from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.producer import Producer
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage
 from pyromq.errors import Refused

@@ -26,16 +26,16 @@ from tests.support.hostile_network import (
     sometimes,
 )
 
-from pyromq.client.consumer.assignment import Average
-from pyromq.client.consumer.brokers import Brokers
-from pyromq.client.consumer.fetching import Fetching
-from pyromq.client.consumer.figures import Figures
-from pyromq.client.consumer.in_flight import Thresholds
-from pyromq.client.consumer.locks import QueueLocks
-from pyromq.client.consumer.offsets import RemoteOffsets, StartPositions
-from pyromq.client.consumer.queue_reader import QueueReader
-from pyromq.client.consumer.rebalancing import Rebalancing
-from pyromq.client.consumer.subscriptions import Subscription
+from pyromq.client.consumer.group.assignment import Average
+from pyromq.client.consumer.group.locks import QueueLocks
+from pyromq.client.consumer.group.rebalancing import Rebalancing
+from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.in_flight import Thresholds
+from pyromq.client.consumer.reading.offsets import RemoteOffsets, StartPositions
+from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
+from pyromq.client.consumer.reading.stats import ConsumerStats
+from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
 from pyromq.cluster.routes import MAX_QUEUES_PER_ROUTE, Route
@@ -438,25 +438,27 @@ def test_a_queue_is_read_on_after_whatever_was_answered(answers: list[Frame]) ->
             is_delivered.set()
             reader.pause()
 
-        async def moved(reader: QueueReader, offset: int) -> None:
-            reader.begin_at(offset)
+        class Owner:
+            async def moved(self, reader: QueueReader, offset: int) -> None:
+                reader.begin_at(offset)
+
+            async def lock(self, queue: MessageQueue) -> bool:
+                raise AssertionError("the queue needs no lock")
 
         async def introduce() -> None:
             pass
 
-        reader = QueueReader(
-            QUEUE,
-            ASKED_AT,
-            subscription=SUBSCRIPTION,
+        reading = Reading(
+            subscriptions={QUEUE.topic: SUBSCRIPTION},
             fetching=Fetching(network, "billing"),
             deliver=deliver,
-            moved=moved,
             introduce=introduce,
             thresholds=Thresholds(),
-            figures=Figures(),
+            stats=ConsumerStats(),
             clock=ManualClock(),
             commits=True,
         )
+        reader = QueueReader(QUEUE, ASKED_AT, Owner(), reading)
         reader.start()
         await is_delivered.wait()
         assert not reader.has_died
@@ -467,7 +469,7 @@ def test_a_queue_is_read_on_after_whatever_was_answered(answers: list[Frame]) ->
         await no_time(0)
 
     no_time = asyncio.sleep
-    with patch("pyromq.client.consumer.queue_reader.asyncio.sleep", paused):
+    with patch("pyromq.client.consumer.reading.queue_reader.asyncio.sleep", paused):
         asyncio.run(read())
     assert [message.body for message in delivered] == [b"good"]
     assert len(pauses) >= len(answers) - 3, "nobody is asked as fast as he can lie"

@@ -1,9 +1,9 @@
 """The asyncio API: the same names as in `pyromq`, with awaitable methods; values are the same classes."""
 
-from pyromq.client.consumer.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
-from pyromq.client.consumer.subscriptions import Sql
+from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.producer import Producer
 from pyromq.client.settings import Credentials, TlsOptions
 from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState

@@ -12,7 +12,7 @@ from pyromq.cli.rate_line import RateLine
 from pyromq.cli.signals import exit_on_signals
 from pyromq.cli.starting_points import Kind, Start, parse_start
 from pyromq.client.blocking import LoopThread
-from pyromq.client.consumer.subscriptions import Expression, Sql
+from pyromq.client.consumer.reading.subscriptions import Expression, Sql
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import SystemClock
 from pyromq.errors import ConfigError

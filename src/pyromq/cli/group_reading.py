@@ -6,10 +6,10 @@ from pyromq.cli.cluster_options import Cluster
 from pyromq.cli.queue_names import check_readable, named_queues
 from pyromq.cli.queue_scan import Remark
 from pyromq.cli.starting_points import Kind, Start
-from pyromq.client.consumer.brokers import Brokers
-from pyromq.client.consumer.offsets import StartPositions
 from pyromq.client.consumer.pull import PullConsumer
-from pyromq.client.consumer.subscriptions import Expression
+from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.offsets import StartPositions
+from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import StateError

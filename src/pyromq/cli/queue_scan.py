@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 from pyromq.cli.queue_names import check_readable, named_queues
 from pyromq.cli.starting_points import Start
-from pyromq.client.consumer.brokers import Brokers
-from pyromq.client.consumer.fetching import Fetching
-from pyromq.client.consumer.offsets import StartPositions
-from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.offsets import StartPositions
+from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.client.values import MessageQueue, ReceivedMessage

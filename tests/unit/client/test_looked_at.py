@@ -14,11 +14,11 @@ from pyromq.client.room import Room
 NAMESRV = "127.0.0.1:9876"
 
 
-class Share(list[Any]):
+class Assigned(list[Any]):
     queues: frozenset[Any] = frozenset()
 
 
-MEMBERSHIP = SimpleNamespace(share=Share(), session=SimpleNamespace(client_id="one"))
+MEMBERSHIP = SimpleNamespace(assigned=Assigned(), session=SimpleNamespace(client_id="one"))
 PARTS = SimpleNamespace(
     membership=MEMBERSHIP,
     handling=SimpleNamespace(delivery=SimpleNamespace(running=0)),
@@ -42,7 +42,7 @@ class Vanishing:
 
 @pytest.mark.parametrize(
     ("client", "attribute", "value"),
-    [(Producer, "_parts", PARTS), (PushConsumer, "_parts", PARTS), (PullConsumer, "_membership", MEMBERSHIP)],
+    [(Producer, "_parts", PARTS), (PushConsumer, "_parts", PARTS), (PullConsumer, "_parts", PARTS)],
     ids=["producer", "push", "pull"],
 )
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pyromq.client.blocking import Producer
 from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
-from pyromq.client.consumer.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from pyromq.errors import CallTimeout, ConfigError, NoRoute, PyroError, Refused, SendFailed, StateError

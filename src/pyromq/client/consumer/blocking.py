@@ -10,17 +10,18 @@ from contextlib import nullcontext, suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from pyromq.client.blocking import SIGNAL_LOOK_S, Blocking, LoopThread
 from pyromq.client.consumer import pull, push
-from pyromq.client.consumer.handlers import HandlerFunction, MessageStream, as_decorator
+from pyromq.client.consumer.consumer import Consumer
+from pyromq.client.consumer.group.assigned_queues import RebalanceListener
+from pyromq.client.consumer.handling.handlers import HandlerFunction, MessageStream, as_decorator
+from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
-from pyromq.client.consumer.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.push import F
+from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.consumer.settings import PullOptions, PushOptions
-from pyromq.client.consumer.share import RebalanceListener
-from pyromq.client.consumer.subscriptions import Expression
 from pyromq.client.values import MessageQueue, ReceivedMessage
 
 T = TypeVar("T")
@@ -57,19 +58,10 @@ class Messages(Iterator[ReceivedMessage]):
         self._thread.run(retry)
 
 
-class PushConsumer(Blocking):
-    """`with PushConsumer("billing", namesrv=...) as consumer: consumer.subscribe("Orders", "*", handler)`.
+class BlockingConsumer(Blocking):
+    """What all blocking consumers have in common."""
 
-    Options are the fields of `PushSettings` and of `ClientSettings`.
-    """
-
-    _aio: push.PushConsumer
-
-    def __init__(
-        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PushOptions]
-    ) -> None:
-        super().__init__()
-        self._aio = push.PushConsumer(group, namesrv, **options)
+    _aio: Consumer[Any]
 
     def __repr__(self) -> str:
         return f"<blocking {self._aio!r}>"
@@ -87,15 +79,49 @@ class PushConsumer(Blocking):
         """The queues that this member reads at the moment, those of its retry topic included."""
         return self._aio.assigned
 
-    def statistics(self) -> push.PushStatistics:
-        return self._aio.statistics()
-
     def close(self) -> None:
         """Done by `with`. In a child made by fork there is nothing to close."""
         self._close(is_failed=False)
 
     def __exit__(self, *problem: object) -> None:
         self._close(is_failed=problem[0] is not None)
+
+    def _close(self, *, is_failed: bool) -> None:
+        if self._thread.is_of_this_process:
+            self._thread.run(self._aio.close, is_failed=is_failed)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more; handlers at work are finished."""
+        self._thread.run(self._aio.unsubscribe, topic)
+
+    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
+        """Have a function called, on the client's loop, with the queues assigned and those revoked."""
+        return self._aio.on_rebalance(listener)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull nothing more from these queues, or from any; messages pulled before are still delivered."""
+        self._thread.run(_called, lambda: self._aio.pause(*queues))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        self._thread.run(_called, lambda: self._aio.resume(*queues))
+
+
+class PushConsumer(BlockingConsumer):
+    """`with PushConsumer("billing", namesrv=...) as consumer: consumer.subscribe("Orders", "*", handler)`.
+
+    Options are the fields of `PushSettings` and of `ClientSettings`.
+    """
+
+    _aio: push.PushConsumer
+
+    def __init__(
+        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PushOptions]
+    ) -> None:
+        super().__init__()
+        self._aio = push.PushConsumer(group, namesrv, **options)
+
+    def statistics(self) -> push.PushStatistics:
+        return self._aio.statistics()
 
     def _close(self, *, is_failed: bool) -> None:
         if self._thread.is_of_this_process:
@@ -127,14 +153,6 @@ class PushConsumer(Blocking):
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; what is being handled is finished."""
-        self._thread.run(self._aio.unsubscribe, topic)
-
-    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
-        """Have a function called, on the client's loop, with the queues assigned and those revoked."""
-        return self._aio.on_rebalance(listener)
 
     def wait_assigned(self) -> None:
         """Wait until this member holds queues of every topic that it subscribes to.
@@ -176,13 +194,6 @@ class PushConsumer(Blocking):
                         break
                 closed.cancel()
 
-    def pause(self, *queues: MessageQueue) -> None:
-        """Pull nothing more from these queues, or from any; what was pulled is still handled."""
-        self._thread.run(_called, lambda: self._aio.pause(*queues))
-
-    def resume(self, *queues: MessageQueue) -> None:
-        self._thread.run(_called, lambda: self._aio.resume(*queues))
-
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset; the group's offset changes at once, too.
 
@@ -196,7 +207,7 @@ class PushConsumer(Blocking):
         self._thread.run(self._aio.commit)
 
 
-class PullConsumer(Blocking):
+class PullConsumer(BlockingConsumer):
     """`with PullConsumer("reports", namesrv=...) as consumer: consumer.subscribe("Orders"); consumer.poll()`.
 
     Options are the fields of `PullSettings` and of `ClientSettings`.
@@ -210,31 +221,12 @@ class PullConsumer(Blocking):
         super().__init__()
         self._aio = pull.PullConsumer(group, namesrv, **options)
 
-    def __repr__(self) -> str:
-        return f"<blocking {self._aio!r}>"
-
-    @property
-    def group(self) -> str:
-        return self._aio.group
-
-    @property
-    def assigned(self) -> set[MessageQueue]:
-        """The queues that this member reads at the moment."""
-        return self._aio.assigned
-
     def statistics(self) -> pull.PullStatistics:
         return self._aio.statistics()
-
-    def __exit__(self, *problem: object) -> None:
-        if self._thread.is_of_this_process:
-            self._thread.run(self._aio.close, is_failed=problem[0] is not None)
 
     def subscribe(self, topic: str, expression: Expression = "*") -> None:
         """Share the queues of a topic with the other members of the group."""
         self._thread.run(_called, lambda: self._aio.subscribe(topic, expression))
-
-    def unsubscribe(self, topic: str) -> None:
-        self._thread.run(self._aio.unsubscribe, topic)
 
     def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
         """Read exactly these queues, whoever else reads them; replaces what was assigned before."""
@@ -243,10 +235,6 @@ class PullConsumer(Blocking):
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic; raises NoRoute if there is no such topic."""
         return self._thread.run(self._aio.queues, topic)
-
-    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
-        """Have a function called, on the client's loop, with the queues assigned and those revoked."""
-        return self._aio.on_rebalance(listener)
 
     def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Some messages of one queue, in their order; none if none come in time."""
@@ -279,13 +267,6 @@ class PullConsumer(Blocking):
     def offsets_for_times(self, times: Mapping[MessageQueue, datetime | int]) -> dict[MessageQueue, int]:
         """The first offset stored at that time or later; numbers are milliseconds since the epoch."""
         return self._thread.run(self._aio.offsets_for_times, times)
-
-    def pause(self, *queues: MessageQueue) -> None:
-        """Pull nothing more from these queues, or from any; what was pulled is still handed out."""
-        self._thread.run(_called, lambda: self._aio.pause(*queues))
-
-    def resume(self, *queues: MessageQueue) -> None:
-        self._thread.run(_called, lambda: self._aio.resume(*queues))
 
 
 async def _called(function: Callable[[], T]) -> T:

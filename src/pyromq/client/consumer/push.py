@@ -8,27 +8,31 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from pyromq.client.consumer.background import Background
-from pyromq.client.consumer.delivery import ConcurrentDelivery
-from pyromq.client.consumer.fetching import Fetching
-from pyromq.client.consumer.figures import SAMPLE_S, Counts, Figures
-from pyromq.client.consumer.handlers import Handler, HandlerFunction, Handlers, MessageStream, as_decorator
-from pyromq.client.consumer.handling import Handling
+from pyromq.client.consumer.consumer import Consumer, Parts
+from pyromq.client.consumer.group.locks import RENEWAL_S, QueueLocks
+from pyromq.client.consumer.handling.delivery import ConcurrentDelivery
+from pyromq.client.consumer.handling.handlers import (
+    Handler,
+    HandlerFunction,
+    Handlers,
+    MessageStream,
+    as_decorator,
+)
+from pyromq.client.consumer.handling.handling import Handling
 from pyromq.client.consumer.interrupts import run_until_interrupted
-from pyromq.client.consumer.joining import Topics
-from pyromq.client.consumer.locks import RENEWAL_S, QueueLocks
-from pyromq.client.consumer.membership import Membership
-from pyromq.client.consumer.queue_reader import QueueReader
-from pyromq.client.consumer.settings import PushOptions, PushSettings, check_group, split_options
-from pyromq.client.consumer.share import RebalanceListener
-from pyromq.client.consumer.subscriptions import Expression, Subscription, check_topic
-from pyromq.client.namespaces import wrap
+from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.in_flight import Thresholds
+from pyromq.client.consumer.reading.queue_reader import QueueReader
+from pyromq.client.consumer.reading.stats import Counts
+from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
+from pyromq.client.consumer.settings import PushOptions, PushSettings, split_options
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
+from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
+from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.bodies.queues import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -49,45 +53,29 @@ class PushStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """What exists while the consumer is running."""
-
-    membership: Membership
+class _Parts(Parts):
     handling: Handling
 
 
-class PushConsumer:
+class PushConsumer(Consumer[_Parts]):
     """`async with PushConsumer("billing", namesrv="127.0.0.1:9876") as consumer: ...`.
 
     Options are the fields of `PushSettings` and of `ClientSettings`. All members of a group must subscribe to
     the same topics with the same expressions.
     """
 
+    settings: PushSettings
+
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PushOptions]
     ) -> None:
-        check_group(group)
         own, others = split_options(dict(options), PushSettings)
-        self.group = group
-        self.settings = PushSettings(**own)
-        self.client_settings = ClientSettings.of(namesrv, **others)
+        super().__init__(
+            group, PushSettings(**own), ClientSettings.of(namesrv, **others), joins_unsubscribed=False
+        )
         self._handlers = Handlers()
-        self._topics = Topics()
-        self._expressions: dict[str, Expression] = {}
-        self._figures = Figures()
-        self._listeners: list[RebalanceListener] = []
-        self._background = Background(group)
-        self._parts: _Parts | None = None
-        self._is_closing = False
-        self._starting = asyncio.Lock()
         self._closed = asyncio.Event()
         self._interrupted = asyncio.Event()
-
-    def __repr__(self) -> str:
-        topics = ",".join(sorted(self._expressions)) or "nothing"
-        parts = self._parts
-        state = repr(parts.membership.share) if parts is not None else "not running"
-        return f"<PushConsumer {self.group} of {topics} {state}>"
 
     # Subscribing
 
@@ -119,18 +107,12 @@ class PushConsumer:
         else:
             stream = MessageStream(topic, self._check_loop)
             self._handlers.put(topic, stream)
-        self._expressions[topic] = expression
 
         def refused(problem: PyroError) -> None:
-            self._expressions.pop(topic, None)
             if stream is not None:
                 stream.end(problem)
 
-        if self._parts is not None:
-            membership = self._parts.membership
-            name = membership.session.wrap(topic)
-            membership.subscribe(name, expression)
-            self._background.start(membership.take_up(name, refused), f"subscription to {topic}")
+        self._subscribe(topic, expression, refused)
         return stream
 
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
@@ -138,72 +120,21 @@ class PushConsumer:
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; what is being handled is finished."""
-        self._check_loop()
-        self._expressions.pop(topic, None)
-        if self._parts is not None:
-            membership = self._parts.membership
-            await membership.unsubscribe(membership.session.wrap(topic))
+        """Consume a topic no more; handlers at work are finished."""
+        await super().unsubscribe(topic)
         self._handlers.remove(topic)
 
-    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
-        """Have a function called with the queues that were assigned and those that were revoked."""
-        self._listeners.append(listener)
-        return listener
-
     # Beginning and end
-
-    @property
-    def is_running(self) -> bool:
-        return self._parts is not None
-
-    async def start(self) -> None:
-        """Returns when this member has its share of the queues, as far as they can be reached."""
-        if self._parts is not None or self._is_closing:
-            raise StateError("a consumer can be started once")
-        async with self._starting:
-            await self._start()
-
-    async def _start(self) -> None:
-        group = wrap(self.group, self.client_settings.namespace)
-        session = await Session.obtain(
-            self.client_settings, consumer_group=group, stable_id=self.settings.broadcast
-        )
-        parts = self._parts = self._build(session, group)
-        membership, delivery = parts.membership, parts.handling.delivery
-        try:
-            for topic, expression in self._expressions.items():
-                membership.subscribe(session.wrap(topic), expression)
-            if self._expressions:
-                await membership.join()
-                await membership.rebalancing.once()
-        except BaseException:
-            await self._leave(parts)
-            raise
-        settings, background = self.settings, self._background
-        background.start(membership.rebalancing.run(), "rebalancing")
-        background.every(settings.commit_interval_s, membership.share.commit, "commit")
-        background.every(SAMPLE_S, self._figures.sample, "figures")
-        if settings.ordered and not settings.broadcast:
-            background.every(RENEWAL_S, membership.share.renew_locks, "locks")
-        if isinstance(delivery, ConcurrentDelivery):
-            late, timeout_s = delivery.give_back_late, settings.handler_timeout_s
-            background.every(timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: late(timeout_s), "late handlers")
-        _log.info("consumer started group=%s client=%s", group, session.client_id)
 
     def _build(self, session: Session, group: str) -> _Parts:
         settings = self.settings
         is_shared = not settings.broadcast
-        locks = QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None
-        handling = Handling(
-            settings,
-            session,
-            group,
-            self._handlers,
-            self._figures,
-            lock=(lambda queue: membership.share.lock(queue)) if locks is not None else None,
-        )
+        handling = Handling(settings, session, group, self._handlers, self._stats)
         delivery = handling.delivery
+
+        def deliver(reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+            delivery.deliver(reader.held, messages)
+
         fetching = Fetching(
             session,
             group,
@@ -211,41 +142,42 @@ class PushConsumer:
             batch_size=settings.pull_batch_size,
             batch_bytes=settings.pull_batch_bytes,
         )
-
-        def open_reader(queue: MessageQueue, offset: int) -> QueueReader:
-            return QueueReader(
-                queue,
-                offset,
-                subscription=self._topics.subscriptions[queue.topic],
-                fetching=fetching,
-                deliver=lambda reader, messages: delivery.deliver(reader.held, messages),
-                moved=membership.share.moved,
-                introduce=session.heartbeat_now,
-                thresholds=settings.thresholds,
-                figures=self._figures,
-                clock=session.clock,
-                commits=is_shared,
-                needs_lock=locks is not None,
-                interval_s=settings.pull_interval_s,
-            )
-
-        membership = Membership(
+        kind = self._kind(
+            ConsumeType.CONSUME_PASSIVELY,
+            is_ordered=settings.ordered,
+            concurrency=settings.concurrency,
+            **_java_settings(settings),
+        )
+        membership = self._new_membership(
             session,
             group,
-            settings,
-            self._topics,
-            self._figures,
-            open_reader=open_reader,
+            fetching,
+            kind,
+            deliver=deliver,
             finish=delivery.close,
-            thresholds=lambda count: settings.thresholds.for_each_of(
-                count, settings.topic_messages, settings.topic_bytes
-            ),
-            listeners=self._listeners,
-            locks=locks,
+            thresholds=self._thresholds,
+            commits=is_shared,
+            interval_s=settings.pull_interval_s,
+            locks=QueueLocks(session, group, session.client_id) if is_shared and settings.ordered else None,
             consume=handling.handle_now,
             reads_retries=is_shared,
         )
         return _Parts(membership, handling)
+
+    def _thresholds(self, queue_count: int) -> Thresholds:
+        settings = self.settings
+        return settings.thresholds.for_each_of(queue_count, settings.topic_messages, settings.topic_bytes)
+
+    def _begin_work(self, parts: _Parts) -> None:
+        settings, background = self.settings, self._background
+        membership, delivery = parts.membership, parts.handling.delivery
+        background.every(settings.commit_interval_s, membership.assigned.commit, "commit")
+        if settings.ordered and not settings.broadcast:
+            background.every(RENEWAL_S, membership.assigned.renew_locks, "locks")
+        if isinstance(delivery, ConcurrentDelivery):
+            late, timeout_s = delivery.give_back_late, settings.handler_timeout_s
+            background.every(timeout_s / _LATE_CHECKS_PER_TIMEOUT, lambda: late(timeout_s), "late handlers")
+        _log.info("consumer started group=%s client=%s", membership.group, membership.session.client_id)
 
     async def wait_assigned(self) -> None:
         """Wait until this member holds queues of every topic that it subscribes to.
@@ -256,7 +188,7 @@ class PushConsumer:
         session, rebalancing = membership.session, membership.rebalancing
 
         def has_all() -> bool:
-            held = {queue.topic for queue in membership.share.queues}
+            held = {queue.topic for queue in membership.assigned.queues}
             return self._is_closing or all(session.wrap(topic) in held for topic in self._expressions)
 
         rebalancing.soon()
@@ -280,12 +212,12 @@ class PushConsumer:
         async with self._starting:
             pass  # to its end, whatever that is
         await self._background.end()
-        await parts.membership.share.stop_reading()
+        await parts.membership.assigned.stop_reading()
         for stream in self._handlers.streams:
             stream.end_when_empty()
-        for reader in parts.membership.share:
+        for reader in parts.membership.assigned:
             await reader.held.wait_until_empty()
-        await parts.membership.share.commit(confirmed=True)
+        await parts.membership.assigned.commit(confirmed=True)
 
     async def close(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
         """Stop pulling, finish what is being handled, commit, unlock, and leave the group.
@@ -324,7 +256,7 @@ class PushConsumer:
         parts.handling.delivery.halt()
         await self._background.end()
         await parts.membership.rebalancing.tell_waiting()
-        await parts.membership.share.stop_reading()
+        await parts.membership.assigned.stop_reading()
         await parts.handling.finish(self.settings.stop_grace_s, is_failed=is_failed, reader=reader)
         await self._leave(parts)
 
@@ -332,15 +264,6 @@ class PushConsumer:
         await parts.membership.leave()
         parts.handling.dismiss_threads()
         self._parts = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(is_failed=problem is not None)
 
     async def run_until_closed(self) -> None:
         """Start, if need be, and wait until someone closes it."""
@@ -357,13 +280,6 @@ class PushConsumer:
 
     # While it runs
 
-    def pause(self, *queues: MessageQueue) -> None:
-        """Pull nothing more from these queues, or from any; what was pulled is still handled."""
-        self._running().membership.share.pause(queues)
-
-    def resume(self, *queues: MessageQueue) -> None:
-        self._running().membership.share.resume(queues)
-
     async def seek(self, queue: MessageQueue, offset: int, *, reader: Hashable = None) -> None:
         """Go on from another offset; the group's offset changes at once, too.
 
@@ -371,50 +287,44 @@ class PushConsumer:
         handler is done. `reader`: see `close`.
         """
         parts = self._running()
-        share = parts.membership.share
+        assigned = parts.membership.assigned
         if self.settings.ordered and parts.handling.is_done_by(reader):
-            share.reader(queue)
-            share.begin_soon({queue: offset})
+            assigned.reader(queue)
+            assigned.begin_soon({queue: offset})
         else:
-            await share.begin_at(queue, offset)
+            await assigned.begin_at(queue, offset)
 
     async def commit(self) -> None:
         """Store now how far everything is done."""
-        await self._running().membership.share.commit(confirmed=True)
-
-    @property
-    def assigned(self) -> set[MessageQueue]:
-        """The queues that this member reads at the moment, those of its retry topic included."""
-        parts = self._parts
-        return parts.membership.share.queues if parts is not None else set()
-
-    @property
-    def client_id(self) -> str:
-        parts = self._parts
-        if parts is None:
-            raise StateError("the consumer is not running, and has no id yet: start it")
-        return parts.membership.session.client_id
+        await self._running().membership.assigned.commit(confirmed=True)
 
     def statistics(self) -> PushStatistics:
         # Looked at once: another thread may be closing it.
         parts = self._parts
-        held = [reader.held for reader in parts.membership.share] if parts is not None else []
+        held = [reader.held for reader in parts.membership.assigned] if parts is not None else []
         return PushStatistics(
             queues=len(held),
             held_messages=sum(len(each) for each in held),
             held_bytes=sum(each.size_bytes for each in held),
             running_handlers=parts.handling.delivery.running if parts is not None else 0,
-            counts=self._figures.totals(),
+            counts=self._stats.totals(),
         )
 
-    # Within
 
-    def _running(self) -> _Parts:
-        if self._parts is None:
-            raise StateError("the consumer is not running: start it, or use it in `async with`")
-        self._parts.membership.session.check_loop()
-        return self._parts
-
-    def _check_loop(self) -> None:
-        if self._parts is not None:
-            self._parts.membership.session.check_loop()
+def _java_settings(settings: PushSettings) -> dict[str, Any]:
+    # java: the names under which tools show them
+    return {
+        "consumeThreadMin": settings.concurrency,
+        "consumeThreadMax": settings.concurrency,
+        "consumeMessageBatchMaxSize": settings.batch_size or 1,
+        "consumeConcurrentlyMaxSpan": settings.queue_span,
+        "maxReconsumeTimes": -1 if settings.max_retries is None else settings.max_retries,
+        "pullBatchSize": settings.pull_batch_size,
+        "pullInterval": round(settings.pull_interval_s * 1000),
+        "pullThresholdForQueue": settings.queue_messages,
+        "pullThresholdSizeForQueue": settings.queue_bytes // (1024 * 1024),
+        "pullThresholdForTopic": settings.topic_messages or -1,
+        "consumeTimeout": round(settings.handler_timeout_s / 60),
+        "suspendCurrentQueueTimeMillis": round(settings.suspend_s * 1000),
+        "allocateMessageQueueStrategy": settings.assignment.name,
+    }

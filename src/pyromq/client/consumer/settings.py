@@ -5,9 +5,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyromq.client.consumer.assignment import Assignment, Average
-from pyromq.client.consumer.in_flight import Thresholds
-from pyromq.client.consumer.offsets import StartFrom
+from pyromq.client.consumer.group.assignment import Assignment, Average
+from pyromq.client.consumer.reading.in_flight import Thresholds
+from pyromq.client.consumer.reading.offsets import StartFrom
 from pyromq.client.settings import ClientOptions
 from pyromq.errors import ConfigError
 from pyromq.protocol.names import TRACE_TOPIC, group_problem
@@ -250,8 +250,3 @@ def split_options(options: dict[str, Any], of: type[Any]) -> tuple[dict[str, Any
         {name: value for name, value in options.items() if name in own},
         {name: value for name, value in options.items() if name not in own},
     )
-
-
-def offset_directory(chosen: Path | None) -> Path:
-    # java: the same place, so that a client written in either language goes on where the other stopped
-    return chosen if chosen is not None else Path.home() / ".rocketmq_offsets"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyromq.client.consumer.assignment import (
+from pyromq.client.consumer.group.assignment import (
     Assignment,
     Average,
     AverageByCircle,

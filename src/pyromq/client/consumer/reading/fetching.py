@@ -7,8 +7,8 @@ entirely, because the offset is not in the queue. Every answer also says which b
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyromq.client.consumer.brokers import Brokers, Network
-from pyromq.client.consumer.subscriptions import TAG, Subscription
+from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.namespaces import unwrap
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import Refused, RemoteProtocolError

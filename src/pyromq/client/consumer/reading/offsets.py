@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
-from pyromq.client.consumer.brokers import Brokers
+from pyromq.client.consumer.reading.brokers import Brokers
 from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConfigError, PyroError, Refused, RemoteProtocolError, StateError
 from pyromq.protocol import json_body
@@ -99,6 +99,11 @@ class RemoteOffsets:
 
         await asyncio.gather(*(store_one(queue, offset) for queue, offset in offsets.items()))
         return problems
+
+
+def offset_directory(chosen: Path | None) -> Path:
+    # java: the same place, so that a client written in either language goes on where the other stopped
+    return chosen if chosen is not None else Path.home() / ".rocketmq_offsets"
 
 
 class LocalOffsets:

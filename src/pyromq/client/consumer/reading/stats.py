@@ -26,13 +26,13 @@ class Counts:
         return Counts(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
-class TopicFigures:
+class TopicStats:
     def __init__(self) -> None:
         self.total = Counts()
         self._samples: deque[Counts] = deque([Counts()], maxlen=_HOUR_SAMPLES + 1)
 
     def __repr__(self) -> str:
-        return f"<TopicFigures {self.total}>"
+        return f"<TopicStats {self.total}>"
 
     def sample(self) -> None:
         """To be called every ten seconds."""
@@ -58,30 +58,30 @@ def _mean(total: float, count: int) -> float:
     return total / count if count else 0.0
 
 
-class Figures:
+class ConsumerStats:
     """One for each topic, made when first asked for."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, TopicFigures] = {}
+        self._topics: dict[str, TopicStats] = {}
 
     def __repr__(self) -> str:
-        return f"<Figures {self._topics}>"
+        return f"<ConsumerStats {self._topics}>"
 
-    def of(self, topic: str) -> TopicFigures:
-        figures = self._topics.get(topic)
-        if figures is None:
-            figures = self._topics[topic] = TopicFigures()
-        return figures
+    def of(self, topic: str) -> TopicStats:
+        stats = self._topics.get(topic)
+        if stats is None:
+            stats = self._topics[topic] = TopicStats()
+        return stats
 
     def sample(self) -> None:
-        for figures in self._topics.values():
-            figures.sample()
+        for stats in self._topics.values():
+            stats.sample()
 
     def totals(self) -> Counts:
         summed = Counts()
         # A copy: applications may ask on a thread of their own.
-        for figures in list(self._topics.values()):
+        for stats in list(self._topics.values()):
             for field in fields(Counts):
-                value = getattr(summed, field.name) + getattr(figures.total, field.name)
+                value = getattr(summed, field.name) + getattr(stats.total, field.name)
                 setattr(summed, field.name, value)
         return summed

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.support.held_messages import a_message, held_queue
 
-from pyromq.client.consumer.figures import Figures, TopicFigures
-from pyromq.client.consumer.in_flight import Thresholds
+from pyromq.client.consumer.reading.in_flight import Thresholds
+from pyromq.client.consumer.reading.stats import ConsumerStats, TopicStats
 from pyromq.clock import ManualClock
 
 
@@ -96,15 +96,15 @@ async def test_a_dropped_queue_keeps_nobody_waiting_and_forgets_what_it_held() -
 
 
 def test_figures_can_be_summed_on_a_thread_while_others_come() -> None:
-    figures = Figures()
+    stats = ConsumerStats()
 
-    class Growing(TopicFigures):
+    class Growing(TopicStats):
         def __getattribute__(self, name: str) -> object:
-            figures.of(f"Topic {name}")  # as the loop does between two steps of another thread
+            stats.of(f"Topic {name}")  # as the loop does between two steps of another thread
             return super().__getattribute__(name)
 
-    figures._topics["Orders"] = Growing()
-    assert figures.totals().handled == 0
+    stats._topics["Orders"] = Growing()
+    assert stats.totals().handled == 0
 
 
 async def test_waiting_for_the_last_message() -> None:

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
-from pyromq.client.consumer.fetching import Fetching, Pulled
-from pyromq.client.consumer.figures import Figures
-from pyromq.client.consumer.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.subscriptions import Subscription
+from pyromq.client.consumer.reading.fetching import Fetching, Pulled
+from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.stats import ConsumerStats
+from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, TransportError
@@ -33,48 +36,54 @@ _NOT_KNOWN_THERE = frozenset(
 """Refusals that a heartbeat cures: the broker has not heard of this consumer, or of its latest wishes."""
 
 
-class QueueReader:
-    """`deliver` gets what was pulled; `moved` hears that the offset was not in the queue, and where to go on.
+class Owner(Protocol):
+    """The part of a consumer that assigned the queue to a reader."""
 
-    `commits`: pulls carry the offset up to which everything is done. `needs_lock`: nothing is pulled while
-    the queue is not locked for us.
+    async def moved(self, reader: "QueueReader", offset: int) -> None:
+        """The offset asked for is not in the queue: go on from this one."""
+
+    async def lock(self, queue: MessageQueue) -> bool:
+        """Lock the queue again; says whether its messages may be handled now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What all readers of one consumer have in common.
+
+    `deliver` gets the messages of a pull. `introduce` sends a heartbeat. `commits`: pulls carry the offset up
+    to which everything is done. `needs_lock`: a queue is pulled only while it is locked for us.
     """
 
-    def __init__(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        *,
-        subscription: Subscription,
-        fetching: Fetching,
-        deliver: Callable[["QueueReader", list[ReceivedMessage]], None],
-        moved: Callable[["QueueReader", int], Awaitable[None]],
-        introduce: Callable[[], Awaitable[None]],
-        thresholds: Thresholds,
-        figures: Figures,
-        clock: Clock,
-        commits: bool,
-        needs_lock: bool = False,
-        interval_s: float = 0.0,
-    ) -> None:
+    subscriptions: Mapping[str, Subscription]
+    fetching: Fetching
+    deliver: Callable[["QueueReader", list[ReceivedMessage]], None]
+    introduce: Callable[[], Awaitable[None]]
+    thresholds: Thresholds
+    stats: ConsumerStats
+    clock: Clock
+    commits: bool
+    needs_lock: bool = False
+    interval_s: float = 0.0
+
+
+class QueueReader:
+    def __init__(self, queue: MessageQueue, offset: int, owner: Owner, reading: Reading) -> None:
         self.queue = queue
-        self.subscription = subscription
-        self.held: InFlight[ReceivedMessage] = InFlight(queue, offset, thresholds, clock)
+        self.subscription = reading.subscriptions[queue.topic]
+        relock = partial(owner.lock, queue) if reading.needs_lock else None
+        self.held: InFlight[ReceivedMessage] = InFlight(
+            queue, offset, reading.thresholds, reading.clock, relock
+        )
         self.stored_offset: int | None = None
         """What the offset store last heard."""
         self.confirmed_offset: int | None = None
         """How far the application has said that it is done, where it says so."""
         self.min_offset = 0
         self.max_offset = 0
-        self._fetching = fetching
-        self._deliver = deliver
-        self._moved = moved
-        self._introduce = introduce
-        self._figures = figures
-        self._clock = clock
-        self._commits = commits
-        self._needs_lock = needs_lock
-        self._interval_s = interval_s
+        self._owner = owner
+        self._reading = reading
+        self._clock = reading.clock
         self._resumed = asyncio.Event()
         self._resumed.set()
         self._task: asyncio.Task[None] | None = None
@@ -118,16 +127,17 @@ class QueueReader:
         former = self.held
         former.drop()
         self.confirmed_offset = None
-        self.held = InFlight(self.queue, offset, former.thresholds, self._clock)
+        self.held = InFlight(self.queue, offset, former.thresholds, self._clock, former.relock)
         if former.is_locked:
             self.held.lock()
 
     async def _read(self) -> None:
+        deliver, interval_s = self._reading.deliver, self._reading.interval_s
         while True:
             await self._resumed.wait()
             held = self.held
             await held.wait_for_room()
-            if self._needs_lock and not held.is_locked:
+            if not held.may_be_pulled:
                 await asyncio.sleep(_UNLOCKED_PAUSE_S)
                 continue
             try:
@@ -148,7 +158,7 @@ class QueueReader:
                     pulled.max_offset,
                     pulled.next_offset,
                 )
-                await self._moved(self, pulled.next_offset)
+                await self._owner.moved(self, pulled.next_offset)
                 continue
             if pulled.next_offset != held.next_offset:
                 self._circles = 0
@@ -156,22 +166,22 @@ class QueueReader:
                 await self._pause_in_a_circle()
             held.put(pulled.messages, pulled.next_offset)
             if pulled.messages:
-                self._deliver(self, pulled.messages)
-                if self._interval_s:
-                    await asyncio.sleep(self._interval_s)
+                deliver(self, pulled.messages)
+                if interval_s:
+                    await asyncio.sleep(interval_s)
 
     async def _pull(self, held: InFlight[ReceivedMessage]) -> Pulled:
-        started = self._clock.monotonic()
-        pulled = await self._fetching.pull(
+        reading, started = self._reading, self._clock.monotonic()
+        pulled = await reading.fetching.pull(
             self.queue,
             self.subscription,
             held.next_offset,
-            held.committable if self._commits else 0,
+            held.committable if reading.commits else 0,
             self._broker_id,
         )
         self._broker_id = pulled.next_broker_id
         self.min_offset, self.max_offset = pulled.min_offset, pulled.max_offset
-        total = self._figures.of(self.subscription.topic).total
+        total = reading.stats.of(self.subscription.topic).total
         total.pulls += 1
         self._pull_s = self._clock.monotonic() - started
         total.pull_ms += self._pull_s * 1000
@@ -202,7 +212,7 @@ class QueueReader:
         log = _log.info if code in _NOT_KNOWN_THERE else _log.warning
         log("not pulled queue=%s, again in %.2f s: %s", self.queue, pause_s, problem)
         if code in _NOT_KNOWN_THERE:
-            await self._introduce()
+            await self._reading.introduce()
         await asyncio.sleep(pause_s)
 
 

@@ -3,64 +3,70 @@
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
-from pyromq.client.consumer.figures import Figures
-from pyromq.client.consumer.offsets import on_the_wire
-from pyromq.client.consumer.settings import PullSettings, PushSettings
-from pyromq.client.consumer.share import Share
-from pyromq.client.consumer.subscriptions import Subscription
+from pyromq.client.consumer.group.assigned_queues import AssignedQueues
+from pyromq.client.consumer.reading.stats import ConsumerStats
+from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
+from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import CURRENT_VERSION, version_name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberKind:
+    """How a consumer consumes, as brokers and operators are told; `settings` are shown by name."""
+
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from: ConsumeFromWhere
+    is_ordered: bool = False
+    concurrency: int = 1
+    settings: Mapping[str, str]
+
+
 class Member:
-    """One consumer as its session knows it; `subscriptions` are by topic, as brokers name them."""
+    """One consumer as its session knows it; `subscriptions` are by topic, as brokers name them.
+
+    `consume` handles a message for an operator; None where the application polls.
+    """
 
     def __init__(
         self,
         session: Session,
         group: str,
-        settings: PushSettings | PullSettings,
+        kind: MemberKind,
         *,
-        subscriptions: dict[str, Subscription],
-        share: Share,
-        figures: Figures,
+        subscriptions: Mapping[str, Subscription],
+        assigned: AssignedQueues,
+        stats: ConsumerStats,
         rebalance_soon: Callable[[], None],
         consume: Callable[[ReceivedMessage], Awaitable[None]] | None,
     ) -> None:
         self._session = session
         self._group = group
-        is_pushed = isinstance(settings, PushSettings)
-        self._consume_type = ConsumeType.CONSUME_PASSIVELY if is_pushed else ConsumeType.CONSUME_ACTIVELY
-        self._model = MessageModel.BROADCASTING if settings.broadcast else MessageModel.CLUSTERING
-        self._start_from = on_the_wire(settings.start_from)
+        self._kind = kind
         self._subscriptions = subscriptions
-        self._share = share
-        self._figures = figures
+        self._assigned = assigned
+        self._stats = stats
         self._rebalance_soon = rebalance_soon
         self._consume = consume
-        self._is_ordered = isinstance(settings, PushSettings) and settings.ordered
-        self._concurrency = settings.concurrency if isinstance(settings, PushSettings) else 1
-        self._settings = settings
         self._started_ms = session.clock.now_ms()
 
     def __repr__(self) -> str:
-        return f"<Member {self._group} {self._consume_type} {self._share!r}>"
+        return f"<Member {self._group} {self._kind.consume_type} {self._assigned!r}>"
 
     def consumer_data(self) -> ConsumerData:
         return ConsumerData(
             group_name=self._group,
-            consume_type=self._consume_type,
-            message_model=self._model,
-            consume_from_where=self._start_from,
+            consume_type=self._kind.consume_type,
+            message_model=self._kind.message_model,
+            consume_from_where=self._kind.consume_from,
             subscription_data_set=[each.data() for each in self._subscriptions.values()],
             unit_mode=self._session.settings.unit_mode,
         )
@@ -72,33 +78,36 @@ class Member:
         self._rebalance_soon()
 
     def offsets_reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        self._share.begin_soon({queue: offset for queue, offset in offsets.items() if queue.topic == topic})
+        self._assigned.begin_soon(
+            {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        )
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        offsets = self._share.progress()
+        offsets = self._assigned.progress()
         return {queue: offset for queue, offset in offsets.items() if not topic or queue.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:
+        kind = self._kind
         return ConsumerRunningInfo(
             jstack=_stacks(),
             mq_table={
-                reader.queue: reader.held.info(is_ordered=self._is_ordered)
-                for reader in sorted(self._share, key=lambda reader: reader.queue)
+                reader.queue: reader.held.info(is_ordered=kind.is_ordered)
+                for reader in sorted(self._assigned, key=lambda reader: reader.queue)
             },
             properties={
-                **{name: str(value) for name, value in _shown(self._settings).items()},
+                **kind.settings,
                 "consumerGroup": self._group,
-                "messageModel": self._model.value,
-                "consumeFromWhere": self._start_from.value,
+                "messageModel": kind.message_model.value,
+                "consumeFromWhere": kind.consume_from.value,
                 "instanceName": self._session.settings.instance_name,
                 "PROP_NAMESERVER_ADDR": "".join(f"{each};" for each in self._session.name_servers.addresses),
-                "PROP_THREADPOOL_CORE_SIZE": str(self._concurrency),
-                "PROP_CONSUMEORDERLY": "true" if self._is_ordered else "false",
-                "PROP_CONSUME_TYPE": self._consume_type.value,
+                "PROP_THREADPOOL_CORE_SIZE": str(kind.concurrency),
+                "PROP_CONSUMEORDERLY": "true" if kind.is_ordered else "false",
+                "PROP_CONSUME_TYPE": kind.consume_type.value,
                 "PROP_CLIENT_VERSION": version_name(CURRENT_VERSION),
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             },
-            status_table={topic: self._figures.of(topic).status() for topic in sorted(self._subscriptions)},
+            status_table={topic: self._stats.of(topic).status() for topic in sorted(self._subscriptions)},
             subscription_set=[each.data() for _, each in sorted(self._subscriptions.items())],
         )
 
@@ -116,35 +125,12 @@ class Member:
             except Exception as problem:
                 result, remark = CMResult.CR_THROW_EXCEPTION, f"{type(problem).__name__}: {problem}"
         return ConsumeMessageDirectlyResult(
-            order=self._is_ordered,
+            order=self._kind.is_ordered,
             auto_commit=True,
             consume_result=result,
             remark=remark,
             spent_time_mills=round((self._session.clock.monotonic() - started) * 1000),
         )
-
-
-def _shown(settings: PushSettings | PullSettings) -> dict[str, Any]:
-    shown: dict[str, Any] = {f"pyromq.{name}": value for name, value in asdict(settings).items()}
-    if not isinstance(settings, PushSettings):
-        return shown
-    # java: the names under which tools show them
-    return {
-        **shown,
-        "consumeThreadMin": settings.concurrency,
-        "consumeThreadMax": settings.concurrency,
-        "consumeMessageBatchMaxSize": settings.batch_size or 1,
-        "consumeConcurrentlyMaxSpan": settings.queue_span,
-        "maxReconsumeTimes": -1 if settings.max_retries is None else settings.max_retries,
-        "pullBatchSize": settings.pull_batch_size,
-        "pullInterval": round(settings.pull_interval_s * 1000),
-        "pullThresholdForQueue": settings.queue_messages,
-        "pullThresholdSizeForQueue": settings.queue_bytes // (1024 * 1024),
-        "pullThresholdForTopic": settings.topic_messages or -1,
-        "consumeTimeout": round(settings.handler_timeout_s / 60),
-        "suspendCurrentQueueTimeMillis": round(settings.suspend_s * 1000),
-        "allocateMessageQueueStrategy": settings.assignment.name,
-    }
 
 
 def _stacks() -> str:

@@ -7,10 +7,10 @@ take everything it should have, it tries again soon.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from pyromq.client.consumer.assignment import Assignment, my_share
-from pyromq.client.consumer.brokers import Network
+from pyromq.client.consumer.group.assignment import Assignment, my_share
+from pyromq.client.consumer.reading.brokers import Network
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, PyroError, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -30,7 +30,10 @@ Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
 
 
 class Rebalancing:
-    """`rule` is None where every member reads all queues."""
+    """`rule` is None where every member reads all queues.
+
+    `by_hand`: queues of each topic that the application assigned itself; nothing is divided then.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,8 @@ class Rebalancing:
         self._network = network
         self._group = group
         self._client_id = client_id
-        self.rule = rule
+        self._rule = rule
+        self.by_hand: Mapping[str, set[MessageQueue]] | None = None
         self._topics = topics
         self._apply = apply
         self._interval_s = interval_s
@@ -105,14 +109,16 @@ class Rebalancing:
     async def _divide(self, topic: str) -> bool:
         try:
             route = self._network.routes.cached(topic) or await self._network.routes.get(topic)
+            if self.by_hand is not None:
+                return await self._apply(topic, self.by_hand.get(topic, set()))
             queues = set(route.subscribe_queues)
-            if self.rule is not None:
+            if self._rule is not None:
                 members = await self._members(route)
                 try:
-                    queues = set(my_share(self.rule, self._client_id, queues, members))
+                    queues = set(my_share(self._rule, self._client_id, queues, members))
                 except Exception:
                     # A rule may be the application's own; what we hold is better than nothing.
-                    _log.exception("the rule %s failed topic=%s", self.rule.name, topic)
+                    _log.exception("the rule %s failed topic=%s", self._rule.name, topic)
                     return False
                 if self._client_id not in members:
                     _log.info("not known as a member yet group=%s topic=%s", self._group, topic)

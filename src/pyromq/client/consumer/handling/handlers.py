@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar, cast
 
-from pyromq.client.consumer.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import StateError
 

@@ -7,8 +7,8 @@ retry topic of the group like any other message, through any broker that has it.
 import logging
 import random
 
-from pyromq.client.consumer.brokers import Brokers, Network
-from pyromq.client.consumer.outcomes import TO_DEAD_LETTERS
+from pyromq.client.consumer.handling.outcomes import TO_DEAD_LETTERS
+from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import NoRoute, PyroError

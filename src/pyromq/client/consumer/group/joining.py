@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from pyromq.client.consumer.subscriptions import TAG, Subscription
+from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.session import Session
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute

@@ -5,7 +5,7 @@ queue away marks it dropped; from then on nobody commits what is done of it.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -54,10 +54,22 @@ class Thresholds:
 
 
 class InFlight(Generic[M]):
-    """The messages of one queue between the pull and the commit, in the order of their offsets."""
+    """The messages of one queue between the pull and the commit, in the order of their offsets.
 
-    def __init__(self, queue: MessageQueue, offset: int, thresholds: Thresholds, clock: Clock) -> None:
+    `relock` locks the queue again and says whether its messages may be handled now; None where the queue
+    needs no lock.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        thresholds: Thresholds,
+        clock: Clock,
+        relock: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         self.queue = queue
+        self.relock = relock
         self.next_offset = offset
         """Where the next pull starts."""
         self.is_dropped = False
@@ -180,6 +192,16 @@ class InFlight(Generic[M]):
 
     def unlock(self) -> None:
         self.is_locked = False
+
+    @property
+    def may_be_pulled(self) -> bool:
+        """Whether the queue needs no lock, or a broker has locked it for us."""
+        return self.relock is None or self.is_locked
+
+    @property
+    def may_be_handled(self) -> bool:
+        """Whether the queue needs no lock, or we renewed the lock recently enough to trust it."""
+        return self.relock is None or self.is_lock_valid
 
     @property
     def is_lock_valid(self) -> bool:

@@ -5,7 +5,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pyromq.client.consumer.brokers import Brokers, Network
+from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
 from pyromq.protocol.bodies.queues import MessageQueue

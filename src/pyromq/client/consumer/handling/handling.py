@@ -5,33 +5,50 @@ They end in this order: the loops over streams, the functions, the reports about
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
-from pyromq.client.consumer.consume_tracing import ConsumeTracing
-from pyromq.client.consumer.delivery import ConcurrentDelivery, Delivery, Settling
-from pyromq.client.consumer.figures import Figures
-from pyromq.client.consumer.handlers import Handlers, MessageStream
-from pyromq.client.consumer.ordered_delivery import OrderedDelivery
-from pyromq.client.consumer.retries import Retries
-from pyromq.client.consumer.settings import PushSettings
+from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, Delivery, Settling
+from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
+from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.handling.retries import Retries
+from pyromq.client.consumer.handling.tracing import ConsumeTracing
+from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import StateError
-from pyromq.protocol.bodies.queues import MessageQueue
+
+
+class HandlingSettings(Protocol):
+    """The settings of a consumer that concern its handlers; see `PushSettings`."""
+
+    @property
+    def broadcast(self) -> bool: ...
+    @property
+    def ordered(self) -> bool: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def batch_size(self) -> int | None: ...
+    @property
+    def max_retries(self) -> int | None: ...
+    @property
+    def suspend_s(self) -> float: ...
+    @property
+    def trace(self) -> bool: ...
+    @property
+    def trace_topic(self) -> str: ...
 
 
 class Handling:
-    """`lock`: see `OrderedDelivery`."""
-
     def __init__(
         self,
-        settings: PushSettings,
+        settings: HandlingSettings,
         session: Session,
         group: str,
         handlers: Handlers,
-        figures: Figures,
-        lock: Callable[[MessageQueue], Awaitable[bool]] | None,
+        stats: ConsumerStats,
     ) -> None:
         self._handlers = handlers
         self._threads = ThreadPoolExecutor(
@@ -60,9 +77,8 @@ class Handling:
                 handlers,
                 settling,
                 self._threads,
-                figures,
+                stats,
                 session.clock,
-                lock=lock,
                 put_aside=put_aside,
                 concurrency=settings.concurrency,
                 batch_size=settings.batch_size or 1,
@@ -75,7 +91,7 @@ class Handling:
                 handlers,
                 settling,
                 self._threads,
-                figures,
+                stats,
                 session.clock,
                 concurrency=settings.concurrency,
                 batch_size=settings.batch_size or 1,

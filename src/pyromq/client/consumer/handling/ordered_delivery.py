@@ -12,15 +12,21 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 
-from pyromq.client.consumer.consume_tracing import ConsumeTracing
-from pyromq.client.consumer.delivery import HeldQueue, NoHandler, Settling, Work, log_failure, pass_on
-from pyromq.client.consumer.figures import Figures
-from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
-from pyromq.client.consumer.outcomes import RetryLater
+from pyromq.client.consumer.handling.delivery import (
+    HeldQueue,
+    NoHandler,
+    Settling,
+    Work,
+    log_failure,
+    pass_on,
+)
+from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
+from pyromq.client.consumer.handling.outcomes import RetryLater
+from pyromq.client.consumer.handling.tracing import ConsumeTracing
+from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.queues import MessageQueue
 
 _log = logging.getLogger(__name__)
 
@@ -34,20 +40,16 @@ Outcome = tuple[list[ReceivedMessage], BaseException | None]
 
 
 class OrderedDelivery:
-    """`lock` renews the lock on a queue and says whether we have it; None where queues need none.
-
-    `put_aside` takes a message that failed `max_times` times; None for `max_times` means for ever.
-    """
+    """`put_aside` takes a message that failed `max_times` times; None means that it is tried for ever."""
 
     def __init__(
         self,
         handlers: Handlers,
         settling: Settling,
         threads: Executor,
-        figures: Figures,
+        stats: ConsumerStats,
         clock: Clock,
         *,
-        lock: Callable[[MessageQueue], Awaitable[bool]] | None,
         put_aside: Callable[[ReceivedMessage], Awaitable[None]],
         concurrency: int,
         batch_size: int = 1,
@@ -57,11 +59,10 @@ class OrderedDelivery:
     ) -> None:
         self._handlers = handlers
         self._settling = settling
-        self._figures = figures
+        self._stats = stats
         self._tracing = tracing
         self._threads = threads
         self._clock = clock
-        self._lock = lock
         self._put_aside = put_aside
         self._room = asyncio.Semaphore(concurrency)
         self._batch_size = batch_size
@@ -96,7 +97,7 @@ class OrderedDelivery:
     async def _go_through(self, held: HeldQueue) -> None:
         turn_ends = self._clock.monotonic() + _TURN_S
         while len(held) and not held.closing.is_set():
-            if self._lock is not None and not held.is_lock_valid and not await self._lock(held.queue):
+            if not held.may_be_handled and held.relock is not None and not await held.relock():
                 await _pause(held, _RELOCK_PAUSE_S)
                 continue
             messages = list(islice(held, self._batch_size))
@@ -115,7 +116,7 @@ class OrderedDelivery:
             if held.is_dropped:
                 return
             now = self._clock.monotonic()
-            work = Work(held, handled, None, self._figures.of(messages[0].topic).total, started)
+            work = Work(held, handled, None, self._stats.of(messages[0].topic).total, started)
             self._settling.done(work, now)
             if self._tracing is not None:
                 self._tracing.end(trace_id, messages, problem, now - started)
@@ -161,7 +162,7 @@ class OrderedDelivery:
         """On a thread: as many as can be handled before anything changes."""
         topic = messages[0].topic
         for position, message in enumerate(messages):
-            may_go_on = not held.closing.is_set() and (self._lock is None or held.is_lock_valid)
+            may_go_on = not held.closing.is_set() and held.may_be_handled
             if message.topic != topic or not may_go_on:
                 return messages[:position], None
             try:

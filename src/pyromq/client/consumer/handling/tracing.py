@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pyromq.client.consumer.outcomes import RetryLater
+from pyromq.client.consumer.handling.outcomes import RetryLater
 from pyromq.client.session import Session
 from pyromq.client.trace_records import consumed_record, consuming_record
 from pyromq.client.tracing import Tracing

@@ -15,11 +15,11 @@ from typing import Protocol, cast
 
 import msgspec
 
-from pyromq.client.consumer.consume_tracing import ConsumeTracing
-from pyromq.client.consumer.figures import Counts, Figures
-from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
-from pyromq.client.consumer.in_flight import InFlight
-from pyromq.client.consumer.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
+from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
+from pyromq.client.consumer.handling.tracing import ConsumeTracing
+from pyromq.client.consumer.reading.in_flight import InFlight
+from pyromq.client.consumer.reading.stats import ConsumerStats, Counts
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
@@ -160,7 +160,7 @@ class ConcurrentDelivery:
         handlers: Handlers,
         settling: Settling,
         threads: Executor,
-        figures: Figures,
+        stats: ConsumerStats,
         clock: Clock,
         *,
         concurrency: int,
@@ -169,7 +169,7 @@ class ConcurrentDelivery:
     ) -> None:
         self._handlers = handlers
         self._settling = settling
-        self._figures = figures
+        self._stats = stats
         self._tracing = tracing
         self._threads = threads
         self._clock = clock
@@ -214,7 +214,7 @@ class ConcurrentDelivery:
                 start = position
             if is_other:
                 topic = message.topic
-                handler, counts = self._handlers.find(topic), self._figures.of(topic).total
+                handler, counts = self._handlers.find(topic), self._stats.of(topic).total
         if messages:
             yield Work(held, messages[start:], handler, counts)
 

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
-from pyromq.client.consumer.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.locks import QueueLocks
-from pyromq.client.consumer.offsets import Offsets
-from pyromq.client.consumer.queue_reader import QueueReader
+from pyromq.client.consumer.group.locks import QueueLocks
+from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.offsets import Offsets
+from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -25,8 +25,8 @@ RebalanceListener = Callable[[set[MessageQueue], set[MessageQueue]], None]
 """Hears what was assigned and what was revoked."""
 
 
-class Share:
-    """`open_reader` makes the reader of a queue that begins at an offset; `begin` finds that offset.
+class AssignedQueues:
+    """`begin` finds the offset at which a queue is read first.
 
     `finish` returns when nothing more of a queue will be started and what must be waited for is done.
     `committable` says how far a queue may be committed, None if not at all.
@@ -35,7 +35,7 @@ class Share:
     def __init__(
         self,
         *,
-        open_reader: Callable[[MessageQueue, int], QueueReader],
+        reading: Reading,
         begin: Callable[[MessageQueue], Awaitable[int]],
         finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
         offsets: Offsets,
@@ -44,7 +44,7 @@ class Share:
         listeners: Iterable[RebalanceListener] = (),
         committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
     ) -> None:
-        self._open_reader = open_reader
+        self._reading = reading
         self._begin = begin
         self._finish = finish
         self._offsets = offsets
@@ -59,7 +59,7 @@ class Share:
         self._restarts: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
-        return f"<Share queues={len(self._readers)} closing={len(self._closing)}>"
+        return f"<AssignedQueues queues={len(self._readers)} closing={len(self._closing)}>"
 
     def __iter__(self) -> Iterator[QueueReader]:
         return iter(list(self._readers.values()))
@@ -121,7 +121,7 @@ class Share:
             except PyroError as problem:
                 _log.warning("queue not begun yet queue=%s: %s", queue, problem)
                 return False
-            reader = self._open_reader(queue, offset)
+            reader = QueueReader(queue, offset, self, self._reading)
             if self._locks is not None:
                 reader.held.lock()
             if self._is_paused:

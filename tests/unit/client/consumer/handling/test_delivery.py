@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.support.held_messages import QUEUE, a_message, held_queue
+from tests.support.held_messages import a_message, held_queue
 
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.blocking import Messages
-from pyromq.client.consumer.delivery import ConcurrentDelivery, HeldQueue, Settling
-from pyromq.client.consumer.figures import Figures
-from pyromq.client.consumer.handlers import Handler, Handlers, MessageStream
-from pyromq.client.consumer.ordered_delivery import OrderedDelivery
-from pyromq.client.consumer.outcomes import GiveUp, RetryLater
-from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, HeldQueue, Settling
+from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
+from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.reading.stats import ConsumerStats
+from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
 from pyromq.errors import ConnectFailed, StateError
 
@@ -50,7 +50,7 @@ class Bench:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self.handlers = Handlers()
         self.given_back = GivenBack()
-        self.figures = Figures()
+        self.stats = ConsumerStats()
         self.clock = ManualClock()
         self.threads = threads
         self.settling = Settling(self.given_back)
@@ -64,7 +64,7 @@ class Bench:
             self.handlers,
             self.settling,
             self.threads,
-            self.figures,
+            self.stats,
             self.clock,
             concurrency=concurrency,
             batch_size=batch_size,
@@ -74,12 +74,12 @@ class Bench:
         async def put_aside(message: ReceivedMessage) -> None:
             self.put_aside.append(message.queue_offset)
 
-        chosen = {"lock": None, "concurrency": 20, "suspend_s": 0.01, **options}
+        chosen = {"concurrency": 20, "suspend_s": 0.01, **options}
         return OrderedDelivery(
             self.handlers,
             self.settling,
             self.threads,
-            self.figures,
+            self.stats,
             self.clock,
             put_aside=put_aside,
             **chosen,
@@ -185,7 +185,7 @@ async def test_a_failure_goes_back_to_the_broker_and_is_done_then(bench: Bench) 
     deliver_all(bench.concurrent(), held)
     await held.wait_until_empty()
     assert sorted(bench.given_back.levels) == [(1, 0), (2, 5), (3, -1)]
-    total = bench.figures.of("Orders").total
+    total = bench.stats.of("Orders").total
     assert (total.succeeded, total.failed) == (2, 3)
 
 
@@ -367,19 +367,20 @@ async def test_an_ordered_message_is_put_aside_after_its_last_try(bench: Bench) 
 
 
 async def test_nothing_is_handled_without_a_lock(bench: Bench) -> None:
-    asked: list[MessageQueue] = []
+    asked = 0
 
-    async def lock(queue: MessageQueue) -> bool:
-        asked.append(queue)
+    async def relock() -> bool:
+        nonlocal asked
+        asked += 1
         held.lock()
         return True
 
     handled: list[int] = []
     bench.handle(lambda message: handled.append(message.queue_offset))
-    held = held_queue(0, 1, clock=bench.clock)
-    deliver_all(bench.ordered(lock=lock), held)
+    held = held_queue(0, 1, clock=bench.clock, relock=relock)
+    deliver_all(bench.ordered(), held)
     await held.wait_until_empty()
-    assert asked == [QUEUE]
+    assert asked == 1
     assert handled == [0, 1]
 
 

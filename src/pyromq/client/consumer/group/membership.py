@@ -5,52 +5,73 @@ count on it.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
 
-from pyromq.client.consumer.brokers import Brokers
-from pyromq.client.consumer.figures import Figures
-from pyromq.client.consumer.in_flight import InFlight, Thresholds
-from pyromq.client.consumer.joining import Topics, look_up
-from pyromq.client.consumer.locks import QueueLocks
-from pyromq.client.consumer.member import Member
-from pyromq.client.consumer.offsets import LocalOffsets, Offsets, RemoteOffsets, StartPositions
-from pyromq.client.consumer.queue_reader import QueueReader
-from pyromq.client.consumer.rebalancing import Apply, Rebalancing
-from pyromq.client.consumer.settings import PullSettings, PushSettings, offset_directory
-from pyromq.client.consumer.share import RebalanceListener, Share
-from pyromq.client.consumer.subscriptions import Expression, Subscription
+from pyromq.client.consumer.group.assigned_queues import AssignedQueues, RebalanceListener
+from pyromq.client.consumer.group.assignment import Assignment
+from pyromq.client.consumer.group.joining import Topics, look_up
+from pyromq.client.consumer.group.locks import QueueLocks
+from pyromq.client.consumer.group.member import Member, MemberKind
+from pyromq.client.consumer.group.rebalancing import Rebalancing
+from pyromq.client.consumer.reading.brokers import Brokers
+from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.offsets import (
+    LocalOffsets,
+    Offsets,
+    RemoteOffsets,
+    StartFrom,
+    StartPositions,
+    offset_directory,
+)
+from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
+from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
-from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.names import retry_topic
 
 _log = logging.getLogger(__name__)
 
 
+class GroupSettings(Protocol):
+    """The settings of a consumer that concern its group; see `PushSettings` and `PullSettings`."""
+
+    @property
+    def broadcast(self) -> bool: ...
+    @property
+    def start_from(self) -> StartFrom: ...
+    @property
+    def assignment(self) -> Assignment: ...
+    @property
+    def rebalance_interval_s(self) -> float: ...
+    @property
+    def offset_directory(self) -> Path | None: ...
+
+
 class Membership:
     """Topics are named here as brokers name them.
 
-    `open_reader`, `finish`, `committable`: see `Share`. `hold` may hold other queues than the division says.
-    `consume` handles a message for an operator. `reads_retries`: what the group gave back is subscribed to,
-    too, as soon as anything is.
+    `finish`, `committable`, `thresholds`: see `AssignedQueues`. `consume`: see `Member`. `reads_retries`: the
+    group's retry topic is subscribed to, too, as soon as any topic is.
     """
 
     def __init__(
         self,
         session: Session,
         group: str,
-        settings: PushSettings | PullSettings,
+        settings: GroupSettings,
+        kind: MemberKind,
         topics: Topics,
-        figures: Figures,
+        reading: Reading,
         *,
-        open_reader: Callable[[MessageQueue, int], QueueReader],
         finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
         thresholds: Callable[[int], Thresholds],
         listeners: Iterable[RebalanceListener],
         locks: QueueLocks | None = None,
         committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
-        hold: Apply | None = None,
         consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
         reads_retries: bool = False,
     ) -> None:
@@ -68,9 +89,9 @@ class Membership:
         else:
             self.offsets = RemoteOffsets(brokers, group)
         self.positions = StartPositions(brokers, settings.start_from)
-        self.share = Share(
-            open_reader=open_reader,
-            begin=lambda queue: self.positions.find(queue, self.offsets),
+        self.assigned = AssignedQueues(
+            reading=reading,
+            begin=partial(self.positions.find, offsets=self.offsets),
             finish=finish,
             offsets=self.offsets,
             locks=locks,
@@ -83,24 +104,27 @@ class Membership:
             group,
             session.client_id,
             None if settings.broadcast else settings.assignment,
-            lambda: topics.subscriptions if self._is_known else (),
-            hold or self.share.hold,
+            self._divided_topics,
+            self.assigned.hold,
             interval_s=settings.rebalance_interval_s,
         )
         self._member = Member(
             session,
             group,
-            settings,
+            kind,
             subscriptions=topics.subscriptions,
-            share=self.share,
-            figures=figures,
+            assigned=self.assigned,
+            stats=reading.stats,
             rebalance_soon=self.rebalancing.soon,
             consume=consume,
         )
 
     def __repr__(self) -> str:
         state = "known" if self._is_known else "not known yet"
-        return f"<Membership {self.group} {state} {self.share!r}>"
+        return f"<Membership {self.group} {state} {self.assigned!r}>"
+
+    def _divided_topics(self) -> Collection[str]:
+        return self._topics.subscriptions if self._is_known else ()
 
     def subscribe(self, topic: str, expression: Expression) -> None:
         """Nobody hears of it before `join`."""
@@ -109,7 +133,7 @@ class Membership:
 
     async def unsubscribe(self, topic: str) -> None:
         self._topics.remove(topic)
-        await self.share.drop_topics_except(set(self._topics.subscriptions))
+        await self.assigned.drop_topics_except(set(self._topics.subscriptions))
         await self.session.heartbeat_now()
 
     async def join(self) -> None:
@@ -138,14 +162,14 @@ class Membership:
             refused(problem)
             return
         subscription = self._topics.subscriptions.get(topic)
-        for reader in self.share:
+        for reader in self.assigned:
             if reader.queue.topic == topic and subscription is not None:
                 reader.subscription = subscription
         self.rebalancing.soon()
 
     async def leave(self) -> None:
         """Give up what is held, say goodbye."""
-        await self.share.give_up_all()
+        await self.assigned.give_up_all()
         self._topics.close()
         await self.session.remove_consumer(self.group, self._member)
         await self.session.release()

@@ -1,0 +1,261 @@
+"""What all consumers have in common: they subscribe, start, join their group, pause, and leave it.
+
+A consumer is started once. Its parts are made when it starts, in order, and are gone when it has left.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from pyromq.client.consumer.background import Background
+from pyromq.client.consumer.group.assigned_queues import RebalanceListener
+from pyromq.client.consumer.group.joining import Topics
+from pyromq.client.consumer.group.locks import QueueLocks
+from pyromq.client.consumer.group.member import MemberKind
+from pyromq.client.consumer.group.membership import Membership
+from pyromq.client.consumer.reading.fetching import Fetching
+from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.offsets import on_the_wire
+from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
+from pyromq.client.consumer.reading.stats import SAMPLE_S, ConsumerStats
+from pyromq.client.consumer.reading.subscriptions import Expression
+from pyromq.client.consumer.settings import PullSettings, PushSettings, check_group
+from pyromq.client.namespaces import wrap
+from pyromq.client.session import Session
+from pyromq.client.settings import ClientSettings
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import PyroError, StateError
+from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
+from pyromq.protocol.bodies.queues import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What exists while a consumer is running."""
+
+    membership: Membership
+
+
+P = TypeVar("P", bound=Parts)
+
+
+class Consumer(ABC, Generic[P]):
+    """`joins_unsubscribed`: it is a member of its group even before it subscribes to anything."""
+
+    settings: PushSettings | PullSettings
+
+    def __init__(
+        self,
+        group: str,
+        settings: PushSettings | PullSettings,
+        client_settings: ClientSettings,
+        *,
+        joins_unsubscribed: bool,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self.settings = settings
+        self.client_settings = client_settings
+        self._joins_unsubscribed = joins_unsubscribed
+        self._topics = Topics()
+        self._expressions: dict[str, Expression] = {}
+        self._stats = ConsumerStats()
+        self._listeners: list[RebalanceListener] = []
+        self._background = Background(group)
+        self._parts: P | None = None
+        self._is_closing = False
+        self._starting = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        topics = ",".join(sorted(self._expressions)) or "nothing"
+        parts = self._parts
+        state = repr(parts.membership.assigned) if parts is not None else "not running"
+        return f"<{type(self).__name__} {self.group} of {topics} {state}>"
+
+    # Each kind of consumer
+
+    @abstractmethod
+    def _build(self, session: Session, group: str) -> P:
+        """Make the parts; `group` is named as brokers name it."""
+
+    @abstractmethod
+    def _begin_work(self, parts: P) -> None:
+        """Start what goes on in the background, apart from rebalancing and statistics."""
+
+    @abstractmethod
+    async def close(self, *, is_failed: bool = False) -> None: ...
+
+    @abstractmethod
+    async def _leave(self, parts: P) -> None:
+        """Leave the group, and let go of the parts."""
+
+    # Subscribing
+
+    def _subscribe(
+        self, topic: str, expression: Expression, refused: Callable[[PyroError], None] = lambda _: None
+    ) -> None:
+        """`refused` hears of it if brokers do not accept a subscription made while the consumer runs."""
+        self._expressions[topic] = expression
+        parts = self._parts
+        if parts is None:
+            return
+
+        def forget(problem: PyroError) -> None:
+            self._expressions.pop(topic, None)
+            refused(problem)
+
+        membership = parts.membership
+        name = membership.session.wrap(topic)
+        membership.subscribe(name, expression)
+        self._background.start(membership.take_up(name, forget), f"subscription to {topic}")
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more; handlers at work are finished."""
+        self._check_loop()
+        self._expressions.pop(topic, None)
+        if self._parts is not None:
+            membership = self._parts.membership
+            await membership.unsubscribe(membership.session.wrap(topic))
+
+    def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
+        """Have a function called with the queues that were assigned and those that were revoked."""
+        self._listeners.append(listener)
+        return listener
+
+    # Beginning and end
+
+    @property
+    def is_running(self) -> bool:
+        return self._parts is not None
+
+    async def start(self) -> None:
+        """Returns when this member has its queues, as far as their brokers can be reached."""
+        if self._parts is not None or self._is_closing:
+            raise StateError("a consumer can be started once: make another one")
+        async with self._starting:
+            await self._start()
+
+    async def _start(self) -> None:
+        group = wrap(self.group, self.client_settings.namespace)
+        session = await Session.obtain(
+            self.client_settings, consumer_group=group, stable_id=self.settings.broadcast
+        )
+        parts = self._parts = self._build(session, group)
+        membership = parts.membership
+        try:
+            for topic, expression in self._expressions.items():
+                membership.subscribe(session.wrap(topic), expression)
+            if self._expressions or self._joins_unsubscribed:
+                await membership.join()
+                await membership.rebalancing.once()
+        except BaseException:
+            await self._leave(parts)
+            raise
+        self._background.start(membership.rebalancing.run(), "rebalancing")
+        self._background.every(SAMPLE_S, self._stats.sample, "statistics")
+        self._begin_work(parts)
+
+    def _new_membership(
+        self,
+        session: Session,
+        group: str,
+        fetching: Fetching,
+        kind: MemberKind,
+        *,
+        deliver: Callable[[QueueReader, list[ReceivedMessage]], None],
+        finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
+        thresholds: Callable[[int], Thresholds],
+        commits: bool = False,
+        interval_s: float = 0.0,
+        locks: QueueLocks | None = None,
+        committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
+        consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
+        reads_retries: bool = False,
+    ) -> Membership:
+        """A member whose readers give what they pull to `deliver`; see `Reading` and `Membership`."""
+        reading = Reading(
+            subscriptions=self._topics.subscriptions,
+            fetching=fetching,
+            deliver=deliver,
+            introduce=session.heartbeat_now,
+            thresholds=thresholds(1),
+            stats=self._stats,
+            clock=session.clock,
+            commits=commits,
+            needs_lock=locks is not None,
+            interval_s=interval_s,
+        )
+        return Membership(
+            session,
+            group,
+            self.settings,
+            kind,
+            self._topics,
+            reading,
+            finish=finish,
+            thresholds=thresholds,
+            listeners=self._listeners,
+            locks=locks,
+            committable=committable,
+            consume=consume,
+            reads_retries=reads_retries,
+        )
+
+    def _kind(
+        self, consume_type: ConsumeType, *, is_ordered: bool = False, concurrency: int = 1, **shown: Any
+    ) -> MemberKind:
+        """What others are told about this consumer; `shown` adds to its settings, under Java's names."""
+        settings = self.settings
+        named = {f"pyromq.{name}": value for name, value in asdict(settings).items()} | shown
+        return MemberKind(
+            consume_type=consume_type,
+            message_model=MessageModel.BROADCASTING if settings.broadcast else MessageModel.CLUSTERING,
+            consume_from=on_the_wire(settings.start_from),
+            is_ordered=is_ordered,
+            concurrency=concurrency,
+            settings={name: str(value) for name, value in named.items()},
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(is_failed=problem is not None)
+
+    # While it runs
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull nothing more from these queues, or from any; messages pulled before are still delivered."""
+        self._running().membership.assigned.pause(queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        self._running().membership.assigned.resume(queues)
+
+    @property
+    def assigned(self) -> set[MessageQueue]:
+        """The queues that this member reads at the moment, those of its retry topic included."""
+        parts = self._parts
+        return parts.membership.assigned.queues if parts is not None else set()
+
+    @property
+    def client_id(self) -> str:
+        parts = self._parts
+        if parts is None:
+            raise StateError("the consumer is not running, and has no id yet: start it")
+        return parts.membership.session.client_id
+
+    def _running(self) -> P:
+        if self._parts is None:
+            raise StateError("the consumer is not running: start it, or use it in `async with`")
+        self._parts.membership.session.check_loop()
+        return self._parts
+
+    def _check_loop(self) -> None:
+        if self._parts is not None:
+            self._parts.membership.session.check_loop()

@@ -1,0 +1,1 @@
+"""Messages on their way through handlers: done, tried again, or given up."""
