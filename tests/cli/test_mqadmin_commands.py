@@ -124,7 +124,7 @@ READS: list[tuple[list[str], str]] = [
     (["getBrokerConfig", "-b", "broker-a"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*brokerName +=  broker-a"),
     (["getBrokerConfig", *ON, "-k", "brokername"], r"=Master: 127\.0\.0\.1:\d+=+\nbrokerName +=  broker-a\n"),
     (["producer", "-b", "broker-a"], r"#Group +#ClientId"),
-    (["getNamesrvConfig"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*listenPort +=  0"),
+    (["getNamesrvConfig"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*listenPort +=  \d+"),
     (["queryMsgById", "-t", TOPIC, "-i", "{id}"], r"OffsetID: +7F000001[0-9A-F]{24}\n"),
     (["queryMsgById", "-t", TOPIC, "-i", "{offset_id}"], r"Message Body: +hello\n"),
     (["queryMsgByUniqueKey", "-t", TOPIC, "-i", "{id}"], r"Tags: +\[A\]\nKeys: +\[k1\]"),

@@ -16,6 +16,7 @@ from pyromq.admin import (
     messages,
     name_servers,
     offsets,
+    progress,
     throughput,
     topics,
     tracks,
@@ -24,7 +25,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.tracks import TrackType
 from pyromq.errors import Refused
-from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
+from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ProcessQueueInfo
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -45,7 +46,8 @@ class PushConsumer(BrokerClient):
     @handles(GetConsumerRunningInfo)
     def _running_info(self, request: GetConsumerRunningInfo, caller: Caller) -> GetConsumerRunningInfoAnswer:
         properties = {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CLIENT_VERSION": self.client_id}
-        return GetConsumerRunningInfoAnswer(body=ConsumerRunningInfo(properties=properties))
+        info = ConsumerRunningInfo(properties=properties, mq_table={QUEUE: ProcessQueueInfo()})
+        return GetConsumerRunningInfoAnswer(body=info)
 
 
 class Scene:
@@ -215,6 +217,34 @@ async def test_a_group_that_never_read_has_no_lag(scene: Scene) -> None:
         await offsets.lag(scene.cluster, GROUP)
 
 
+async def test_the_progress_of_a_group_names_offsets_lag_and_the_machine_that_reads(scene: Scene) -> None:
+    await scene.send("one", "two", "three")
+    await offsets.commit(scene.cluster, scene.address, GROUP, QUEUE, 1)
+    found = await progress.of_group(scene.cluster, GROUP, TOPIC, with_clients=True)
+    first = found.queues[0]
+    assert (first.group, first.queue) == (GROUP, QUEUE)
+    assert (first.broker_offset, first.consumer_offset, first.diff, first.inflight) == (3, 1, 2, 0)
+    assert first.client_host == scene.client.client_id.partition("@")[0]
+    assert (found.diff_total, found.inflight_total) == (2, 0)
+    assert [each.queue for each in found.queues] == sorted(each.queue for each in found.queues)
+
+
+async def test_clients_are_asked_only_on_request(scene: Scene) -> None:
+    await scene.send("one")
+    await offsets.commit(scene.cluster, scene.address, GROUP, QUEUE, 0)
+    found = await progress.of_group(scene.cluster, GROUP, TOPIC)
+    assert {each.client_host for each in found.queues} == {None}
+
+
+async def test_the_progress_of_a_broker_leaves_out_queues_with_too_little_lag(scene: Scene) -> None:
+    await scene.send("one", "two", "three")
+    await offsets.commit(scene.cluster, scene.address, GROUP, QUEUE, 1)
+    found = await progress.of_broker(scene.cluster, scene.address)
+    assert [(each.group, each.queue, each.diff) for each in found.queues] == [(GROUP, QUEUE, 2)]
+    less = await progress.of_broker(scene.cluster, scene.address, min_diff=3)
+    assert (less.queues, less.diff_total) == ([], 2)
+
+
 async def test_an_offline_group_is_sent_back_and_to_the_end(scene: Scene) -> None:
     await scene.send("one", "two")
     for timestamp, expected in ((offsets.TO_THE_END, 2), (0, 0)):
@@ -371,6 +401,21 @@ async def test_throughput_counts_by_topic_and_group(scene: Scene) -> None:
     assert (line.group, line.accumulation) == (GROUP, 1)
     (line,) = await throughput.of_topics(scene.cluster, ["TBW102"])
     assert line.group is None
+
+
+async def test_the_throughput_of_a_cluster_leaves_out_retry_topics_and_on_request_idle_ones(
+    scene: Scene,
+) -> None:
+    await scene.send("hello")
+    everything = {line.topic for line in await throughput.of_cluster(scene.cluster)}
+    assert TOPIC in everything
+    assert not any(map(topics.is_derived, everything))
+    assert "TBW102" not in {
+        line.topic for line in await throughput.of_cluster(scene.cluster, active_only=True)
+    }
+    assert {line.topic for line in await throughput.of_cluster(scene.cluster, TOPIC)} == {TOPIC}
+    with pytest.raises(NotFound):
+        await throughput.of_cluster(scene.cluster, "gone")
 
 
 async def test_the_order_of_a_topic_is_fixed_broker_by_broker(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Rates of counters that are read repeatedly, with a short history for drawing."""
+"""Rates of counters and histories of gauges that are read repeatedly, kept short, for drawing."""
 
 from collections import deque
 from collections.abc import Hashable, Mapping
@@ -40,3 +40,25 @@ class Rates(Generic[K]):
     def history(self, key: K) -> list[float]:
         """The latest rates, oldest first."""
         return list(self._histories.get(key, ()))
+
+
+class Histories(Generic[K]):
+    """The latest values of several gauges, such as the lag of groups, for drawing."""
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._remembered = remembered
+        self._values: dict[K, deque[float]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Histories of {len(self._values)} gauges>"
+
+    def read(self, gauges: Mapping[K, float]) -> None:
+        """Take a reading; a missing gauge is dropped."""
+        for key, value in gauges.items():
+            self._values.setdefault(key, deque(maxlen=self._remembered)).append(value)
+        for gone in self._values.keys() - gauges.keys():
+            del self._values[gone]
+
+    def history(self, key: K) -> list[float]:
+        """The latest values, oldest first."""
+        return list(self._values.get(key, ()))

@@ -34,6 +34,20 @@ async def of_topic(cluster: Cluster, topic: str) -> list[Throughput]:
     return found or [Throughput(topic, None, 0, in_tps, 0.0, in_last_day, 0)]
 
 
+async def of_cluster(
+    cluster: Cluster, topic: str | None = None, *, active_only: bool = False
+) -> list[Throughput]:
+    """One entry for each group of every topic except retry and dead-letter topics, or of one topic;
+    with `active_only` without those that had no message in a day."""
+    if topic is not None:
+        await cluster.route(topic)
+        wanted = [topic]
+    else:
+        wanted = [name for name in await topics.names(cluster) if not topics.is_derived(name)]
+    found = await of_topics(cluster, wanted)
+    return [each for each in found if not active_only or each.in_last_day or each.out_last_day]
+
+
 async def of_topics(cluster: Cluster, wanted: list[str]) -> list[Throughput]:
     found = await cluster.known(of_topic(cluster, topic) for topic in wanted)
     return [line for lines in found if lines is not None for line in lines]

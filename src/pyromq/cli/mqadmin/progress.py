@@ -4,17 +4,16 @@ from typing import Any
 
 import click
 
-from pyromq.admin import brokers, connections, groups, offsets, throughput, topics
+from pyromq.admin import groups, progress, throughput
 from pyromq.admin.cluster import Cluster
-from pyromq.admin.rates import REMEMBERED, Rates
+from pyromq.admin.progress import Progress, ProgressRates, QueueProgress
+from pyromq.admin.rates import Histories
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table
 from pyromq.cli.mqadmin.running import TEXT, address_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch, watch_options
 from pyromq.protocol.bodies.heartbeat import ConsumeType
-from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.statistics import ConsumeStats
 from pyromq.protocol.codes import version_name
 
 _UNKNOWN = "N/A"
@@ -59,91 +58,70 @@ async def _watch_one(
     every_s: float | None,
     rounds: int | None,
 ) -> None:
-    arriving: Rates[MessageQueue] = Rates()
-    leaving: Rates[MessageQueue] = Rates()
+    rates = None if every_s is None else ProgressRates()
 
     async def look() -> Report:
-        stats = await offsets.lag(cluster, group, topic)
-        clients = await _readers(cluster, group) if with_clients else None
-        table = _progress(stats, clients)
-        if every_s is not None:
-            now_s = cluster.clock.monotonic()
-            places = stats.offset_table.items()
-            arriving.read({queue: float(place.broker_offset) for queue, place in places}, now_s)
-            leaving.read({queue: float(place.consumer_offset) for queue, place in places}, now_s)
-            table = Table(
-                table.key,
-                [
-                    *table.columns,
-                    Column("#In/s", "inPerSecond", rate_text),
-                    Column("#Out/s", "outPerSecond", rate_text),
-                    Column("#Trend", "trend", sparkline),
-                ],
-                [
-                    [*row, arriving.rate(queue), leaving.rate(queue), leaving.history(queue)]
-                    for row, queue in zip(table.rows, sorted(stats.offset_table), strict=True)
-                ],
-            )
+        found = await progress.of_group(cluster, group, topic, with_clients=with_clients)
+        if rates is not None:
+            rates.read(found, cluster.clock.monotonic())
         totals = Facts(
             [
-                Fact("Consume TPS", "consumeTps", stats.consume_tps, "{:.2f}".format),
-                Fact("Consume Diff Total", "diffTotal", offsets.total_diff(stats)),
-                Fact("Consume Inflight Total", "inflightTotal", offsets.total_inflight(stats)),
+                Fact("Consume TPS", "consumeTps", found.consume_tps, "{:.2f}".format),
+                Fact("Consume Diff Total", "diffTotal", found.diff_total),
+                Fact("Consume Inflight Total", "inflightTotal", found.inflight_total),
             ]
         )
-        return Report.of(table, totals)
+        return Report.of(_queues(found, with_clients, rates), totals)
 
     await watch(out, look, every_s, rounds)
 
 
-def _progress(stats: ConsumeStats, clients: dict[MessageQueue, str] | None) -> Table:
+def _queues(found: Progress, with_clients: bool, rates: ProgressRates | None) -> Table:
     columns = [
         Column("#Topic", "topic"),
         Column("#Broker Name", "brokerName"),
         Column("#QID", "queueId"),
         Column("#Broker Offset", "brokerOffset"),
         Column("#Consumer Offset", "consumerOffset"),
+        *([Column("#Client IP", "clientIp", lambda client: client or _UNKNOWN)] if with_clients else []),
         Column("#Diff", "diff"),
         Column("#Inflight", "inflight"),
         Column("#LastTime", "lastTime", _last_time),
     ]
-    rows: list[list[Any]] = [
-        [
+    if rates is not None:
+        columns += [
+            Column("#In/s", "inPerSecond", rate_text),
+            Column("#Out/s", "outPerSecond", rate_text),
+            Column("#Trend", "trend", sparkline),
+        ]
+
+    def row(each: QueueProgress) -> list[Any]:
+        queue = each.queue
+        moved = [] if rates is None else [rates.arriving(queue), rates.leaving(queue)]
+        trend = [] if rates is None else [rates.leaving_history(queue)]
+        return [
             queue.topic,
             queue.broker_name,
             queue.queue_id,
-            place.broker_offset,
-            place.consumer_offset,
-            place.broker_offset - place.consumer_offset,
-            offsets.inflight(place),
-            place.last_timestamp,
+            each.broker_offset,
+            each.consumer_offset,
+            *([each.client_host] if with_clients else []),
+            each.diff,
+            each.inflight,
+            each.last_timestamp,
+            *moved,
+            *trend,
         ]
-        for queue, place in sorted(stats.offset_table.items())
-    ]
-    if clients is not None:
-        columns.insert(5, Column("#Client IP", "clientIp", lambda client: client or _UNKNOWN))
-        for row, queue in zip(rows, sorted(stats.offset_table), strict=True):
-            row.insert(5, clients.get(queue))
-    return Table("queues", columns, rows)
+
+    return Table("queues", columns, list(map(row, found.queues)))
 
 
 def _last_time(timestamp_ms: int) -> str:
     return to_seconds(timestamp_ms) if timestamp_ms else _UNKNOWN
 
 
-async def _readers(cluster: Cluster, group: str) -> dict[MessageQueue, str]:
-    """Which machine reads which queue, as far as members tell."""
-    (members,) = await cluster.known([connections.status(cluster, group)])
-    return {
-        queue: member.client_id.partition("@")[0]
-        for member in members or []
-        if member.running is not None
-        for queue in member.running.mq_table
-    }
-
-
 async def _watch_all(cluster: Cluster, out: Output, every_s: float | None, rounds: int | None) -> None:
-    histories: dict[str, list[float]] = {}
+    histories: Histories[str] = Histories()
 
     async def look() -> Report:
         found = await groups.summaries(cluster)
@@ -170,10 +148,9 @@ async def _watch_all(cluster: Cluster, out: Output, every_s: float | None, round
         ]
         if every_s is not None:
             columns.append(Column("#Lag", "lag", sparkline))
+            histories.read({each.group: float(each.diff_total) for each in found})
             for row, each in zip(rows, found, strict=True):
-                history = histories.setdefault(each.group, [])
-                history.append(each.diff_total)
-                row.append(history[-REMEMBERED:])
+                row.append(histories.history(each.group))
         return Report.of(Table("groups", columns, rows))
 
     await watch(out, look, every_s, rounds)
@@ -211,8 +188,8 @@ async def broker_consume_stats(
 ) -> None:
     """Show the lag of all groups of a broker."""
     address = await address_of(cluster, broker)
-    stats = await brokers.consume_stats(
-        cluster, address, ordered_only=ordered_only, timeout_s=timeout_ms / 1000
+    found = await progress.of_broker(
+        cluster, address, min_diff=level, ordered_only=ordered_only, timeout_s=timeout_ms / 1000
     )
     columns = (
         Column("#Topic", "topic"),
@@ -226,24 +203,18 @@ async def broker_consume_stats(
     )
     rows = [
         (
-            queue.topic,
-            group,
-            queue.broker_name,
-            queue.queue_id,
-            place.broker_offset,
-            place.consumer_offset,
-            place.broker_offset - place.consumer_offset,
-            place.last_timestamp,
+            each.queue.topic,
+            each.group,
+            each.queue.broker_name,
+            each.queue.queue_id,
+            each.broker_offset,
+            each.consumer_offset,
+            each.diff,
+            each.last_timestamp,
         )
-        for table in stats.consume_stats_list
-        for group, of_group in sorted(table.items())
-        for each in of_group
-        for queue, place in sorted(each.offset_table.items())
-        # java: leaves out queues from which nothing was read; we leave out only those with nothing to read
-        if (place.last_timestamp > 0 or place.broker_offset > place.consumer_offset)
-        and place.broker_offset - place.consumer_offset >= level
+        for each in found.queues
     ]
-    total = Fact("Diff Total", "diffTotal", stats.total_diff)
+    total = Fact("Diff Total", "diffTotal", found.diff_total)
     out.show(Report.of(Table("queues", columns, rows), Facts([total])))
 
 
@@ -252,16 +223,7 @@ async def broker_consume_stats(
 @click.option("-t", "--topic", type=TEXT, help="Only this topic.")
 async def stats_all(cluster: Cluster, out: Output, active_only: bool, topic: str | None) -> None:
     """Show rates and lag of every topic and the groups that read it."""
-    if topic is not None:
-        await cluster.route(topic)
-        wanted = [topic]
-    else:
-        wanted = [name for name in await topics.names(cluster) if not topics.is_derived(name)]
-    found = [
-        each
-        for each in await throughput.of_topics(cluster, wanted)
-        if not active_only or each.in_last_day or each.out_last_day
-    ]
+    found = await throughput.of_cluster(cluster, topic, active_only=active_only)
     columns = (
         Column("#Topic", "topic"),
         Column("#Consumer Group", "group"),
