@@ -1,6 +1,6 @@
-"""Keys of RocketMQ's broker that have no counterpart here, each with RocketMQ's default (of four processors).
+"""Keys of RocketMQ's broker without effect here, each with RocketMQ's default (on four processors).
 
-They are accepted and checked, so that existing files work as they are, shown, and otherwise left alone.
+The broker accepts, checks and shows them, so that existing files work unchanged.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Everything that can be set on a broker: Apache's keys under Apache's names, and a few of our own.
+"""All settings of a broker: Apache's keys under Apache's names, and a few of our own.
 
-A key of `broker.conf` means here what it means to Apache's broker. The store's keys are the store's settings;
-one file feeds both, see `load_broker`. What has no counterpart here is in `inert_keys`.
+A key of `broker.conf` has the same meaning as in Apache's broker. One file holds the settings of the broker
+and of its store, see `load_broker`. Apache's keys without effect here are in `inert_keys`.
 """
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
@@ -35,7 +35,7 @@ _NAME: Check[str] = Check("that is not empty", bool)
 _SHORT_TEXT: Check[str] = Check(
     "of at most 255 printable characters", lambda text: len(text) <= 255 and text.isprintable()
 )
-"""It becomes part of every message."""
+"""The broker writes it into every message."""
 _MIB = 1024 * 1024
 
 
@@ -45,118 +45,118 @@ class BrokerSettings(ServerSettings):
     PART: ClassVar[str] = "broker"
     INERT: ClassVar[Mapping[str, str]] = INERT_KEYS
 
-    # Who it is
-    broker_name: str = setting("", "The name that a master and its replicas share; nothing takes the host's name.")
-    broker_cluster_name: str = setting("DefaultCluster", "The cluster it belongs to.", check=_NAME)
-    broker_id: int = setting(MASTER_ID, "Which replica this is: 0 is the master, and a master has 0 whatever stands here.", check=NOT_NEGATIVE)
-    broker_role: BrokerRole = setting("ASYNC_MASTER", "Whether it is a master, and whether sends wait for replicas.")
-    broker_ip1: str = setting("", "The address that clients are told; nothing takes the machine's first one.", key="brokerIP1", local=True)
-    broker_ip2: str = setting("", "The address that replicas are told; nothing takes brokerIP1.", key="brokerIP2", local=True)
-    ha_listen_port: int = setting(0, "The port that replicas are told; 0 takes the one after listenPort.", check=PORT)
+    # Identity
+    broker_name: str = setting("", "The name that a master and its replicas share. Default: the host name.")
+    broker_cluster_name: str = setting("DefaultCluster", "The cluster that the broker belongs to.", check=_NAME)
+    broker_id: int = setting(MASTER_ID, "The number of this replica; 0 is the master. A master always has 0.", check=NOT_NEGATIVE)
+    broker_role: BrokerRole = setting("ASYNC_MASTER", "Master or replica. A SYNC_MASTER acknowledges a send when replicas have it.")
+    broker_ip1: str = setting("", "The address that clients connect to. Default: the first address of the machine.", key="brokerIP1", local=True)
+    broker_ip2: str = setting("", "The address that replicas connect to. Default: brokerIP1.", key="brokerIP2", local=True)
+    ha_listen_port: int = setting(0, "The port that replicas connect to; 0 means listenPort + 1.", check=PORT)
     namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
-    broker_permission: int = setting(6, "What this broker allows: 4 reading, 2 writing, 6 both.", mutable=True, check=between(0, 7))
-    rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
+    broker_permission: int = setting(6, "The broker allows 4 reading, 2 writing, 6 both.", mutable=True, check=between(0, 7))
+    rocketmq_home: Path | None = setting(None, "The installation directory; RocketMQ's scripts set it.", environment="ROCKETMQ_HOME", has_effect=False)
 
-    # Where it listens
-    listen_port: int = setting(10911, "The TCP port to listen on, and the one two below it; 0 lets the system choose one.", check=_MAIN_PORT, local=True)
-    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping broker waits for requests in flight.", key="shutdownWaitTimeSeconds", check=NOT_NEGATIVE)
-    connect_timeout_ms: Millis = setting(3000, "How long opening a connection to another server may take.", key="connectTimeoutMillis", check=POSITIVE)
+    # Listening
+    listen_port: int = setting(10911, "The TCP port to listen on. The broker also listens on the port two below it. 0 lets the system choose.", check=_MAIN_PORT, local=True)
+    shutdown_wait_seconds: Seconds = setting(30, "A stopping broker waits this long for unanswered requests.", key="shutdownWaitTimeSeconds", check=NOT_NEGATIVE)
+    connect_timeout_ms: Millis = setting(3000, "Time limit for opening a connection to another server.", key="connectTimeoutMillis", check=POSITIVE)
 
     # Limits
-    max_in_flight_per_connection: int = setting(32_768, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
-    max_in_flight_total: int = setting(131_072, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_per_connection: int = setting(32_768, "Maximum of unanswered requests on one connection; the broker answers further requests with SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_total: int = setting(131_072, "Maximum of unanswered requests on all connections; the broker answers further requests with SYSTEM_BUSY.", check=POSITIVE)
 
     # Name servers
-    register_period_ms: Millis = setting(30_000, "How often it registers with all name servers; at least 10 s and at most 60 s.", key="registerNameServerPeriod", mutable=True, check=POSITIVE)
-    register_timeout_ms: Millis = setting(24_000, "How long each name server may take to answer a registration.", key="registerBrokerTimeoutMills", mutable=True, check=POSITIVE)
-    force_register: bool = setting(True, "It registers each time, whether or not a name server knows its topics already.", mutable=True)
-    compressed_register: bool = setting(False, "Registrations are compressed.", mutable=True)
-    heartbeat_interval_ms: Millis = setting(1000, "How often it tells name servers that it is alive; 0 leaves it to the registrations.", key="brokerHeartbeatInterval", check=NOT_NEGATIVE)
-    not_active_timeout_ms: Millis = setting(10_000, "Name servers may drop it after this much silence; announced to those that know such heartbeats.", key="brokerNotActiveTimeoutMillis", check=POSITIVE)
-    split_registration: bool = setting(False, "A registration of very many topics goes out in parts.", key="enableSplitRegistration", mutable=True)
-    split_registration_topics: int = setting(800, "Topics in one part of a registration.", key="splitRegistrationSize", mutable=True, check=POSITIVE)
+    register_period_ms: Millis = setting(30_000, "How often the broker registers with all name servers, limited to 10 s to 60 s.", key="registerNameServerPeriod", mutable=True, check=POSITIVE)
+    register_timeout_ms: Millis = setting(24_000, "Time limit for a name server to answer a registration.", key="registerBrokerTimeoutMills", mutable=True, check=POSITIVE)
+    force_register: bool = setting(True, "The broker registers every time, even if the name server already knows its topics.", mutable=True)
+    compressed_register: bool = setting(False, "The broker compresses registrations.", mutable=True)
+    heartbeat_interval_ms: Millis = setting(1000, "How often the broker sends a heartbeat to name servers; 0 sends none, only registrations.", key="brokerHeartbeatInterval", check=NOT_NEGATIVE)
+    not_active_timeout_ms: Millis = setting(10_000, "Name servers drop the broker after this time without a heartbeat. The broker tells name servers that support heartbeats.", key="brokerNotActiveTimeoutMillis", check=POSITIVE)
+    split_registration: bool = setting(False, "The broker splits a registration of many topics into parts.", key="enableSplitRegistration", mutable=True)
+    split_registration_topics: int = setting(800, "Number of topics in one part of a registration.", key="splitRegistrationSize", mutable=True, check=POSITIVE)
 
     # Topics and groups
-    auto_create_topics: bool = setting(True, "A topic that is sent to is created if it does not exist.", key="autoCreateTopicEnable", mutable=True)
-    default_topic_queues: int = setting(8, "Queues that a topic created this way may have.", key="defaultTopicQueueNums", mutable=True, check=POSITIVE)
-    cluster_topic: bool = setting(True, "There is a topic with the name of the cluster, for asking after its brokers.", key="clusterTopicEnable")
-    broker_topic: bool = setting(True, "There is a topic with the name of the broker.", key="brokerTopicEnable")
-    auto_create_groups: bool = setting(True, "A consumer group is created when a consumer first appears as one.", key="autoCreateSubscriptionGroup", mutable=True)
-    trace_topic_enabled: bool = setting(False, "There is a topic for message traces.", key="traceTopicEnable")
-    trace_topic: str = setting("RMQ_SYS_TRACE_TOPIC", "The topic for message traces.", key="msgTraceTopicName")
-    trace_on: bool = setting(True, "Producers and consumers are told that traces are wanted.", mutable=True)
-    region_id: str = setting("DefaultRegion", "The region that producers and consumers are told for their traces.", mutable=True, check=_SHORT_TEXT)
-    validate_system_topics: bool = setting(True, "Nobody may change a system topic.", key="validateSystemTopicWhenUpdateTopic", mutable=True)
-    mixed_message_types: bool = setting(False, "A topic may hold every type of message, whatever type it was made for.", key="enableMixedMessageType", mutable=True)
+    auto_create_topics: bool = setting(True, "A send to a missing topic creates it.", key="autoCreateTopicEnable", mutable=True)
+    default_topic_queues: int = setting(8, "Maximum number of queues of a topic created by a send.", key="defaultTopicQueueNums", mutable=True, check=POSITIVE)
+    cluster_topic: bool = setting(True, "The broker has a topic named after the cluster; clients look up its brokers by it.", key="clusterTopicEnable")
+    broker_topic: bool = setting(True, "The broker has a topic named after itself.", key="brokerTopicEnable")
+    auto_create_groups: bool = setting(True, "The first heartbeat of a consumer creates its group.", key="autoCreateSubscriptionGroup", mutable=True)
+    trace_topic_enabled: bool = setting(False, "The broker has a topic for message traces.", key="traceTopicEnable")
+    trace_topic: str = setting("RMQ_SYS_TRACE_TOPIC", "The name of the topic for message traces.", key="msgTraceTopicName")
+    trace_on: bool = setting(True, "The broker asks producers and consumers for message traces.", mutable=True)
+    region_id: str = setting("DefaultRegion", "The region that message traces name.", mutable=True, check=_SHORT_TEXT)
+    validate_system_topics: bool = setting(True, "System topics cannot be changed or deleted.", key="validateSystemTopicWhenUpdateTopic", mutable=True)
+    mixed_message_types: bool = setting(False, "A topic may be created for messages of all types (MIXED).", key="enableMixedMessageType", mutable=True)
 
-    clear_retry_topics: bool = setting(True, "Deleting a topic deletes the retry topics of groups that popped from it.", key="clearRetryTopicWhenDeleteTopic", mutable=True)
+    clear_retry_topics: bool = setting(True, "Deleting a topic also deletes the retry topics of groups that popped from it.", key="clearRetryTopicWhenDeleteTopic", mutable=True)
 
     # Sending
-    reject_transaction_messages: bool = setting(False, "Messages of transactions are refused.", key="rejectTransactionMessage", mutable=True)
-    start_accept_send_ms: Millis = setting(0, "Sends are refused before this time, in milliseconds since 1970.", key="startAcceptSendRequestTimeStamp", mutable=True)
-    store_replies: bool = setting(True, "Replies to requests are stored as well as handed on.", key="storeReplyMessageEnable", mutable=True)
-    fast_failure: bool = setting(True, "Requests that have waited too long are answered SYSTEM_BUSY instead of being served.", key="brokerFastFailureEnable", mutable=True)
-    send_wait_limit_ms: Millis = setting(200, "A send may have waited this long before it is served.", key="waitTimeMillsInSendQueue", mutable=True, check=POSITIVE)
-    append_stall_limit_ms: Millis = setting(1000, "While an append takes longer than this, sends are refused.", key="osPageCacheBusyTimeOutMills", mutable=True, check=POSITIVE)
+    reject_transaction_messages: bool = setting(False, "The broker refuses transactional messages.", key="rejectTransactionMessage", mutable=True)
+    start_accept_send_ms: Millis = setting(0, "The broker refuses sends before this time, in milliseconds since 1970.", key="startAcceptSendRequestTimeStamp", mutable=True)
+    store_replies: bool = setting(True, "The broker also stores the replies to requests that it passes on.", key="storeReplyMessageEnable", mutable=True)
+    fast_failure: bool = setting(True, "The broker answers a request that has waited too long with SYSTEM_BUSY.", key="brokerFastFailureEnable", mutable=True)
+    send_wait_limit_ms: Millis = setting(200, "A send that has waited longer than this is refused.", key="waitTimeMillsInSendQueue", mutable=True, check=POSITIVE)
+    append_stall_limit_ms: Millis = setting(1000, "The broker refuses sends while an append takes longer than this.", key="osPageCacheBusyTimeOutMills", mutable=True, check=POSITIVE)
 
     # Consuming
-    long_polling: bool = setting(True, "A pull that finds nothing waits as long as the consumer allows.", key="longPollingEnable", mutable=True)
-    short_polling_ms: Millis = setting(1000, "How long such a pull waits without long polling.", key="shortPollingTimeMills", mutable=True, check=POSITIVE)
-    lite_pull: bool = setting(True, "Lite pulls are served.", key="litePullMessageEnable", mutable=True)
-    reject_pull_consumers: bool = setting(False, "Consumers that pull by themselves are refused.", key="rejectPullConsumerEnable", mutable=True)
-    slave_read: bool = setting(False, "Consumers far behind are sent to a replica.", key="slaveReadEnable", mutable=True)
+    long_polling: bool = setting(True, "A pull that finds nothing waits as long as the consumer asks for.", key="longPollingEnable", mutable=True)
+    short_polling_ms: Millis = setting(1000, "How long a pull that finds nothing waits without long polling.", key="shortPollingTimeMills", mutable=True, check=POSITIVE)
+    lite_pull: bool = setting(True, "The broker serves lite pulls.", key="litePullMessageEnable", mutable=True)
+    reject_pull_consumers: bool = setting(False, "The broker refuses pull consumers.", key="rejectPullConsumerEnable", mutable=True)
+    slave_read: bool = setting(False, "Consumers that are far behind are referred to a replica.", key="slaveReadEnable", mutable=True)
     sql_filters: bool = setting(False, "Consumers may filter by SQL92 expressions.", key="enablePropertyFilter", mutable=True)
-    filter_retries: bool = setting(False, "Retries of a group that filters them by an expression pass by the one for their own topic.", key="filterSupportRetry", mutable=True)
-    dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the filter of a group that is gone is kept.", key="filterDataCleanTimeSpan", mutable=True, check=POSITIVE)
-    stop_slow_groups: bool = setting(False, "Groups that read too far behind the end of the log may not consume until somebody lets them again.", key="disableConsumeIfConsumerReadSlowly", mutable=True)
-    slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "How far behind that is.", key="consumerFallbehindThreshold", mutable=True, check=NOT_NEGATIVE)
+    filter_retries: bool = setting(False, "Retried messages are also matched against the group's filter for the original topic.", key="filterSupportRetry", mutable=True)
+    dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the broker keeps the filter of a group without members.", key="filterDataCleanTimeSpan", mutable=True, check=POSITIVE)
+    stop_slow_groups: bool = setting(False, "The broker stops groups that read too far behind the end of the log. An operator must enable them again.", key="disableConsumeIfConsumerReadSlowly", mutable=True)
+    slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "How many bytes behind the end of the log is too far.", key="consumerFallbehindThreshold", mutable=True, check=NOT_NEGATIVE)
 
     # Clients and offsets
-    client_expiry_ms: Millis = setting(120_000, "A client silent for this long is dropped.", key="channelExpiredTimeout", mutable=True, check=POSITIVE)
-    notify_members: bool = setting(True, "Consumers are told when members of their group come or go.", key="notifyConsumerIdsChangedEnable", mutable=True)
-    notify_members_at_once: bool = setting(True, "They are told at once, and not every 15 s.", key="realTimeNotifyConsumerChange", mutable=True)
-    register_producers: bool = setting(True, "Producers are remembered; without it only where messages of transactions are accepted.", key="enableRegisterProducer", mutable=True)
-    flush_offsets_ms: Millis = setting(5000, "How often offsets of consumers are written to disk.", key="flushConsumerOffsetInterval", check=POSITIVE)
-    server_side_reset: bool = setting(True, "A reset of offsets takes effect on the broker, at the next pull.", key="useServerSideResetOffset")
-    commits_per_version: int = setting(500, "Commits of offsets after which their table counts as changed.", key="consumerOffsetUpdateVersionStep", check=POSITIVE)
-    flush_delay_offsets_ms: Millis = setting(10_000, "How often the progress of delayed messages is written to disk.", key="flushDelayOffsetInterval", check=POSITIVE)
-    deliveries_per_version: int = setting(200, "Deliveries of delayed messages after which their table counts as changed.", key="delayOffsetUpdateVersionStep", check=POSITIVE)
-    queue_lock_expiry_ms: Millis = setting(60_000, "A queue locked for ordered consumption is free again after this long without renewal.", key="rocketmq.broker.rebalance.lockMaxLiveTime", check=POSITIVE)
+    client_expiry_ms: Millis = setting(120_000, "The broker drops a client after this time without a heartbeat.", key="channelExpiredTimeout", mutable=True, check=POSITIVE)
+    notify_members: bool = setting(True, "The broker notifies consumers when members join or leave their group.", key="notifyConsumerIdsChangedEnable", mutable=True)
+    notify_members_at_once: bool = setting(True, "The broker notifies them at once; otherwise every 15 s.", key="realTimeNotifyConsumerChange", mutable=True)
+    register_producers: bool = setting(True, "The broker registers producers; if false, only while it accepts transactional messages.", key="enableRegisterProducer", mutable=True)
+    flush_offsets_ms: Millis = setting(5000, "How often the broker writes consumer offsets to disk.", key="flushConsumerOffsetInterval", check=POSITIVE)
+    server_side_reset: bool = setting(True, "An offset reset takes effect on the broker at the next pull.", key="useServerSideResetOffset")
+    commits_per_version: int = setting(500, "Offset commits until the offset table gets a new version.", key="consumerOffsetUpdateVersionStep", check=POSITIVE)
+    flush_delay_offsets_ms: Millis = setting(10_000, "How often the broker writes the progress of delayed messages to disk.", key="flushDelayOffsetInterval", check=POSITIVE)
+    deliveries_per_version: int = setting(200, "Deliveries of delayed messages until their table gets a new version.", key="delayOffsetUpdateVersionStep", check=POSITIVE)
+    queue_lock_expiry_ms: Millis = setting(60_000, "The lock of a queue for ordered consumption expires after this time without renewal.", key="rocketmq.broker.rebalance.lockMaxLiveTime", check=POSITIVE)
 
     # Changing settings over the network
-    config_path: Path | None = setting(None, "Where settings changed over the network are written; the file given with -c takes its place.", key="brokerConfigPath")
-    config_black_list: str = setting("configBlackList;brokerConfigPath", "Keys, parted by semicolons, that nobody may change over the network.", local=True)
+    config_path: Path | None = setting(None, "The file for settings that are changed over the network; the file given with -c takes precedence.", key="brokerConfigPath")
+    config_black_list: str = setting("configBlackList;brokerConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
-    # Being observed
-    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; the other exporters serve nothing here.", key="metricsExporterType")
+    # Metrics and logs
+    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP. The other exporters are not supported and do nothing.", key="metricsExporterType")
     metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
-    metrics_address: str = setting("", "The address that HTTP port listens on; nothing takes brokerIP1.", key="metricsPromExporterHost", local=True)
-    metrics_labels: str = setting("", "Labels for every metric, as name:value,name:value.", key="metricsLabel")
-    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of broker.log; nothing writes to the console only.")
-    log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=POSITIVE)
+    metrics_address: str = setting("", "The address of that HTTP port. Default: brokerIP1.", key="metricsPromExporterHost", local=True)
+    metrics_labels: str = setting("", "Labels added to every metric, as name:value,name:value.", key="metricsLabel")
+    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of broker.log; empty writes to the console only.")
+    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
 
     # TLS towards name servers
-    tls_enable: bool = setting(False, "Name servers are spoken to over TLS.", key="tls.enable")
-    tls_client_cert_path: Path | None = setting(None, "Certificate chain shown to name servers, PEM.", key="tls.client.certPath")
-    tls_client_key_path: Path | None = setting(None, "Its private key, PEM.", key="tls.client.keyPath")
+    tls_enable: bool = setting(False, "The broker connects to name servers over TLS.", key="tls.enable")
+    tls_client_cert_path: Path | None = setting(None, "The certificate chain that the broker presents to name servers, PEM.", key="tls.client.certPath")
+    tls_client_key_path: Path | None = setting(None, "The private key of that certificate, PEM.", key="tls.client.keyPath")
     tls_client_key_password: str | None = setting(None, "The password of that key.", key="tls.client.keyPassword", secret=True)
-    tls_client_trust_cert_path: Path | None = setting(None, "The certificates that those of name servers are checked against, PEM.", key="tls.client.trustCertPath")
-    tls_client_auth_server: bool = setting(False, "Certificates of name servers are checked.", key="tls.client.authServer")
+    tls_client_trust_cert_path: Path | None = setting(None, "The trusted certificates for checking name servers, PEM.", key="tls.client.trustCertPath")
+    tls_client_auth_server: bool = setting(False, "The broker checks the certificates of name servers.", key="tls.client.authServer")
 
-    # What would change the meaning of everything, and is not there yet
-    acl_enable: bool = setting(False, "Clients must sign their requests; refused as long as there is no access control here.", local=True)
-    authentication: bool = setting(False, "Clients must say who they are; refused as long as there is no access control here.", key="authenticationEnabled", local=True)
-    authorization: bool = setting(False, "Clients may do what policies allow; refused as long as there is no access control here.", key="authorizationEnabled", local=True)
+    # Not supported yet; turning one on is refused, because clients would rely on it
+    acl_enable: bool = setting(False, "Clients must sign their requests. Access control is not supported yet; true is refused.", local=True)
+    authentication: bool = setting(False, "Clients must authenticate. Access control is not supported yet; true is refused.", key="authenticationEnabled", local=True)
+    authorization: bool = setting(False, "Policies decide what clients may do. Access control is not supported yet; true is refused.", key="authorizationEnabled", local=True)
     first_user: str | None = setting(None, "The first user of access control.", key="initAuthenticationUser", secret=True, has_effect=False)
-    inner_credentials: str | None = setting(None, "By what brokers know each other under access control.", key="innerClientAuthenticationCredentials", secret=True, has_effect=False)
-    dledger_log: bool = setting(False, "The log is kept by a quorum of brokers; refused, there is no such log here.", key="enableDLegerCommitLog")
-    controller_mode: bool = setting(False, "A controller elects the master; refused as long as there is no replication here.", key="enableControllerMode")
+    inner_credentials: str | None = setting(None, "The credentials of brokers among each other under access control.", key="innerClientAuthenticationCredentials", secret=True, has_effect=False)
+    dledger_log: bool = setting(False, "A quorum of brokers keeps the log (DLedger). It is not supported; true is refused.", key="enableDLegerCommitLog")
+    controller_mode: bool = setting(False, "A controller elects the master. Replication is not supported yet; true is refused.", key="enableControllerMode")
     # fmt: on
 
     def __post_init__(self) -> None:
-        # What this machine is called is looked up here, so that everyone else finds the names filled in.
+        # Fill in the names of this machine, so that nobody else has to look them up.
         self._fill("broker_name", self.broker_name or socket.gethostname())
         self._fill("broker_ip1", self.broker_ip1 or local_address())
         self._fill("broker_ip2", self.broker_ip2 or self.broker_ip1)
@@ -178,14 +178,14 @@ class BrokerSettings(ServerSettings):
     def _verify_role(self) -> None:
         if self.broker_role == "SLAVE":
             raise ConfigError(
-                "brokerRole", "SLAVE", "ASYNC_MASTER or SYNC_MASTER, because replication is not there yet"
+                "brokerRole", "SLAVE", "ASYNC_MASTER or SYNC_MASTER, because replication is not supported yet"
             )
         for key, is_on, reason in (
-            ("aclEnable", self.acl_enable, "access control is not there yet"),
-            ("authenticationEnabled", self.authentication, "access control is not there yet"),
-            ("authorizationEnabled", self.authorization, "access control is not there yet"),
-            ("enableDLegerCommitLog", self.dledger_log, "replication is not there yet"),
-            ("enableControllerMode", self.controller_mode, "replication is not there yet"),
+            ("aclEnable", self.acl_enable, "access control is not supported yet"),
+            ("authenticationEnabled", self.authentication, "access control is not supported yet"),
+            ("authorizationEnabled", self.authorization, "access control is not supported yet"),
+            ("enableDLegerCommitLog", self.dledger_log, "replication is not supported yet"),
+            ("enableControllerMode", self.controller_mode, "replication is not supported yet"),
         ):
             if is_on:
                 raise ConfigError(key, "true", f"false, because {reason}")
@@ -200,7 +200,7 @@ class BrokerSettings(ServerSettings):
 
     @property
     def registration_period_s(self) -> float:
-        """java: whatever is asked for, not more often than every 10 s and not less often than every 60 s."""
+        """java: the period is limited to 10 s to 60 s."""
         period_ms = max(_MIN_REGISTRATION_MS, min(self.register_period_ms, _MAX_REGISTRATION_MS))
         return period_ms / 1000
 
@@ -211,12 +211,12 @@ class BrokerSettings(ServerSettings):
 
 
 def vip_port(listen_port: int) -> int:
-    """java: the second port, for requests that must not wait behind pulls, is always this far away."""
+    """java: the port for requests that must not wait behind pulls is always two below the main one."""
     return listen_port - _VIP_PORT_DISTANCE
 
 
 class BrokerConfiguration(NamedTuple):
-    """The settings of a broker and of its store, which are one file to everyone outside."""
+    """The settings of a broker and of its store; users see them as one file."""
 
     broker: BrokerSettings
     store: StoreSettings
@@ -226,28 +226,28 @@ class BrokerConfiguration(NamedTuple):
         return {**self.broker.as_java_dict(), **self.store.as_java_dict()}
 
     def describe(self) -> str:
-        """Every setting as `key=value`, one a line, sorted; secrets are masked."""
+        """Every setting as `key=value`, one per line, sorted; secrets are masked."""
         lines = self.broker.describe().splitlines(True) + self.store.describe().splitlines(True)
         return "".join(sorted(lines))
 
     def to_properties_text(self) -> str:
-        """The file that gives these settings again."""
+        """A properties file with these settings."""
         return properties.render(
             properties.parse(self.broker.to_properties_text())
             | properties.parse(self.store.to_properties_text())
         )
 
     def recognises(self, key: str) -> bool:
-        """Whether a key is a setting, or stands in our file although it is none."""
+        """Whether a key is a setting, or a key of the file that is accepted without being one."""
         return self.broker.recognises(key) or self.store.recognises(key)
 
     def updated(self, changes: Mapping[str, str]) -> Self:
-        """With some values replaced; a bad one raises ConfigError and changes nothing."""
+        """A copy with some values replaced; raises ConfigError for a bad value."""
         ours, stores = _parted(changes)
         return self._replace(broker=self.broker.updated(ours), store=self.store.updated(stores))
 
     def local_keys(self, changes: Iterable[str]) -> list[str]:
-        """Those that nobody may change over the network."""
+        """The keys that cannot be changed over the network."""
         changes = list(changes)
         return [*self.broker.local_keys(changes), *self.store.local_keys(changes)]
 
@@ -257,7 +257,7 @@ class BrokerConfiguration(NamedTuple):
 
 
 def load_broker(layers: Sequence[Layer]) -> BrokerConfiguration:
-    """The settings of both parts from the same layers; each key goes to the part that knows it."""
+    """Load the settings of broker and store from the same layers; each key goes to the part that has it."""
     our_layers, store_layers = [], []
     for layer in layers:
         ours, stores = _parted(layer.values)
@@ -270,13 +270,13 @@ def load_broker(layers: Sequence[Layer]) -> BrokerConfiguration:
 
 
 def _parted(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """What belongs to the broker, and what to its store; what nobody knows is the broker's."""
+    """The values of the broker and those of its store; unknown keys go to the broker."""
     stores = {key: text for key, text in values.items() if StoreSettings.find(key) is not None}
     return {key: text for key, text in values.items() if key not in stores}, stores
 
 
 def _with_store_names(notice: Notice, layers: Sequence[Layer]) -> Notice:
-    """A misspelt key may be one of the store's."""
+    """Suggest the store's keys as well for a misspelt key."""
     if not isinstance(notice, UnknownKey):
         return notice
     source = next((layer.source for layer in layers if notice.key in layer.values), "")
@@ -284,7 +284,7 @@ def _with_store_names(notice: Notice, layers: Sequence[Layer]) -> Notice:
 
 
 def _with_one_list(notices: Iterable[Notice]) -> tuple[Notice, ...]:
-    """The notices with the keys without effect in one."""
+    """Merge all notices about keys without effect into one."""
     others: list[Notice] = []
     keys: list[str] = []
     for notice in notices:

@@ -1,15 +1,15 @@
-"""Requests that are addressed to brokers and that this one does not serve, each with the reason."""
+"""Broker requests that this broker does not serve, each with the reason."""
 
-_POP = "popping is not there yet"
-_TRANSACTIONS = "transactions are not there yet"
-_REPLICATION = "replication is not there yet"
-_ACCESS = "access control is not there yet"
-_TIMERS = "messages for a given time are not there yet"
-_STATIC = "static topics are not there yet"
-_CONTROLLER = "there is no controller mode"
-_CONTAINER = "a broker is a process of its own here"
-_ROCKSDB = "there is no RocksDB here"
-_COLD = "reading old messages is not limited here"
+_POP = "pop consumption is not supported yet"
+_TRANSACTIONS = "transactions are not supported yet"
+_REPLICATION = "replication is not supported yet"
+_ACCESS = "access control is not supported yet"
+_TIMERS = "timer messages are not supported yet"
+_STATIC = "static topics are not supported yet"
+_CONTROLLER = "controller mode is not supported"
+_CONTAINER = "broker containers are not supported: each broker is its own process"
+_ROCKSDB = "the store does not use RocksDB"
+_COLD = "reads of old messages are not limited"
 
 UNSERVED = {
     37: _TRANSACTIONS,
@@ -38,7 +38,7 @@ UNSERVED = {
     2001: _COLD,
     2002: _COLD,
     2003: _COLD,
-    2004: "reading ahead is left to the system",
+    2004: "the operating system decides about read-ahead",
     **dict.fromkeys(range(3001, 3011), _ACCESS),
     200050: _POP,
     200051: _POP,
@@ -51,7 +51,7 @@ UNSERVED = {
 }
 
 NOT_ON_THE_FAST_PORT = {
-    11: "pulls are served on the main port",
-    361: "pulls are served on the main port",
+    11: "pulls are served on the main port only",
+    361: "pulls are served on the main port only",
 }
 """java: the second port is for requests that must not wait behind pulls."""

@@ -40,7 +40,7 @@ def test_no_key_of_a_release_is_unknown(tmp_path: Path, release: str) -> None:
 
 @pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
 def test_nobody_believes_to_have_access_control_who_has_none(key: str) -> None:
-    with pytest.raises(ConfigError, match="false, because access control is not there yet") as caught:
+    with pytest.raises(ConfigError, match="false, because access control is not supported yet") as caught:
         load_broker([Layer("the test", {key: "true"})])
     assert (caught.value.key, caught.value.value) == (key, "true")
 

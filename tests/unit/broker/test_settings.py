@@ -242,10 +242,10 @@ def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"brokerRole": "SLAVE", "brokerId": "1"}, "replication is not there yet"),
-        ({"enableDLegerCommitLog": "true"}, "replication is not there yet"),
-        ({"enableControllerMode": "true"}, "replication is not there yet"),
-        ({"aclEnable": "true"}, "access control is not there yet"),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "replication is not supported yet"),
+        ({"enableDLegerCommitLog": "true"}, "replication is not supported yet"),
+        ({"enableControllerMode": "true"}, "replication is not supported yet"),
+        ({"aclEnable": "true"}, "access control is not supported yet"),
         ({"namesrvAddr": "a:9876;b"}, "host:port;host:port"),
         ({"regionId": "r" * 256}, "of at most 255 printable characters"),
         ({"regionId": "a\x02b"}, "of at most 255 printable characters"),
