@@ -111,13 +111,13 @@ async def test_a_full_disk_refuses_messages_and_serves_consumers(
     ):
         await client.send(b"before")
         files.space_now = FULL
-        await turn_until(lambda: broker.store.trouble)
+        await turn_until(lambda: broker.store.faults)
         refusal = await client.refusal(message(b"no room"))
         assert refusal.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "disk" in (refusal.remark or "")
         assert (await client.pull()).bodies == [b"before"]
         files.space_now = ROOMY
-        await turn_until(lambda: not broker.store.trouble)
+        await turn_until(lambda: not broker.store.faults)
         await client.send(b"after")
         assert (await client.pull()).bodies == [b"before", b"after"]
         await turn_until(lambda: error_logs.records)
@@ -146,7 +146,7 @@ async def test_a_log_file_that_cannot_be_made_refuses_messages(
             ResponseCode.SYSTEM_ERROR,
         }
         del files.failures["create"]
-        await turn_until(lambda: not broker.store.trouble)
+        await turn_until(lambda: not broker.store.faults)
         stored = broker.store.max_offset(TOPIC, 0)
         assert (await client.send(b"after")).queue_offset == stored
         error_logs.records.clear()

@@ -18,8 +18,8 @@ from tests.support.small_stores import TOPIC, append, dispatch_all, interpreted,
 
 from pyromq.clock import ManualClock
 from pyromq.protocol.java_hash import tag_code
-from pyromq.store import mending
 from pyromq.store.message_store import MessageStore
+from pyromq.store.queues import mending
 from pyromq.store.results import ReadStatus
 
 OTHER = "Payments"

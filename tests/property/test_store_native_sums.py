@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.small_stores import interpreted
 
 from pyromq.compiled import twin
-from pyromq.store.key_hash import index_key_hashes
+from pyromq.store.index.key_hash import index_key_hashes
 
 if twin("checksums") is None:
     pytest.skip("the compiled twins are not there", allow_module_level=True)

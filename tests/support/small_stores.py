@@ -7,7 +7,8 @@ from typing import Any
 from unittest.mock import patch
 
 from pyromq.protocol.record import Host, StoredMessage, decode_record
-from pyromq.store import appending, dispatch, key_hash, reading
+from pyromq.store import appending, dispatch, reading
+from pyromq.store.index import key_hash
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult
 from pyromq.store.settings import StoreSettings

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from pyromq.metrics import Histogram, Labels
 from pyromq.protocol.record import MIN_RECORD_SIZE
-from pyromq.store.consume_queue import PRE_BLANK_SIZE
 from pyromq.store.message_store import MessageStore
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE
 
 _LOOKED_AT = 256
 """Messages of one queue that are looked at each time; they stand for all that came since the last time."""

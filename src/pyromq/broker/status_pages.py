@@ -69,8 +69,8 @@ class StatusPages:
     def _ready(self) -> tuple[int, str, bytes]:
         if self._store is None:
             return 503, _TEXT, b"starting\n"
-        if self._store.trouble:
-            reason = self._store.statistics().trouble_reason
+        if self._store.faults:
+            reason = self._store.statistics().fault_reason
             return 503, _TEXT, f"the store takes no messages: {reason}\n".encode()
         return 200, _TEXT, b"ready\n"
 

@@ -12,14 +12,14 @@ from pyromq.errors import LocalProtocolError, StoreError
 from pyromq.protocol.batch import BatchEntry, check_entries, decode_batch
 from pyromq.protocol.properties import PROPERTIES_LIMIT_BYTES
 from pyromq.protocol.record import pack_record_into
-from pyromq.store.commit_log import CommitLog
 from pyromq.store.dispatch import Dispatcher
-from pyromq.store.log_time import LogTime
-from pyromq.store.queues import Queues
+from pyromq.store.faults import Fault, StoreFaults
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.log_time import LogTime
+from pyromq.store.queues.all_queues import Queues
 from pyromq.store.refusals import illegal, refuse_batch, refuse_queue, too_large
 from pyromq.store.results import AppendResult, AppendStatus
 from pyromq.store.settings import StoreSettings
-from pyromq.store.trouble import Trouble, Troubles
 
 if TYPE_CHECKING:
     from pyromq_native.appending import Appender
@@ -45,7 +45,7 @@ class Appending:
         log: CommitLog,
         queues: Queues,
         dispatcher: Dispatcher,
-        troubles: Troubles,
+        faults: StoreFaults,
         time: LogTime,
         settings: StoreSettings,
         appender: "Appender | None",
@@ -55,7 +55,7 @@ class Appending:
         self._queues_by_topic = queues.by_topic
         self._dispatcher = dispatcher
         self._now_ms = time.append_ms
-        self._troubles = troubles
+        self._faults = faults
         self._appender = appender
         self.refused_messages = 0
         self.use(settings)
@@ -100,7 +100,7 @@ class Appending:
         # This is the hottest path of all: everything it can do without a call, it does without one.
         queues = self._queues_by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
-        if queue is None or self._troubles.is_refusing:
+        if queue is None or self._faults.is_refusing:
             refusal = self._unavailable() or refuse_queue(topic, queue_id)
             if refusal is not None:
                 return self._count(refusal)
@@ -276,15 +276,15 @@ class Appending:
         )
 
     def _unavailable(self) -> AppendResult | None:
-        if not self._troubles.is_refusing:
+        if not self._faults.is_refusing:
             return None
-        return AppendResult(AppendStatus.SERVICE_NOT_AVAILABLE, reason=self._troubles.reason)
+        return AppendResult(AppendStatus.SERVICE_NOT_AVAILABLE, reason=self._faults.reason)
 
     def _no_room(self, error: OSError | StoreError) -> AppendResult:
         if isinstance(error, StoreError):
             return self._count(illegal(str(error)))
         reason = f"no new log file can be made: {error}"
-        self._troubles.refuse(Trouble.DISK_FULL, reason)  # tried again after the next look at the disk
+        self._faults.refuse(Fault.DISK_FULL, reason)  # tried again after the next look at the disk
         return self._count(AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=reason))
 
     def _count(self, refusal: AppendResult) -> AppendResult:

@@ -8,40 +8,29 @@ here. All ways give the same files.
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol.java_hash import java_string_hash
-from pyromq.protocol.properties import get_property_bytes
 from pyromq.protocol.record import RecordOutline, SysFlag
-from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import ConsumeQueue
-from pyromq.store.damage import is_filler
-from pyromq.store.index import Index
-from pyromq.store.index_file import Entry
-from pyromq.store.key_hash import index_key_hashes
-from pyromq.store.queues import Queues
-from pyromq.store.segment import Segment
+from pyromq.store.index.index_file import Entry
+from pyromq.store.index.key_hash import index_key_hashes
+from pyromq.store.index.key_index import Index
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.damage import is_filler
+from pyromq.store.log.segment import Segment
+from pyromq.store.queues.all_queues import Queues
+from pyromq.store.queues.consume_queue import ConsumeQueue
+from pyromq.store.queues.tags_codes import TagsCodes
+from pyromq.store.results import QueueAdvance
 
 if TYPE_CHECKING:
     from pyromq_native.dispatching import Carrier
-
-_UNKNOWN_DELAY_MS: Final = 1000
-_MOST_TAGS: Final = 4096
 
 _native = twin("dispatching")
 
 Pending = tuple[ConsumeQueue, int, int, int, int, int, bytes]
 """Queue, log offset, size, queue offset, system flag, store time, properties."""
-
-
-class QueueAdvance(NamedTuple):
-    """A queue has messages up to here now."""
-
-    topic: str
-    queue_id: int
-    max_offset: int
 
 
 class Dispatcher:
@@ -50,13 +39,13 @@ class Dispatcher:
         log: CommitLog,
         queues: Queues,
         index: Index | None,
-        delays_ms: tuple[int, ...],
+        tags_codes: TagsCodes,
         max_pending: int,
     ) -> None:
         self._log = log
         self._queues = queues
         self._index = index
-        self._delays_ms = delays_ms
+        self._tags_codes = tags_codes
         self.max_pending = max_pending
         self._carrier: Carrier | None = _native.Carrier(queues.by_topic) if _native is not None else None
         self._forgotten: dict[str, int] = {}
@@ -66,7 +55,6 @@ class Dispatcher:
         self._key_places: list[int] = []
         self._key_times: list[int] = []
         self._entries: list[Entry] = []
-        self._tag_codes: dict[bytes, int] = {}
         self._touched: dict[ConsumeQueue, None] = {}
         self.pending: deque[Pending] = deque()
         self.offset = 0
@@ -243,19 +231,13 @@ class Dispatcher:
         queue = self._queues.get(outline.topic, outline.queue_id)
         if outline.queue_offset < queue.end_offset or outline.log_offset <= queue.last_place:
             return False  # it has the unit, or the units of a newer generation of its topic
-        tags_code = self.tags_code_of(queue, segment, outline)
+        tags_code = self._tags_codes.of_record(queue, segment, outline)
         queue.put(outline.queue_offset, outline.log_offset, outline.size, tags_code)
         return True
 
-    def tags_code_of(self, queue: ConsumeQueue, segment: Segment, outline: RecordOutline) -> int:
-        """The third field of a unit, for one that is made again."""
-        properties = segment.mapped.buffer[outline.properties_start : outline.properties_end]
-        tags, _, _ = queue.probe.read(properties)
-        return self._tags_code(queue, outline.store_timestamp, properties, tags)
-
     def _dispatch(self, messages: Iterable[Pending], limit: int) -> None:
         """Put each message that ends at or before `limit` in its queue, and its keys in the lists."""
-        tag_codes, touched = self._tag_codes, self._touched
+        tag_codes, tags_code_of, touched = self._tags_codes.by_tag, self._tags_codes.of, self._touched
         is_indexing, index_from = self._index is not None, self.index_from
         add_key, add_place, add_time = self._keys.append, self._key_places.append, self._key_times.append
         timestamp, offset, count = self.last_timestamp, self.offset, 0
@@ -269,13 +251,11 @@ class Dispatcher:
                 if properties:
                     tags, unique, keys = queue.probe.read(properties)
                     if queue.is_schedule:
-                        tags_code = self._tags_code(queue, store_timestamp, properties, tags)
+                        tags_code = tags_code_of(queue, store_timestamp, properties, tags)
                     elif tags:
                         found = tag_codes.get(tags)
                         tags_code = (
-                            self._tags_code(queue, store_timestamp, properties, tags)
-                            if found is None
-                            else found
+                            tags_code_of(queue, store_timestamp, properties, tags) if found is None else found
                         )
                 # java: prepared (0x4) and rolled-back (0xC) records have no place in a queue
                 if not sys_flag & 0x4:
@@ -298,24 +278,6 @@ class Dispatcher:
         finally:
             self.last_timestamp, self.offset = timestamp, offset
             self.dispatched_messages += count
-
-    def _tags_code(self, queue: ConsumeQueue, store_timestamp: int, properties: bytes, tags: bytes) -> int:
-        if queue.is_schedule:
-            level = get_property_bytes(properties, "DELAY")
-            if level and level.isdigit() and int(level) > 0:
-                return store_timestamp + self._delay_ms(int(level))
-        if not tags:
-            return 0
-        code = java_string_hash(tags.decode("utf-8", "replace"))
-        if len(self._tag_codes) >= _MOST_TAGS:
-            self._tag_codes.clear()
-        self._tag_codes[tags] = code
-        return code
-
-    def _delay_ms(self, level: int) -> int:
-        # java: a level above the highest counts as the highest
-        delays = self._delays_ms
-        return delays[min(level, len(delays)) - 1] if delays else _UNKNOWN_DELAY_MS
 
     def write_index(self) -> None:
         """Index the keys gathered so far; many at a time is much cheaper than one by one."""

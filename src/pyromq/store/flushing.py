@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, write_checkpoint
-from pyromq.store.commit_log import CommitLog
 from pyromq.store.filesystem import Files
+from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.results import AppendStatus
 
 PASSING: Final = frozenset(

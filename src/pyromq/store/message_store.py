@@ -15,27 +15,28 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError, StoreError
 from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
-from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.deletions import Deletions
-from pyromq.store.dispatch import Dispatcher, QueueAdvance
+from pyromq.store.dispatch import Dispatcher
+from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.filenames import StorePaths, can_be_directory
 from pyromq.store.filesystem import FileLock, Files
 from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
-from pyromq.store.index import Index
+from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable
-from pyromq.store.log_time import LogTime
-from pyromq.store.mending import Mending
-from pyromq.store.queue_files import QueueFiles
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.log_time import LogTime
 from pyromq.store.queue_flushing import QueueFlushing
-from pyromq.store.queues import Queues
+from pyromq.store.queues.all_queues import Queues
+from pyromq.store.queues.consume_queue import ConsumeQueue
+from pyromq.store.queues.mending import Mending
+from pyromq.store.queues.queue_files import QueueFiles
+from pyromq.store.queues.tags_codes import TagsCodes
 from pyromq.store.reading import IsOver, QueueReader, RecordTest
 from pyromq.store.recovery import Recovery, RecoveryReport, write_first_checkpoint
-from pyromq.store.results import AppendResult, AppendStatus, Boundary, ReadResult
+from pyromq.store.results import AppendResult, AppendStatus, Boundary, QueueAdvance, ReadResult
 from pyromq.store.retention import CleaningReport, Retention
 from pyromq.store.settings import StoreSettings
 from pyromq.store.statistics import StoreStatistics
-from pyromq.store.trouble import Trouble, Troubles
 from pyromq.store.upkeep import Upkeep
 
 
@@ -60,17 +61,18 @@ class MessageStore:
         self._index: Index | None = None
         if settings.index_enabled:
             self._index = Index(files, self.paths.index, clock, settings.index_slots, settings.index_units)
-        self._dispatcher = Dispatcher(
-            self._log, self._queues, self._index, settings.delays_ms, settings.max_pending_dispatch
+        tags_codes = TagsCodes(settings.delays_ms)
+        self._dispatcher = dispatcher = Dispatcher(
+            self._log, self._queues, self._index, tags_codes, settings.max_pending_dispatch
         )
-        self._mending = Mending(files, self._log, self._queues, self._dispatcher)
+        self._mending = Mending(files, self._log, self._queues, tags_codes, lambda: dispatcher.offset)
         self._reader = QueueReader(self._log, self._mending, settings)
         self.time = LogTime(clock, self._log)
         self.appender = compiled_appender(self._log, self._queues, self._dispatcher, self.time)
         """The compiled way in, for other compiled code; what it declines goes through `append`."""
-        self._troubles = Troubles(self.appender)
+        self._faults = StoreFaults(self.appender)
         self._appending = Appending(
-            self._log, self._queues, self._dispatcher, self._troubles, self.time, settings, self.appender
+            self._log, self._queues, self._dispatcher, self._faults, self.time, settings, self.appender
         )
         # Bound here: a method in between would cost every message a call.
         self.append = self._appending.append
@@ -79,7 +81,7 @@ class MessageStore:
         self._read_messages = self._read_bytes = 0
 
     def __repr__(self) -> str:
-        state = f" {self._troubles.present!r}" if self._troubles.is_refusing else ""
+        state = f" {self._faults.present!r}" if self._faults.is_refusing else ""
         return f"<MessageStore {self.paths.root.name} {self._log!r}{state}>"
 
     # Opening and closing
@@ -164,10 +166,10 @@ class MessageStore:
             self._flusher,
             self._queue_flushing,
             retention,
-            self._troubles,
+            self._faults,
             self._clock.monotonic(),
         )
-        self._troubles.replace(Trouble.NONE, "")
+        self._faults.replace(Fault.NONE, "")
         self._upkeep.check_disk()
 
     def close(self) -> None:
@@ -179,7 +181,7 @@ class MessageStore:
             self.dispatch(max_messages=1 << 62, limit=self._log.end_offset)
             self.flush()
         except OSError as error:
-            self._troubles.refuse(Trouble.NOT_WRITEABLE, f"closing: {error}")
+            self._faults.refuse(Fault.NOT_WRITEABLE, f"closing: {error}")
         self._waiters.settle(self._clock.monotonic())
         is_complete = (
             self._flusher.failure is None
@@ -201,7 +203,7 @@ class MessageStore:
         self._release()
 
     def _release(self) -> None:
-        self._troubles.replace(Trouble.NOT_WRITEABLE, "the store is closed")
+        self._faults.replace(Fault.NOT_WRITEABLE, "the store is closed")
         self._mending.close()
         self._log.close()
         self._queues.close()
@@ -236,7 +238,7 @@ class MessageStore:
         try:
             advances = self._dispatcher.step(limit, max_messages)
         except OSError as error:
-            self._troubles.refuse_after_dispatch(error)
+            self._faults.refuse_after_dispatch(error)
         if self._mending.has_work:
             advances += self._mending.step()
         return advances
@@ -255,7 +257,7 @@ class MessageStore:
         return self.can_dispatch_to(self.dispatch_limit)
 
     def can_dispatch_to(self, limit: int) -> bool:
-        is_behind = self._dispatcher.offset < limit and self._troubles.can_dispatch
+        is_behind = self._dispatcher.offset < limit and self._faults.can_dispatch
         return is_behind or self._mending.has_work
 
     # Flushing
@@ -310,7 +312,7 @@ class MessageStore:
     def _notice_flush_failure(self) -> None:
         failure = self._flusher.failure
         if failure is not None:
-            self._troubles.refuse(Trouble.NOT_WRITEABLE, f"a flush failed: {failure}")
+            self._faults.refuse(Fault.NOT_WRITEABLE, f"a flush failed: {failure}")
 
     # Upkeep
 
@@ -483,9 +485,9 @@ class MessageStore:
         return self._flusher.checkpoint
 
     @property
-    def trouble(self) -> Trouble:
+    def faults(self) -> Fault:
         """Why messages are refused; reading goes on."""
-        return self._troubles.present
+        return self._faults.present
 
     @property
     def root(self) -> Path:
@@ -515,7 +517,7 @@ class MessageStore:
             index_entries=index.entry_count if index is not None else 0,
             removed_segments=self._upkeep.removed_segments,
             last_store_timestamp=log.last_store_timestamp,
-            trouble=self._troubles.present,
-            trouble_reason=self._troubles.reason,
+            faults=self._faults.present,
+            fault_reason=self._faults.reason,
             disk_used_ratio=self._upkeep.disk_used_ratio,
         )

@@ -17,17 +17,17 @@ from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.protocol.properties import get_property_bytes
 from pyromq.protocol.record import RecordOutline, StoredMessage, SysFlag, decode_record, verify_body_crc
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
-from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
-from pyromq.store.damage import is_filler
 from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.filenames import StorePaths, is_index_name, offset_name, parse_offset_name
 from pyromq.store.filesystem import Files, MappedFile
-from pyromq.store.generations import newest_generation
-from pyromq.store.index_file import read_header
-from pyromq.store.queues import count_units
-from pyromq.store.segment import Segment
-from pyromq.store.soundness import next_sound_record
+from pyromq.store.index.index_file import read_header
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.damage import is_filler
+from pyromq.store.log.record_checks import next_sound_record
+from pyromq.store.log.segment import Segment
+from pyromq.store.queues.all_queues import count_units
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
+from pyromq.store.queues.generations import newest_generation
 
 _NO_LIMIT = 1 << 63
 _MOST_RANGES = 10

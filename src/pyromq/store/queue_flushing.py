@@ -3,8 +3,8 @@
 from pyromq.store.checkpoint import UNITS_UNKNOWN
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.flushing import Flusher, QueueFlush
-from pyromq.store.index import Index
-from pyromq.store.queues import Queues
+from pyromq.store.index.key_index import Index
+from pyromq.store.queues.all_queues import Queues
 
 
 class QueueFlushing:

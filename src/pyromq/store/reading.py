@@ -14,12 +14,10 @@ from typing import Final
 
 from pyromq.compiled import twin
 from pyromq.protocol.record import MIN_RECORD_SIZE
-from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
-from pyromq.store.mending import Mending
-from pyromq.store.results import Boundary, ReadResult, ReadStatus
-from pyromq.store.settings import StoreSettings
-from pyromq.store.unit_checks import (
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.queues.mending import Mending
+from pyromq.store.queues.unit_checks import (
     FAR_STRIDE,
     LEAST_CODE,
     MOST_CODE,
@@ -28,6 +26,8 @@ from pyromq.store.unit_checks import (
     is_sound,
     is_tag_code,
 )
+from pyromq.store.results import Boundary, ReadResult, ReadStatus
+from pyromq.store.settings import StoreSettings
 
 _native = twin("slicing")
 

@@ -39,19 +39,19 @@ from dataclasses import dataclass, field
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.record import RecordOutline, SysFlag
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, is_time, write_checkpoint
-from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
-from pyromq.store.damage import Damage, DamagedBytes, is_filler
 from pyromq.store.deletions import Deletions
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files
-from pyromq.store.generations import Generations
-from pyromq.store.index import Index
-from pyromq.store.numbering import Numbering
-from pyromq.store.queues import Queues
-from pyromq.store.segment import Segment
-from pyromq.store.soundness import LEAST_GAP_BYTES, next_sound_record, sound_outline
+from pyromq.store.index.key_index import Index
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.damage import Damage, DamagedBytes, is_filler
+from pyromq.store.log.record_checks import LEAST_GAP_BYTES, next_sound_record, sound_outline
+from pyromq.store.log.segment import Segment
+from pyromq.store.queues.all_queues import Queues
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
+from pyromq.store.queues.generations import Generations
+from pyromq.store.queues.numbering import Numbering
 
 
 @dataclass(slots=True)

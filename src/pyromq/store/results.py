@@ -1,6 +1,7 @@
 """What the store answers: plain values, in Apache's terms."""
 
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,6 +53,14 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
         host = Host(self.store_host[:-4], int.from_bytes(self.store_host[-4:], "big"))
         offsets = self.record_offsets or (self.log_offset,)
         return ",".join(encode_offset_message_id(host, offset) for offset in offsets)
+
+
+class QueueAdvance(NamedTuple):
+    """A queue has messages up to here now."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
 
 
 class ReadStatus(Enum):

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from math import inf
 
 from pyromq.clock import Clock
-from pyromq.store.commit_log import CommitLog
 from pyromq.store.deletions import Deletions
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files, Space
-from pyromq.store.index import Index
-from pyromq.store.log_time import LogTime
-from pyromq.store.queues import Queues
+from pyromq.store.index.key_index import Index
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.log_time import LogTime
+from pyromq.store.queues.all_queues import Queues
 from pyromq.store.settings import StoreSettings
 
 _HOUR_MS = 3_600_000

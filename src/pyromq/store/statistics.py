@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyromq.store.trouble import Trouble
+from pyromq.store.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,6 @@ class StoreStatistics:
     index_entries: int
     removed_segments: int
     last_store_timestamp: int
-    trouble: Trouble
-    trouble_reason: str
+    faults: Fault
+    fault_reason: str
     disk_used_ratio: float

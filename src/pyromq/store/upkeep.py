@@ -6,12 +6,12 @@ It goes by the clock and never waits: flushes are asked for here and done by the
 import errno
 from typing import Final
 
-from pyromq.store.commit_log import CommitLog
+from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.flushing import Flusher
+from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.retention import CleaningReport, Retention
 from pyromq.store.settings import StoreSettings
-from pyromq.store.trouble import Trouble, Troubles
 
 _PAGE_BYTES: Final = 4096
 _UNITS_PER_PAGE: Final = 205
@@ -27,7 +27,7 @@ class Upkeep:
         flusher: Flusher,
         queue_flushing: QueueFlushing,
         retention: Retention,
-        troubles: Troubles,
+        faults: StoreFaults,
         now: float,
     ) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class Upkeep:
         self._flusher = flusher
         self._queue_flushing = queue_flushing
         self._retention = retention
-        self._troubles = troubles
+        self._faults = faults
         self._next_log_flush = self._next_thorough_log_flush = now
         self._next_queue_flush = self._next_thorough_queue_flush = now
         self._next_disk_check = self._next_cleaning = now
@@ -68,12 +68,12 @@ class Upkeep:
         try:
             log_space, root_space = self._retention.spaces()
         except OSError as error:
-            self._troubles.refuse(Trouble.DISK_FULL, f"the disk does not answer: {error}")
+            self._faults.refuse(Fault.DISK_FULL, f"the disk does not answer: {error}")
             return
         self.disk_used_ratio = max(log_space.used_ratio, root_space.used_ratio)
         warning_percent = self._settings.disk_warning_percent
-        self._troubles.judge_disk(Trouble.DISK_FULL, log_space, warning_percent)
-        self._troubles.judge_disk(Trouble.QUEUE_DISK_FULL, root_space, warning_percent)
+        self._faults.judge_disk(Fault.DISK_FULL, log_space, warning_percent)
+        self._faults.judge_disk(Fault.QUEUE_DISK_FULL, root_space, warning_percent)
 
     def _check_log_files(self) -> None:
         """Find log files that somebody has cut short, before a touch of what is missing ends the process."""
@@ -85,12 +85,12 @@ class Upkeep:
                 f"{segment.path} was cut short while in use, its last {lost_bytes} bytes are lost: stop"
                 " whoever changes files of the store, then start the broker again; it keeps what is whole"
             )
-            self._troubles.refuse(Trouble.NOT_WRITEABLE, reason)
+            self._faults.refuse(Fault.NOT_WRITEABLE, reason)
             try:
                 segment.restore_size()
                 self._flusher.distrust(segment.start, OSError(errno.EIO, reason))
             except OSError as error:
-                self._troubles.replace(self._troubles.present, f"{reason} ({error})")
+                self._faults.replace(self._faults.present, f"{reason} ({error})")
 
     def _flush_log_when_due(self, now: float) -> None:
         settings = self._settings

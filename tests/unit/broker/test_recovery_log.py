@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pyromq.broker.recovery_log import log_recovery
-from pyromq.store.damage import Damage
+from pyromq.store.log.damage import Damage
 from pyromq.store.recovery import RecoveryReport
 
 

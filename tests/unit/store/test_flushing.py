@@ -15,10 +15,10 @@ from tests.support.small_stores import append, bodies_of, dispatch_all, interpre
 
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
+from pyromq.store.faults import Fault
 from pyromq.store.filesystem import Files, Space
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendStatus
-from pyromq.store.trouble import Trouble
 
 
 class Fixture:
@@ -104,7 +104,7 @@ def test_a_sync_that_found_no_descriptor_is_tried_again(tmp_path: Path, error_nu
     dispatch_all(store)
     fixture.files.failures["sync"] = error_number
     assert store.flush() == 0
-    assert not store.trouble
+    assert not store.faults
     assert append(store, b"y").is_ok
     dispatch_all(store)
     fixture.clock.advance(1.1)
@@ -164,7 +164,7 @@ def test_the_checkpoint_follows_what_was_dispatched_and_flushed(tmp_path: Path) 
     fixture.files.failures["overwrite"] = errno.ENOSPC
     store.flush()
     assert store.checkpoint.safe_offset == first.end_offset  # an older one is still true
-    assert not store.trouble
+    assert not store.faults
     fixture.files.failures.clear()
     store.flush()
     assert store.checkpoint.safe_offset == store.flushed_offset
@@ -189,11 +189,11 @@ def test_a_full_disk_refuses_appends_and_heals_by_itself(tmp_path: Path, error_n
     assert 0 < stored < 40
     assert results[stored].status is AppendStatus.CREATE_MAPPED_FILE_FAILED
     assert results[-1].status is AppendStatus.SERVICE_NOT_AVAILABLE
-    assert store.trouble & Trouble.DISK_FULL
+    assert store.faults & Fault.DISK_FULL
     fixture.files.failures.clear()
     fixture.clock.advance(1.1)
     store.upkeep()
-    assert not store.trouble
+    assert not store.faults
     assert append(store, b"again").queue_offset == stored + 1
     dispatch_all(store)
     assert len(bodies_of(store)) == stored + 2
@@ -213,7 +213,7 @@ def test_a_full_disk_stops_dispatch_where_it_is_and_nothing_is_lost(tmp_path: Pa
         append(store, body, properties=b"UNIQ_KEY\x01u" + body + b"\x02")
     fixture.files.failures[operation] = errno.ENOSPC
     dispatch_all(store)
-    assert store.trouble & Trouble.QUEUE_DISK_FULL
+    assert store.faults & Fault.QUEUE_DISK_FULL
     assert append(store, b"refused").status is AppendStatus.SERVICE_NOT_AVAILABLE
     readable = bodies_of(store)
     assert readable == bodies[: len(readable)]
@@ -245,7 +245,7 @@ def test_a_nearly_full_or_read_only_disk_is_noticed_before_it_hurts(tmp_path: Pa
         fixture.files.space_now = None
         fixture.clock.advance(1.1)
         store.upkeep()
-        assert not store.trouble
+        assert not store.faults
     assert append(store, b"yes").is_ok
     store.close()
 
@@ -399,7 +399,7 @@ def test_dispatch_goes_on_while_the_disk_is_only_nearly_full(tmp_path: Path) -> 
     fixture.files.space_now = Space(1000, 50, False)
     fixture.clock.advance(1.1)
     store.upkeep()
-    assert store.trouble
+    assert store.faults
     assert store.has_dispatch_work
     dispatch_all(store)
     assert bodies_of(store) == [b"accepted"]

@@ -19,10 +19,10 @@ from pyromq.protocol.properties import get_property_bytes
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pyromq.store.filenames import index_name, is_index_name, offset_name, parse_offset_name
 from pyromq.store.filesystem import Files, Space
+from pyromq.store.index.key_hash import index_key_hash, index_key_hashes
 from pyromq.store.json_table import JsonTable
-from pyromq.store.key_hash import index_key_hash, index_key_hashes
 from pyromq.store.message_store import MessageStore
-from pyromq.store.property_probe import PropertyProbe
+from pyromq.store.queues.property_probe import PropertyProbe
 from pyromq.store.results import ReadStatus
 from pyromq.store.settings import StoreSettings
 

@@ -25,9 +25,9 @@ from tests.support.small_stores import (
 from pyromq.clock import ManualClock
 from pyromq.errors import StoreError
 from pyromq.store import recovery
-from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
+from pyromq.store.queues.consume_queue import ConsumeQueue
 
 COUNT = 100
 BODIES = [b"%04d" % number * 30 for number in range(COUNT)]

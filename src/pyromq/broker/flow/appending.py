@@ -11,9 +11,8 @@ from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.parking import Parking
 from pyromq.protocol.batch import BatchEntry
-from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.message_store import MessageStore
-from pyromq.store.results import AppendResult
+from pyromq.store.results import AppendResult, QueueAdvance
 
 _DISPATCH_STEP = 4096
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from pyromq.remoting.slices import Slices
-from pyromq.store.dispatch import QueueAdvance
+from pyromq.store.results import QueueAdvance
 
 K = TypeVar("K", bound=Hashable)
 

@@ -20,9 +20,9 @@ from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import names
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from pyromq.protocol.record import decode_record
-from pyromq.store.consume_queue import ConsumeQueue
-from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.message_store import MessageStore
+from pyromq.store.queues.consume_queue import ConsumeQueue
+from pyromq.store.results import QueueAdvance
 
 _log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from pyromq.broker.flow.appending import Appending
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import Clock, elapsed_ms
+from pyromq.store.faults import Fault
 from pyromq.store.message_store import MessageStore
-from pyromq.store.trouble import Trouble
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Upkeep:
         self._statistics = statistics
         self._locks = locks
         self._clock = clock
-        self._trouble = Trouble.NONE
+        self._faults = Fault.NONE
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -52,18 +52,18 @@ class Upkeep:
                 # A full disk may have stopped it, and nobody else would wake it.
                 self._appending.dispatch_soon()
             self._appending.durability.expire()
-            self._tell_trouble()
+            self._tell_faults()
             for notice in self._store.time.take_notices():
                 _log.warning("%s", notice)
             await asyncio.sleep(_STORE_INTERVAL_S)
 
-    def _tell_trouble(self) -> None:
-        trouble = self._store.trouble
-        if trouble != self._trouble:
-            self._trouble = trouble
-            if trouble:
-                reason = self._store.statistics().trouble_reason
-                _log.error("the store takes no messages trouble=%s: %s", trouble.name, reason)
+    def _tell_faults(self) -> None:
+        faults = self._store.faults
+        if faults != self._faults:
+            self._faults = faults
+            if faults:
+                reason = self._store.statistics().fault_reason
+                _log.error("the store takes no messages faults=%s: %s", faults.name, reason)
             else:
                 _log.info("the store takes messages again")
 

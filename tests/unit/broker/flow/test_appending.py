@@ -25,8 +25,7 @@ from pyromq.protocol.batch import BatchEntry
 from pyromq.protocol.properties import decode_properties, encode_properties
 from pyromq.protocol.record import Host
 from pyromq.protocol.requests.sending import SendMessage
-from pyromq.store.dispatch import QueueAdvance
-from pyromq.store.results import AppendStatus
+from pyromq.store.results import AppendStatus, QueueAdvance
 
 TOPIC = "Orders"
 

@@ -5,7 +5,7 @@ import asyncio
 from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
 from pyromq.clock import ManualClock
 from pyromq.remoting.slices import Slices
-from pyromq.store.dispatch import QueueAdvance
+from pyromq.store.results import QueueAdvance
 
 
 class Held:

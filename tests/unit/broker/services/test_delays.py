@@ -20,8 +20,8 @@ from pyromq.clock import ManualClock
 from pyromq.protocol import names
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage
-from pyromq.store import mending
-from pyromq.store.trouble import Trouble
+from pyromq.store.faults import Fault
+from pyromq.store.queues import mending
 
 TOPIC = "Orders"
 SCHEDULE = names.SCHEDULE_TOPIC
@@ -155,9 +155,9 @@ class TestTrouble:
         with opened(tmp_path) as bench:
             bench.park(b"body", 1)
             bench.clock.advance(1)
-            bench.parts.store._troubles.refuse(Trouble.DISK_FULL, "the disk is full")
+            bench.parts.store._faults.refuse(Fault.DISK_FULL, "the disk is full")
             assert bench.deliver() == 1
-            bench.parts.store._troubles.relieve(Trouble.DISK_FULL)
+            bench.parts.store._faults.relieve(Fault.DISK_FULL)
             bench.clock.advance(1)
             assert bench.deliver() is None
             assert bench.delivered() == [b"body"]

@@ -16,9 +16,9 @@ from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.java_hash import tag_code
 from pyromq.protocol.requests.pulling import LitePullMessage
-from pyromq.store import mending
-from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.json_table import JsonTable
+from pyromq.store.queues import mending
+from pyromq.store.results import QueueAdvance
 
 
 @pytest.fixture

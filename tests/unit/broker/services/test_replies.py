@@ -24,7 +24,7 @@ from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.properties import decode_properties, encode_properties
 from pyromq.protocol.requests.pushes import PushReply
 from pyromq.protocol.requests.sending import SendReply, SendReplyV2
-from pyromq.store.trouble import Trouble
+from pyromq.store.faults import Fault
 
 TOPIC = names.reply_topic(CLUSTER)
 REQUESTER = "10.0.0.9@77"
@@ -114,7 +114,7 @@ async def test_a_reply_that_is_not_stored_is_answered_without_an_id(bench: Bench
 
 
 async def test_a_reply_that_cannot_be_stored_has_arrived_all_the_same(bench: Bench) -> None:
-    bench.parts.store._troubles.refuse(Trouble.DISK_FULL, "full")
+    bench.parts.store._faults.refuse(Fault.DISK_FULL, "full")
     answer = await bench.reply()
     assert (answer.code, answer.ext["msgId"]) == (ResponseCode.SUCCESS, "0")
     assert bench.statistics.put_failures == 1

@@ -16,7 +16,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage
 from pyromq.protocol.requests.sending import SendMessageBack
-from pyromq.store.trouble import Trouble
+from pyromq.store.faults import Fault
 
 TOPIC = "Orders"
 GROUP = "billing"
@@ -185,7 +185,7 @@ class TestRefused:
 
     async def test_a_store_that_takes_nothing(self, bench: Bench) -> None:
         message = bench.consumed()
-        bench.parts.store._troubles.refuse(Trouble.DISK_FULL, "the disk is full")
+        bench.parts.store._faults.refuse(Fault.DISK_FULL, "the disk is full")
         refused = refusal(lambda: bench.give_back(message))
         assert (refused.code, refused.remark) == (
             ResponseCode.SYSTEM_ERROR,

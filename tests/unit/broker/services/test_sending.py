@@ -32,7 +32,7 @@ from pyromq.protocol.properties import decode_properties, encode_properties
 from pyromq.protocol.record import Host, StoredMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.remoting.routing import Caller
-from pyromq.store.trouble import Trouble
+from pyromq.store.faults import Fault
 
 TOPIC = "Orders"
 GROUP = "billing"
@@ -468,7 +468,7 @@ class TestSafety:
 
     async def test_a_store_that_takes_nothing_says_why(self, make: Make) -> None:
         bench = make()
-        bench.parts.store._troubles.refuse(Trouble.DISK_FULL, "the disk is 99% full")
+        bench.parts.store._faults.refuse(Fault.DISK_FULL, "the disk is 99% full")
         refused = bench.refused()
         assert (refused.code, refused.remark) == (
             ResponseCode.SERVICE_NOT_AVAILABLE,

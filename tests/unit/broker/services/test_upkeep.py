@@ -16,8 +16,8 @@ from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import ManualClock
-from pyromq.store.dispatch import QueueAdvance
 from pyromq.store.message_store import MessageStore
+from pyromq.store.results import QueueAdvance
 from pyromq.store.retention import Retention
 
 
@@ -35,7 +35,7 @@ async def test_what_a_full_disk_kept_from_the_queues_follows_without_a_new_messa
     append(store, b"accepted")
     files.failures["create"] = errno.ENOSPC
     store.dispatch()
-    assert store.trouble
+    assert store.faults
     files.failures.clear()
     clock.advance(1.1)
     carried = asyncio.Event()

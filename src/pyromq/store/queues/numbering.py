@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pyromq.protocol.record import MIN_RECORD_SIZE, RecordOutline, SysFlag
-from pyromq.store.consume_queue import ConsumeQueue
-from pyromq.store.queues import Queues
-from pyromq.store.segment import Segment
+from pyromq.store.log.segment import Segment
+from pyromq.store.queues.all_queues import Queues
+from pyromq.store.queues.consume_queue import ConsumeQueue
 
 _Waiting = list[tuple[Segment, RecordOutline]]
 

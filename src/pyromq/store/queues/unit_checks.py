@@ -8,9 +8,9 @@ from struct import Struct
 from typing import Final
 
 from pyromq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import ConsumeQueue
-from pyromq.store.segment import Segment
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.segment import Segment
+from pyromq.store.queues.consume_queue import ConsumeQueue
 
 NEAR_STRIDE: Final = 25
 FAR_STRIDE: Final = 204
@@ -95,7 +95,7 @@ def are_sound(
     return True
 
 
-def fault_of(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size: int) -> str:
+def why_unsound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size: int) -> str:
     """What is wrong with a unit, in words; empty if it is sound."""
     if is_sound(log, queue, offset, place, size):
         return ""

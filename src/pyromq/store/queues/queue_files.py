@@ -7,8 +7,8 @@ is an error here and not a crash in the middle of a write.
 import resource
 from collections import OrderedDict
 
-from pyromq.store.consume_queue import UNIT_BYTES, ConsumeQueue
 from pyromq.store.filesystem import Files, MappedFile
+from pyromq.store.queues.consume_queue import UNIT_BYTES, ConsumeQueue
 
 _RESERVE_BYTES = 16 * 1024
 _LEAST_MAPPED = 64

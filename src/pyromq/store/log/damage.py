@@ -22,10 +22,10 @@ from pyromq.protocol.record import (
     pack_blank_into,
     peek_store_timestamp,
 )
-from pyromq.store.commit_log import CommitLog
 from pyromq.store.filesystem import Files
-from pyromq.store.segment import Segment
-from pyromq.store.soundness import LEAST_GAP_BYTES, count_record_starts
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.record_checks import LEAST_GAP_BYTES, count_record_starts
+from pyromq.store.log.segment import Segment
 
 FILLER_TOPIC: Final = "DAMAGED"
 _MOST_FILLER_BYTES: Final = 4 * 1024 * 1024

@@ -8,9 +8,9 @@ from array import array
 from collections.abc import Callable
 
 from pyromq.protocol.record import RecordOutline, SysFlag
-from pyromq.store.consume_queue import ConsumeQueue
-from pyromq.store.queues import Queues
-from pyromq.store.segment import Segment
+from pyromq.store.log.segment import Segment
+from pyromq.store.queues.all_queues import Queues
+from pyromq.store.queues.consume_queue import ConsumeQueue
 
 
 def is_new_generation(end_before: int, next_offset: int | None) -> bool:

@@ -16,7 +16,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from pyromq.clock import Clock, SystemClock
-from pyromq.store.ends import LogEnd
+from pyromq.store.log.log_end import LogEnd
 
 CONFIRMED_AFTER_S: Final = 15 * 60.0
 """How long a leap ahead must stand to be believed: long enough for a time service to notice a wrong clock."""

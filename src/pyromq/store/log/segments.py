@@ -11,7 +11,7 @@ from pyromq.errors import StoreError
 from pyromq.protocol.record import BLANK_SIZE, pack_blank_into
 from pyromq.store.filenames import offset_name, parse_offset_name
 from pyromq.store.filesystem import Files
-from pyromq.store.segment import MissingSegment, Segment
+from pyromq.store.log.segment import MissingSegment, Segment
 
 _MOST_MISSING: Final = 1024
 """Over a wider gap, the files on its two sides are hardly of one log."""

@@ -21,11 +21,11 @@ from pyromq.protocol.record import (
     peek_store_timestamp,
     scan_record,
 )
-from pyromq.store.ends import LogEnd
 from pyromq.store.filenames import can_be_directory, offset_name
 from pyromq.store.filesystem import Files
-from pyromq.store.segment import MissingSegment, Segment
-from pyromq.store.segments import Segments
+from pyromq.store.log.log_end import LogEnd
+from pyromq.store.log.segment import MissingSegment, Segment
+from pyromq.store.log.segments import Segments
 
 
 class CommitLog(LogEnd):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.small_stores import append, bodies_of, small_settings
 
-from pyromq.store.generations import newest_generation
 from pyromq.store.message_store import MessageStore
+from pyromq.store.queues.generations import newest_generation
 
 X = "X"
 QUEUE_OFFSET_AT = 20

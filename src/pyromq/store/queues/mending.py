@@ -9,18 +9,19 @@ mended twice.
 
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.record import SysFlag
-from pyromq.store.commit_log import CommitLog
-from pyromq.store.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
-from pyromq.store.dispatch import Dispatcher, QueueAdvance
 from pyromq.store.filesystem import Files
-from pyromq.store.queues import Queues
-from pyromq.store.soundness import next_sound_record
-from pyromq.store.unit_checks import fault_of, is_sound
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.record_checks import next_sound_record
+from pyromq.store.queues.all_queues import Queues
+from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from pyromq.store.queues.tags_codes import TagsCodes
+from pyromq.store.queues.unit_checks import is_sound, why_unsound
+from pyromq.store.results import QueueAdvance
 
 _PIECE: Final = 1000
 """Units or records looked at in one go: a few milliseconds."""
@@ -29,11 +30,20 @@ _MOST_REMARKS: Final = 1000
 
 
 class Mending:
-    def __init__(self, files: Files, log: CommitLog, queues: Queues, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        files: Files,
+        log: CommitLog,
+        queues: Queues,
+        tags_codes: TagsCodes,
+        dispatched_offset: Callable[[], int],
+    ) -> None:
+        """`dispatched_offset` tells the log offset before which every message has a unit."""
         self._files = files
         self._log = log
         self._queues = queues
-        self._dispatcher = dispatcher
+        self._tags_codes = tags_codes
+        self._dispatched_offset = dispatched_offset
         self._work: dict[ConsumeQueue, Iterator[None]] = {}
         self._failed: dict[ConsumeQueue, str] = {}
         self._resting: set[ConsumeQueue] = set()
@@ -52,7 +62,7 @@ class Mending:
         """Begin to mend a queue around a unit that is not sound; whether that is done already."""
         if queue in self._work or queue in self._resting:
             return False
-        why = fault_of(self._log, queue, offset, *queue.unit(offset)[:2])
+        why = why_unsound(self._log, queue, offset, *queue.unit(offset)[:2])
         self._work[queue] = self._mend(queue, offset, why)
         if self._advance(queue):
             return queue not in self._resting
@@ -104,7 +114,7 @@ class Mending:
         """Everything there is to do, and a pause after each unit or record looked at."""
         log = self._log
         first, end = offset, offset + 1
-        queue_end, walk_end = queue.end_offset, self._dispatcher.offset
+        queue_end, walk_end = queue.end_offset, self._dispatched_offset()
         least = queue.min_offset(log.start_offset)
         walk_start = gap_place = 0
         while first > least:
@@ -180,7 +190,7 @@ class Mending:
             ):
                 at = 3 * (outline.queue_offset - first)
                 found[at], found[at + 1] = place, outline.size
-                found[at + 2] = self._dispatcher.tags_code_of(queue, segment, outline)
+                found[at + 2] = self._tags_codes.of_record(queue, segment, outline)
             place += outline.size
             yield
 

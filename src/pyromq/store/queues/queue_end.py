@@ -1,4 +1,4 @@
-"""Where the log and each queue are written next: plain values, which compiled code reads without asking."""
+"""Where a queue is written next: plain values, which compiled code reads directly."""
 
 from mmap import mmap
 from typing import TYPE_CHECKING
@@ -8,27 +8,6 @@ from pyromq.compiled import twin
 _native = twin("appending")
 
 if TYPE_CHECKING or _native is None:
-
-    class LogEnd:
-        __slots__ = (
-            "appended_messages",
-            "buffer",
-            "buffer_start",
-            "end_offset",
-            "last_store_timestamp",
-            "room_end",
-            "wall_from_ms",
-            "wall_until_ms",
-        )
-
-        appended_messages: int
-        buffer: mmap | bytearray
-        buffer_start: int
-        end_offset: int
-        last_store_timestamp: int
-        room_end: int
-        wall_from_ms: int
-        wall_until_ms: int
 
     class QueueEnd:
         __slots__ = (
@@ -58,5 +37,4 @@ if TYPE_CHECKING or _native is None:
         write_position: int
 
 else:
-    LogEnd = _native.LogEnd
     QueueEnd = _native.QueueEnd

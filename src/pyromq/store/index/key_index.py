@@ -6,8 +6,8 @@ from pyromq.clock import Clock
 from pyromq.errors import StoreError
 from pyromq.store.filenames import UNFINISHED_SUFFIX, index_name, is_index_name, next_index_name
 from pyromq.store.filesystem import Files
-from pyromq.store.index_file import Entry, IndexFile
-from pyromq.store.key_hash import index_key_hash
+from pyromq.store.index.index_file import Entry, IndexFile
+from pyromq.store.index.key_hash import index_key_hash
 
 
 class Index:

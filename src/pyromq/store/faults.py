@@ -1,4 +1,4 @@
-"""Trouble: why the store refuses messages. While there is any, nothing is appended; reading goes on.
+"""Faults: why the store refuses messages. While there is any, nothing is appended; reading goes on.
 
 A full disk is a trouble that passes: the next look at the disk ends it. All others last until the store is
 opened again.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyromq_native.appending import Appender
 
 
-class Trouble(IntFlag):
+class Fault(IntFlag):
     """Why the store refuses messages; the bits are Apache's running flags."""
 
     NONE = 0
@@ -26,39 +26,39 @@ class Trouble(IntFlag):
     QUEUE_DISK_FULL = 64
 
 
-_NO_DISPATCH: Final = Trouble.NOT_WRITEABLE | Trouble.QUEUE_ERROR | Trouble.INDEX_ERROR
+_NO_DISPATCH: Final = Fault.NOT_WRITEABLE | Fault.QUEUE_ERROR | Fault.INDEX_ERROR
 
 
-class Troubles:
+class StoreFaults:
     """What is wrong now, and since which error: the first reason is the one that is told."""
 
     def __init__(self, appender: "Appender | None") -> None:
         self._appender = appender
         self._is_dispatch_stuck = False
-        self.present = Trouble.NONE
+        self.present = Fault.NONE
         self.reason = ""
         self.is_refusing = False
         """Whether there is any, as a plain bool: asking a flag for its truth is slow."""
-        self.replace(Trouble.NOT_WRITEABLE, "the store is not open")
+        self.replace(Fault.NOT_WRITEABLE, "the store is not open")
 
     @property
     def can_dispatch(self) -> bool:
         return not (self._is_dispatch_stuck or (self.is_refusing and self.present & _NO_DISPATCH))
 
-    def replace(self, trouble: Trouble, reason: str) -> None:
+    def replace(self, trouble: Fault, reason: str) -> None:
         """Whatever there was, from now on it is this."""
         self.present = trouble
         self.reason = reason
-        self.is_refusing = trouble is not Trouble.NONE
+        self.is_refusing = trouble is not Fault.NONE
         if self._appender is not None:
             self._appender.is_refusing = self.is_refusing
 
-    def refuse(self, trouble: Trouble, reason: str) -> None:
+    def refuse(self, trouble: Fault, reason: str) -> None:
         if not self.present & trouble:
             self.replace(self.present | trouble, reason)
 
-    def relieve(self, trouble: Trouble) -> None:
-        if trouble is Trouble.QUEUE_DISK_FULL:
+    def relieve(self, trouble: Fault) -> None:
+        if trouble is Fault.QUEUE_DISK_FULL:
             self._is_dispatch_stuck = False
         remaining = self.present & ~trouble
         self.replace(remaining, self.reason if remaining else "")
@@ -66,10 +66,10 @@ class Troubles:
     def refuse_after_dispatch(self, error: OSError) -> None:
         """Dispatch met an error, and stays where it is until the trouble passes."""
         self._is_dispatch_stuck = True
-        trouble = Trouble.QUEUE_DISK_FULL if error.errno in PASSING else Trouble.QUEUE_ERROR
+        trouble = Fault.QUEUE_DISK_FULL if error.errno in PASSING else Fault.QUEUE_ERROR
         self.refuse(trouble, f"dispatch: {error}")
 
-    def judge_disk(self, trouble: Trouble, space: Space, warning_percent: int) -> None:
+    def judge_disk(self, trouble: Fault, space: Space, warning_percent: int) -> None:
         """Stop taking messages when a disk is too full, and start again when it is not."""
         if space.read_only:
             self.refuse(trouble, "the disk is read-only")

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.protocol.record import MIN_RECORD_SIZE, record_size
-from pyromq.store.ends import QueueEnd
 from pyromq.store.filenames import offset_name
-from pyromq.store.property_probe import PropertyProbe
+from pyromq.store.queues.property_probe import PropertyProbe
+from pyromq.store.queues.queue_end import QueueEnd
 
 if TYPE_CHECKING:
-    from pyromq.store.queue_files import QueueFiles
+    from pyromq.store.queues.queue_files import QueueFiles
 
 UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = 20

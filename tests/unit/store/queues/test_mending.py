@@ -13,10 +13,10 @@ from tests.support.small_stores import TOPIC, append, dispatch_all, interpreted,
 
 from pyromq.clock import ManualClock
 from pyromq.protocol.java_hash import tag_code
-from pyromq.store import mending
-from pyromq.store.consume_queue import ConsumeQueue
 from pyromq.store.message_store import MessageStore
 from pyromq.store.offline import OfflineStore
+from pyromq.store.queues import mending
+from pyromq.store.queues.consume_queue import ConsumeQueue
 from pyromq.store.results import Boundary, ReadStatus
 
 OTHER = "Payments"

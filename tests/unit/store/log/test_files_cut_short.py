@@ -6,9 +6,9 @@ from pathlib import Path
 from tests.support.small_stores import TOPIC, append, bodies_of, dispatch_all, small_settings
 
 from pyromq.clock import ManualClock
+from pyromq.store.faults import Fault
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendStatus
-from pyromq.store.trouble import Trouble
 
 BODIES = [b"%04d" % number * 30 for number in range(100)]
 
@@ -34,8 +34,8 @@ def test_a_file_cut_short_is_noticed_and_named_and_nothing_is_stored_any_more(tm
     os.truncate(cut, 100)
     clock.advance(2)
     store.upkeep()
-    assert store.trouble & Trouble.NOT_WRITEABLE
-    reason = store.statistics().trouble_reason
+    assert store.faults & Fault.NOT_WRITEABLE
+    reason = store.statistics().fault_reason
     assert reason.startswith(f"{cut} was cut short while in use, its last 8092 bytes are lost: stop")
     refused = append(store, b"more")
     assert (refused.status, refused.reason) == (AppendStatus.SERVICE_NOT_AVAILABLE, reason)

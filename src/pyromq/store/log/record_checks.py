@@ -16,9 +16,9 @@ from pyromq.protocol.record import (
     peek_size,
     verify_body_crc,
 )
-from pyromq.store.commit_log import CommitLog
 from pyromq.store.filesystem import Files
-from pyromq.store.segment import MissingSegment, Segment
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.segment import MissingSegment, Segment
 
 LEAST_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
 """No record is smaller: it has a topic of one byte at least."""

@@ -1,0 +1,1 @@
+"""The index: messages by key."""
