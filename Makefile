@@ -73,6 +73,7 @@ bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where 
 
 docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests
+	$(BIN)/python -m tests.support.option_types
 	$(BIN)/python -m tests.support.api_reference
 	$(BIN)/python -m tests.support.compatibility_page
 	for part in namesrv broker store; do \

@@ -19,6 +19,7 @@ from pyromq import aio, testing
 from pyromq.client.consumer.settings import PullSettings, PushSettings
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.settings import ClientSettings
+from pyromq.config.options import Options
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 
@@ -33,7 +34,7 @@ results and errors are the same for both. How to use them: [producing](../howto/
 without notice.
 """
 
-_OPTIONS = {
+_OPTIONS: dict[str, type[Options]] = {
     "Of producers": ProducerSettings,
     "Of push consumers": PushSettings,
     "Of pull consumers": PullSettings,
@@ -62,7 +63,7 @@ def page() -> str:
         *_section("pyromq.aio: the same for asyncio", aio, _CLIENTS),
         "## Options\n",
         _OPTIONS_INTRODUCTION,
-        *(text for title, type_ in _OPTIONS.items() for text in (f"### {title}\n", _attributes(type_))),
+        *(text for title, type_ in _OPTIONS.items() for text in (f"### {title}\n", _options(type_))),
         *_section("Messages, results and other values", pyromq, values),
         *_section("Errors", pyromq, errors),
         *_section("pyromq.testing: clusters for tests", testing, testing.__all__),
@@ -142,6 +143,27 @@ def _attributes(type_: type, properties: Sequence[Function] = ()) -> str:
         shown = " | ".join(f"`{cell}`".replace("|", "\\|") if cell else "" for cell in cells)
         lines.append(f"| {shown} | {words} |")
     return "\n".join([*lines, ""])
+
+
+def _options(type_: type[Options]) -> str:
+    """Each option with its type, its default, the values it takes and what it means."""
+    kinds = {
+        ast.unparse(node.target): ast.unparse(node.annotation)
+        for owner in type_.__mro__[::-1]
+        if issubclass(owner, Options)
+        for node in _class_tree(owner).body
+        if isinstance(node, ast.AnnAssign)
+    }
+    lines = ["| option | type | default | values | meaning |", "|---|---|---|---|---|"]
+    for each in type_.all_settings():
+        kind = kinds[each.name].replace("|", "\\|")
+        values = each.check.expected if each.check is not None else ""
+        lines.append(f"| `{each.name}` | `{kind}` | `{_shown(each.default)}` | {values} | {each.sentence} |")
+    return "\n".join([*lines, ""])
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, Enum) else repr(value)
 
 
 def _slots(type_: type) -> Iterator[tuple[str, str]]:

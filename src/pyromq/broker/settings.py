@@ -16,7 +16,8 @@ from pyromq.cluster.local_address import local_address
 from pyromq.config import properties
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Seconds, SizeBytes, between
 from pyromq.config.loading import Layer, NoEffect, load
-from pyromq.config.settings import Notice, UnknownKey, setting, unknown_key
+from pyromq.config.options import setting
+from pyromq.config.settings import Notice, UnknownKey, unknown_key
 from pyromq.errors import ConfigError
 from pyromq.protocol.names import MASTER_ID
 from pyromq.remoting.settings import ServerSettings, addresses_in

@@ -10,13 +10,13 @@ from typing import Self, Unpack, overload
 from pyromq.client.batching import Accumulator, check_batch, pack_letters, split
 from pyromq.client.letters import Letter, LetterWriter
 from pyromq.client.plain_entries import Parcel, plain_entry
-from pyromq.client.producer_settings import ProducerOptions, split_options
+from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.queue_choice import Selector, queue_of_key
 from pyromq.client.requesting import reply_to, request_properties
 from pyromq.client.room import Room
 from pyromq.client.sending import Sender, SenderStatistics, Sent
 from pyromq.client.session import Session
-from pyromq.client.settings import ClientSettings
+from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.trace_records import MessageKind, sent_record
 from pyromq.client.tracing import Tracing
 from pyromq.client.values import Message, ReceivedMessage, SendResult, SendStatus
@@ -63,7 +63,7 @@ class Producer:
         if problem is not None:
             raise ConfigError("group", group, f"another name: {problem}")
         self.group = group
-        self.settings, client_options = split_options(options)
+        self.settings, client_options = split_options(options, ProducerSettings)
         self.client_settings = ClientSettings.of(namesrv, **client_options)
         self._parts: ProducerParts | None = None
         self._is_closed = False
@@ -327,7 +327,7 @@ class ProducerParts:
         client_settings = session.settings
         self.session = session
         self.group = producer.group
-        self.sender = Sender(session, session.wrap(producer.group), settings.policy)
+        self.sender = Sender(session, session.wrap(producer.group), settings)
         self.writer = LetterWriter(
             wrap=session.wrap,
             namespace=client_settings.namespace or client_settings.namespace_v2,

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from pyromq.client.fault_avoidance import BrokerFaults
 from pyromq.client.letters import Letter
+from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.queue_choice import RoundRobin
 from pyromq.client.session import Session
 from pyromq.cluster.routes import Route
 from pyromq.errors import ConnectFailed, NoRoute, Refused, SendFailed, TransportError
-from pyromq.protocol import names
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
@@ -41,19 +41,6 @@ _SHORTEST_RETRY_S = 0.01
 """With less time left nobody can answer; timers are not more exact than that on a busy loop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendPolicy:
-    """How hard a sender tries."""
-
-    timeout_s: float = 3.0
-    try_timeout_s: float | None = None
-    retries: int = 2
-    retry_unsafe_stores: bool = False
-    create_topic_key: str = names.AUTO_CREATE_TOPIC
-    default_topic_queues: int = 4
-    avoid_slow_brokers: bool = True
-
-
 @dataclass(frozen=True, slots=True)
 class Sent:
     """What came of a letter."""
@@ -74,11 +61,11 @@ class SenderStatistics:
 class Sender:
     """Sends for one producer group."""
 
-    def __init__(self, session: Session, group: str, policy: SendPolicy) -> None:
+    def __init__(self, session: Session, group: str, settings: ProducerSettings) -> None:
         """`group`: as brokers know it."""
         self.session = session
         self.group = group
-        self.policy = policy
+        self.settings = settings
         self.statistics = SenderStatistics()
         self._routes = session.routes
         self._clock = session.clock
@@ -87,7 +74,7 @@ class Sender:
         self._fills_forms = session.fills_forms
         self._forms: dict[tuple[type[SendMessageV2], str, str], RequestForm[SendMessageAnswer]] = {}
         self._faults = BrokerFaults()
-        self._round_robin = RoundRobin(self._faults if policy.avoid_slow_brokers else None)
+        self._round_robin = RoundRobin(self._faults if settings.avoid_slow_brokers else None)
 
     def __repr__(self) -> str:
         return f"<Sender {self.group} {self.statistics} {self._faults!r}>"
@@ -96,9 +83,9 @@ class Sender:
         """Where a topic can be sent to; raises NoRoute if nowhere."""
         route = self._routes.for_publishing(topic)
         if route is None:
-            policy = self.policy
+            settings = self.settings
             route = await self._routes.get_or_borrow(
-                topic, policy.create_topic_key, policy.default_topic_queues
+                topic, settings.create_topic_key, settings.default_topic_queues
             )
         if not route.publish_queues:
             route = await self._routes.refresh(topic)
@@ -108,7 +95,7 @@ class Sender:
 
     async def route_in_time(self, topic: str) -> Route:
         """The same for who is about to send: raises SendFailed if no name server says so in time."""
-        return await self._route_before(topic, self._clock.monotonic() + self.policy.timeout_s, [])
+        return await self._route_before(topic, self._clock.monotonic() + self.settings.send_timeout_s, [])
 
     async def send(
         self, letter: Letter, queue: MessageQueue | None = None, timeout_s: float | None = None
@@ -117,12 +104,12 @@ class Sender:
 
         Raises Refused where trying again would not help, SendFailed where it did not.
         """
-        policy, clock = self.policy, self._clock
-        deadline = clock.monotonic() + (policy.timeout_s if timeout_s is None else timeout_s)
+        settings, clock = self.settings, self._clock
+        deadline = clock.monotonic() + (settings.send_timeout_s if timeout_s is None else timeout_s)
         attempts: list[str] = []
         tried: set[str] = set()
         failed_broker: str | None = None
-        tries_left = policy.retries
+        tries_left = settings.retries
         while True:
             route = self._routes.for_publishing(letter.topic)
             if route is None or not route.publish_queues:
@@ -143,7 +130,7 @@ class Sender:
                 limit_s = deadline - started
                 if tries_left and queue is None and len(route.brokers) > 1:
                     # One that is silent must leave time for the others.
-                    limit_s = min(limit_s, policy.try_timeout_s or limit_s / 2)
+                    limit_s = min(limit_s, settings.try_timeout_s or limit_s / 2)
                 self.statistics.attempts += 1
                 answer = await self.session.call(address, self._filled(letter, target, broker_name), limit_s)
             except TransportError as problem:
@@ -162,7 +149,7 @@ class Sender:
                 latency_ms = (now - started) * 1000
                 self._faults.answered(target.broker_name, latency_ms, now * 1000)
                 is_safe = answer.code == ResponseCode.SUCCESS
-                if is_safe or not policy.retry_unsafe_stores or not tries_left:
+                if is_safe or not settings.retry_unsafe_stores or not tries_left:
                     return Sent(answer, target, address, latency_ms)
                 attempts.append(f"{broker_name}: stored, but code {answer.code}")
             failed_broker = target.broker_name
@@ -180,7 +167,7 @@ class Sender:
         """Send without learning what came of it; raises only if no connection can be had."""
         attempts: list[str] = []
         failed_broker: str | None = None
-        for _ in range(1 + self.policy.retries):
+        for _ in range(1 + self.settings.retries):
             route = await self.route(letter.topic)
             now_ms = self._clock.monotonic() * 1000
             target = queue or self._round_robin.choose(route.publish_queues, now_ms, failed_broker)
@@ -214,12 +201,12 @@ class Sender:
         )
 
     def _request(self, letter: Letter, queue: MessageQueue, broker_name: str) -> SendMessageV2:
-        policy = self.policy
+        settings = self.settings
         return letter.kind(
             producer_group=self.group,
             topic=letter.topic,
-            default_topic=policy.create_topic_key,
-            default_topic_queue_nums=policy.default_topic_queues,
+            default_topic=settings.create_topic_key,
+            default_topic_queue_nums=settings.default_topic_queues,
             queue_id=queue.queue_id,
             sys_flag=letter.sys_flag,
             born_timestamp=letter.born_ms,

@@ -2,15 +2,18 @@
 
 Equal settings share one client: its connections, its routes and its heartbeats.
 """
+# ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import name_server_addresses
+from pyromq.config.kinds import above
+from pyromq.config.options import Options, setting
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.addresses import parse_address
@@ -19,13 +22,15 @@ from pyromq.security.signature import Credentials
 
 __all__ = ["ClientOptions", "ClientSettings", "Credentials", "TlsOptions"]
 
+S = TypeVar("S", bound=Options)
+
 _ENVIRONMENT = "NAMESRV_ADDR"
 _DEFAULT_INSTANCE = "DEFAULT"
 _INSTANCE_ENDPOINT = re.compile(r"(?:\w+://|)(MQ_INST_\w+_\w+)\..*")
 
 
 class ClientOptions(TypedDict, total=False):
-    """The fields of ClientSettings, as producers and consumers take them; their meaning is told there."""
+    """Made from ClientSettings by `make docs`, for editors and type checkers."""
 
     namesrv_url: str | None
     client_ip: str | None
@@ -44,57 +49,28 @@ class ClientOptions(TypedDict, total=False):
     heartbeat_interval_s: float
 
 
+# fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    namesrv: tuple[str, ...] = ()
-    """Addresses of the name servers."""
+class ClientSettings(Options):
+    namesrv: tuple[str, ...] = setting((), "Addresses of the name servers, in a list or separated by `;`; None takes those of the variable `NAMESRV_ADDR`.")
+    namesrv_url: str | None = setting(None, "The client asks this URL for the name servers, every two minutes, if `namesrv` names none.")
+    client_ip: str | None = setting(None, "The first part of the client's id; None takes the address of this machine.")
+    instance_name: str = setting(_DEFAULT_INSTANCE, "The second part of the client's id; the default is replaced by a name that only this process has.")
+    unit_name: str | None = setting(None, "The third part of the client's id, if any.")
+    unit_mode: bool = setting(False, "Topics created by sending belong to a unit.")
+    namespace: str | None = setting(None, "A prefix for every topic and group.")
+    namespace_v2: str | None = setting(None, "A namespace that every request carries instead, for brokers that keep namespaces apart themselves.")
+    tls: TlsOptions | None = setting(None, "Connections use TLS with these options, for example `TlsOptions(verify=True, trust_path=…)`; None means plain TCP.")
+    credentials: Credentials | None = setting(None, "The client signs every request with these: `Credentials(access_key, secret_key)`.", secret=True)
+    vip_channel: bool = setting(False, "Requests go to the brokers' second port, two below the first.")
+    form: HeaderForm = setting(HeaderForm.JSON, "How request headers are encoded.")
+    call_timeout_s: float = setting(3.0, "The timeout of requests that have none of their own.", check=above(0))
+    connect_timeout_s: float = setting(3.0, "The timeout of opening a connection.", check=above(0))
+    route_interval_s: float = setting(30.0, "How often the client asks for routes, unless the name server announces changes by itself.", check=above(0))
+    heartbeat_interval_s: float = setting(30.0, "How often the client sends heartbeats to brokers.", check=above(0))
 
-    namesrv_url: str | None = None
-    """Where to ask for the addresses of the name servers, every two minutes, if none are given."""
-
-    client_ip: str | None = None
-    """The first part of the client's id; None takes the address of this machine."""
-
-    instance_name: str = _DEFAULT_INSTANCE
-    """The second part of the client's id; the default is replaced by something that only this process has."""
-
-    unit_name: str | None = None
-    """The third part of the client's id, if any."""
-
-    unit_mode: bool = False
-    """Whether topics created by sending belong to a unit."""
-
-    namespace: str | None = None
-    """Put in front of every topic and group."""
-
-    namespace_v2: str | None = None
-    """Told with every request instead, for brokers that keep namespaces apart themselves."""
-
-    tls: TlsOptions | None = None
-    """Speak TLS, and how."""
-
-    credentials: Credentials | None = None
-    """Sign every request."""
-
-    vip_channel: bool = False
-    """Send to the brokers' second port, two below the first."""
-
-    form: HeaderForm = HeaderForm.JSON
-    """How headers are written."""
-
-    call_timeout_s: float = 3.0
-    """For requests that nobody gave a time."""
-
-    connect_timeout_s: float = 3.0
-    """For opening a connection."""
-
-    route_interval_s: float = 30.0
-    """How often routes are asked for that no name server tells about by itself."""
-
-    heartbeat_interval_s: float = 30.0
-    """How often brokers are told that this client is alive."""
-
-    def __post_init__(self) -> None:
+    # fmt: on
+    def verify_together(self) -> None:
         if not self.namesrv and not self.namesrv_url:
             raise ConfigError(
                 "namesrv",
@@ -106,9 +82,6 @@ class ClientSettings:
                 parse_address(address)
             except ConnectFailed as problem:
                 raise ConfigError("namesrv", address, "host:port") from problem
-        for name in ("call_timeout_s", "connect_timeout_s", "route_interval_s", "heartbeat_interval_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(name, getattr(self, name), "a number above 0")
 
     @classmethod
     def of(
@@ -139,3 +112,11 @@ class ClientSettings:
         instance = own_instance if own_instance and self.is_default_instance else self.instance_name
         parts = [self.client_ip or local_address(), instance, *([self.unit_name] if self.unit_name else [])]
         return "@".join(parts)
+
+
+def split_options(options: Mapping[str, object], own: type[S]) -> tuple[S, ClientOptions]:
+    """The settings of a producer or consumer, and the options for the client around it."""
+    names = {each.name for each in own.all_settings()}
+    chosen = {name: value for name, value in options.items() if name in names}
+    rest = {name: value for name, value in options.items() if name not in names}
+    return own(**cast(dict[str, Any], chosen)), cast(ClientOptions, rest)

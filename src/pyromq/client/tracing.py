@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from pyromq.client.letters import LetterWriter
-from pyromq.client.sending import Sender, SendPolicy
+from pyromq.client.producer_settings import ProducerSettings
+from pyromq.client.sending import Sender
 from pyromq.client.session import Session
 from pyromq.client.values import Message
 from pyromq.errors import PyroError
@@ -41,7 +42,7 @@ class Tracing:
         self._session = session
         self._loop = asyncio.get_running_loop()
         own_group = f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_numbers)}"
-        self._sender = Sender(session, own_group, SendPolicy(timeout_s=_SEND_TIMEOUT_S))
+        self._sender = Sender(session, own_group, ProducerSettings(send_timeout_s=_SEND_TIMEOUT_S))
         self._writer = LetterWriter(max_bytes=_MAX_MESSAGE_BYTES)
         self._records: list[tuple[str, tuple[str, ...]]] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -5,7 +5,8 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -21,6 +22,16 @@ class Kind:
     render: Callable[[Any], str] = str
     hint: str = ""
     is_path: bool = False
+    python_type: type | None = None
+    """What values given in code must be, if that is checked at all."""
+    allows_none: bool = False
+
+    def fits(self, value: object) -> bool:
+        return self.python_type is None or isinstance(value, self.python_type)
+
+
+class BadValue(ValueError):
+    """A text that is no value, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +42,16 @@ class Check(Generic[T]):
     accepts: Callable[[T], bool]
 
 
-def between(low: int, high: int) -> Check[int]:
+def between(low: float, high: float) -> Check[float]:
     return Check(f"between {low} and {high}", lambda value: low <= value <= high)
 
 
-def at_least(low: int) -> Check[int]:
+def at_least(low: float) -> Check[float]:
     return Check(f"of at least {low}", lambda value: value >= low)
+
+
+def above(low: float) -> Check[float]:
+    return Check(f"above {low}", lambda value: value > low)
 
 
 def _is_host(text: str) -> bool:
@@ -129,19 +144,22 @@ Seconds = Annotated[
     int, _quantity("a time in seconds", " (or like 5s, 2m, 1h)", _MILLIS_FACTORS | {"": 1000}, unit=1000)
 ]
 
-TEXT = Kind("a text", str)
+TEXT = Kind("a text", str, python_type=str)
 
 _PLAIN_KINDS: dict[object, Kind] = {
-    int: Kind("a whole number", _parse_int),
-    float: Kind("a number", _parse_float, repr),
+    int: Kind("a whole number", _parse_int, python_type=Real),
+    float: Kind("a number", _parse_float, repr, python_type=Real),
     bool: Kind("true or false", _parse_bool, _render_bool),
     str: TEXT,
     Path: Kind("a path", expand_path, is_path=True),
 }
 
 
-def kind_of(annotation: object) -> Kind:
-    """The kind behind an annotation: a plain type, an alias from this file, a Literal, or one | None."""
+def kind_of(annotation: object, *, in_code: bool = False) -> Kind:
+    """The kind behind an annotation: a plain type, an Annotated alias, a Literal, or one | None.
+
+    Values that are given `in_code` may be of any other type, too.
+    """
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         for extra in typing.get_args(annotation)[1:]:
@@ -152,10 +170,19 @@ def kind_of(annotation: object) -> Kind:
     if origin in (typing.Union, types.UnionType):
         present = [part for part in typing.get_args(annotation) if part is not types.NoneType]
         if len(present) == 1:
-            return _optional(kind_of(present[0]))
+            kind = kind_of(present[0], in_code=in_code)
+            return replace(kind, hint=" or None", allows_none=True) if in_code else _optional(kind)
     if annotation in _PLAIN_KINDS:
         return _PLAIN_KINDS[annotation]
+    if in_code:
+        return _any_object(annotation)
     raise TypeError(f"no kind of setting has the type {annotation!r}")
+
+
+def _any_object(annotation: object) -> Kind:
+    if isinstance(annotation, type) and not getattr(annotation, "_is_protocol", False):
+        return Kind(f"a value of type {annotation.__name__}", str, python_type=annotation)
+    return Kind("", str)
 
 
 _WHOLE_NUMBER_64 = Kind("a whole number", _parse_int64)
@@ -191,4 +218,6 @@ def _optional(kind: Kind) -> Kind:
         lambda value: "" if value is None else kind.render(value),
         hint=f"{kind.hint} or nothing",
         is_path=kind.is_path,
+        python_type=kind.python_type,
+        allows_none=True,
     )

@@ -1,6 +1,7 @@
 """The settings of a part as people read them: a reference page and an example file, both derived."""
 
-from pyromq.config.settings import Setting, Settings, environment_variable
+from pyromq.config.options import Setting
+from pyromq.config.settings import Settings, environment_variable
 
 
 def markdown(part: type[Settings]) -> str:

@@ -1,105 +1,16 @@
-"""One frozen dataclass per part, one line per setting; every other view is derived from that line."""
+"""The settings of a server: one frozen dataclass, one line per setting, every other view derived from it."""
 
 import re
-import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, cast
 
 from pyromq.config import properties
-from pyromq.config.kinds import HOST, PORT, TEXT, Check, Kind, expand_path, kind_like, kind_of
+from pyromq.config.kinds import kind_like
 from pyromq.config.nearest import NearestName
-from pyromq.errors import ConfigError
-
-T = TypeVar("T")
-
-_METADATA = "pyromq.setting"
-_HIDDEN = "******"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting. The line that declares it leaves `name` and `kind` to the dataclass field around it.
-
-    One without a name has no field: its value, if one was given, is among the inert ones.
-    """
-
-    default: object
-    sentence: str
-    key: str
-    mutable: bool
-    check: Check[Any] | None
-    environment: str | None
-    has_effect: bool
-    secret: bool
-    local: bool
-    name: str = ""
-    kind: Kind = TEXT
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is set on the machine alone, and never over the network.
-
-        Whoever could say which files a server reads and writes, or where it listens and whom it asks, could
-        take it over.
-        """
-        return (
-            self.local
-            or self.secret
-            or self.kind.is_path
-            or self.check in (PORT, HOST)
-            or self.key.startswith("tls.")
-        )
-
-    @property
-    def expected(self) -> str:
-        limit = f" {self.check.expected}" if self.check else ""
-        return f"{self.kind.expected}{limit}{self.kind.hint}"
-
-    @property
-    def default_text(self) -> str:
-        return self.kind.render(self.default)
-
-    def parse(self, text: str) -> object:
-        try:
-            value = self.kind.parse(text.strip())
-        except ValueError:
-            raise ConfigError(self.key, _HIDDEN if self.secret else text, self.expected) from None
-        self.verify(value)
-        return value
-
-    def verify(self, value: object) -> None:
-        if self.check is not None and value is not None and not self.check.accepts(value):
-            raise ConfigError(self.key, _HIDDEN if self.secret else value, self.expected)
-
-
-def setting(
-    default: T,
-    sentence: str,
-    *,
-    key: str = "",
-    mutable: bool = False,
-    check: Check[Any] | None = None,
-    environment: str | None = None,
-    has_effect: bool = True,
-    secret: bool = False,
-    local: bool = False,
-) -> T:
-    """Declare one setting.
-
-    `key` is its name in files (the camelCase of the field unless said otherwise), `environment` a variable
-    that RocketMQ users already know. `mutable` settings act while the server runs. Those without effect are
-    read and checked for the sake of existing files. Secrets never leave over the network. Nobody changes
-    `local` settings over the network; paths, ports, hosts, secrets and all of TLS are local in any case.
-    """
-    line = Setting(default, sentence, key, mutable, check, environment, has_effect, secret, local)
-    metadata = {_METADATA: line}
-    if isinstance(default, Path):  # the home directory is looked up at use, not at import
-        return cast(T, field(default_factory=lambda: expand_path(default), metadata=metadata))
-    return field(default=default, metadata=metadata)
+from pyromq.config.options import HIDDEN, Options, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +35,10 @@ class NeedsRestart(Notice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Options):
     """What every part's settings have in common."""
+
+    FROM_TEXT: ClassVar[bool] = True
 
     PART: ClassVar[str]
     """The name of the part, as in its command and in `PYROMQ_<PART>_…` environment variables."""
@@ -145,22 +58,13 @@ class Settings:
     file_keys: frozenset[str] = field(default=frozenset(), repr=False)
     """The keys that came from a file."""
 
-    def __post_init__(self) -> None:
-        for each in self.all_settings():
-            each.verify(self.value_of(each))
-        self.verify_together()
-
-    def verify_together(self) -> None:
-        """Rules about several settings at once; raises ConfigError."""
-
     @classmethod
-    def all_settings(cls) -> tuple[Setting, ...]:
-        """Every setting, in the order of its declaration."""
-        return tuple(_settings_of(cls).values())
+    def settings_by_key(cls) -> Mapping[str, Setting]:
+        return _with_inert(cls)
 
     @classmethod
     def find(cls, key: str) -> Setting | None:
-        return _settings_of(cls).get(key)
+        return cls.settings_by_key().get(key)
 
     def recognises(self, key: str) -> bool:
         """Whether a key is a setting, or stands in our file although it is none."""
@@ -188,7 +92,7 @@ class Settings:
         shown = dict(self.unrecognised)
         for each in self.all_settings():
             text = each.kind.render(self.value_of(each))
-            shown[each.key] = _HIDDEN if each.secret and text else text
+            shown[each.key] = HIDDEN if each.secret and text else text
         return "".join(f"{key}={shown[key]}\n" for key in sorted(shown))
 
     def to_properties_text(self) -> str:
@@ -261,41 +165,20 @@ def _names_of(parts: tuple[type[Settings], ...]) -> NearestName:
 _LOCAL_NAME = re.compile("Path|Addr|Host|Port|Proxy|TLS|[aA]uth")
 
 
-_SETTINGS: dict[type[Settings], dict[str, Setting]] = {}
+_SETTINGS: dict[type[Settings], Mapping[str, Setting]] = {}
 
 
-def _settings_of(part: type[Settings]) -> dict[str, Setting]:
-    """The settings of a part by key; worked out once."""
+def _with_inert(part: type[Settings]) -> Mapping[str, Setting]:
+    """Worked out once for each part."""
     if part not in _SETTINGS:
-        hints = typing.get_type_hints(part, include_extras=True)
-        _SETTINGS[part] = {}
-        for each in fields(part):
-            line: Setting | None = each.metadata.get(_METADATA)
-            if line is not None:
-                key = line.key or _camel_case(each.name)
-                _SETTINGS[part][key] = replace(line, name=each.name, key=key, kind=kind_of(hints[each.name]))
-        for key, default in part.INERT.items():
-            if key not in _SETTINGS[part]:
-                _SETTINGS[part][key] = _inert(key, default)
+        declared = super(Settings, part).settings_by_key()
+        inert = {key: _inert(key, default) for key, default in part.INERT.items() if key not in declared}
+        _SETTINGS[part] = {**declared, **inert}
     return _SETTINGS[part]
 
 
 def _inert(key: str, default: str) -> Setting:
     kind = kind_like(default)
-    return Setting(
-        default=kind.parse(default),
-        sentence="",
-        key=key,
-        mutable=False,
-        check=None,
-        environment=None,
-        has_effect=False,
-        secret=False,
-        # Those without a default are paths, addresses and names of classes.
-        local=default == "" or _LOCAL_NAME.search(key) is not None,
-        kind=kind,
-    )
-
-
-def _camel_case(name: str) -> str:
-    return re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), name)
+    # Those without a default are paths, addresses and names of classes.
+    is_local = default == "" or _LOCAL_NAME.search(key) is not None
+    return Setting(kind.parse(default), "", key, has_effect=False, local=is_local, kind=kind)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
-from pyromq.config.settings import setting
+from pyromq.config.options import setting
 from pyromq.errors import ConfigError
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
 from pyromq.remoting.settings import ServerSettings, addresses_in

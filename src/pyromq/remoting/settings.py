@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from pyromq.clock import Clock
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
-from pyromq.config.settings import Settings, setting
+from pyromq.config.options import setting
+from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.addresses import parse_address

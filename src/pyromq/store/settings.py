@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE, Millis, SizeBytes, at_least, between
-from pyromq.config.settings import Settings, setting
+from pyromq.config.options import setting
+from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
 
 FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]

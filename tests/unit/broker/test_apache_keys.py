@@ -7,7 +7,7 @@ from tests.support.places import GOLDEN
 
 from pyromq.broker.settings import BrokerSettings, load_broker
 from pyromq.config.loading import Layer, NoEffect, file_layer
-from pyromq.config.settings import Setting
+from pyromq.config.options import Setting
 from pyromq.errors import ConfigError
 from pyromq.store.settings import StoreSettings
 

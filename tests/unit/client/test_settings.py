@@ -1,14 +1,15 @@
 """Settings of clients and producers: what they accept, and who they make of a process."""
 
 import typing
-from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from pyromq.client.producer_settings import ProducerOptions, ProducerSettings, split_options
-from pyromq.client.settings import ClientOptions, ClientSettings
+from pyromq.client.consumer.settings import PullOptions, PullSettings, PushOptions, PushSettings
+from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
+from pyromq.client.settings import ClientOptions, ClientSettings, split_options
 from pyromq.cluster.local_address import local_address
+from pyromq.config.options import Options
 from pyromq.errors import ConfigError
 
 
@@ -78,6 +79,10 @@ def test_clients_do_not_start_with_bad_settings(options: dict[str, Any]) -> None
         {"batch_max_bytes": 0},
         {"batch_max_bytes": 3 << 20},
         {"max_in_flight": 0},
+        {"max_in_flight": None},
+        {"send_timeout_s": "3"},
+        {"trace_topic": 7},
+        {"compression": "zlib"},
     ],
 )
 def test_producers_do_not_start_with_bad_settings(options: dict[str, Any]) -> None:
@@ -86,23 +91,39 @@ def test_producers_do_not_start_with_bad_settings(options: dict[str, Any]) -> No
 
 
 def hints(part: type) -> dict[str, Any]:
-    return typing.get_type_hints(part)
+    return {name: kind for name, kind in typing.get_type_hints(part).items() if name.islower()}
 
 
 def test_every_setting_is_an_option_with_the_same_type() -> None:
     client = {name: kind for name, kind in hints(ClientSettings).items() if name != "namesrv"}
     assert hints(ClientOptions) == client
     assert hints(ProducerOptions) == client | hints(ProducerSettings)
+    assert hints(PushOptions) == client | hints(PushSettings)
+    assert hints(PullOptions) == client | hints(PullSettings)
 
 
 def test_options_are_split_by_whom_they_are_about() -> None:
-    settings, rest = split_options({"retries": 5, "namespace": "blue", "trace": True})
+    settings, rest = split_options({"retries": 5, "namespace": "blue", "trace": True}, ProducerSettings)
     assert (settings.retries, settings.trace, rest) == (5, True, {"namespace": "blue"})
 
 
-def test_a_policy_is_made_of_the_settings() -> None:
-    policy = ProducerSettings(retries=7, send_timeout_s=2, avoid_slow_brokers=False).policy
-    assert (policy.retries, policy.timeout_s, policy.avoid_slow_brokers) == (7, 2, False)
-    assert {field.name for field in fields(policy)} - {"timeout_s"} <= {
-        field.name for field in fields(ProducerSettings)
-    }
+@pytest.mark.parametrize(
+    ("settings", "given", "sentence"),
+    [
+        (ProducerSettings, {"retries": -1}, "retries=-1: expected a whole number of at least 0"),
+        (ProducerSettings, {"linger_ms": -1}, "linger_ms=-1: expected a number between 0 and 30000 or None"),
+        (PushSettings, {"concurrency": "3"}, "concurrency='3': expected a whole number between 1 and 1000"),
+        (PullSettings, {"start_from": 7}, 'start_from=7: expected "first", "last" or a datetime'),
+        (
+            ClientSettings,
+            {"credentials": ("me", "hidden")},
+            "credentials=******: expected a value of type Credentials or None",
+        ),
+    ],
+)
+def test_a_bad_option_is_told_with_its_value_and_what_it_may_be(
+    settings: type[Options], given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(**given)
+    assert str(caught.value) == sentence

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.config.settings import Setting, Settings
+from pyromq.config.options import Setting
+from pyromq.config.settings import Settings
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.store.settings import StoreSettings
 

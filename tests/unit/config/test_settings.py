@@ -8,8 +8,9 @@ import pytest
 
 from pyromq.config.kinds import HOST, Millis, Seconds, SizeBytes, at_least, between, kind_of
 from pyromq.config.loading import Layer, NoEffect, environment_layers, file_layer, load
+from pyromq.config.options import setting
 from pyromq.config.reference import example_file, markdown
-from pyromq.config.settings import NeedsRestart, Settings, UnknownKey, environment_variable, setting
+from pyromq.config.settings import NeedsRestart, Settings, UnknownKey, environment_variable
 from pyromq.errors import ConfigError
 
 

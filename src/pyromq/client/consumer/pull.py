@@ -18,9 +18,9 @@ from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.queue_reader import QueueReader
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
-from pyromq.client.consumer.settings import PullOptions, PullSettings, split_options
+from pyromq.client.consumer.settings import PullOptions, PullSettings
 from pyromq.client.session import Session
-from pyromq.client.settings import ClientSettings
+from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import ConfigError, StateError
 from pyromq.protocol.bodies.heartbeat import ConsumeType
@@ -50,10 +50,9 @@ class PullConsumer(Consumer[Parts]):
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PullOptions]
     ) -> None:
-        own, others = split_options(dict(options), PullSettings)
-        super().__init__(
-            group, PullSettings(**own), ClientSettings.of(namesrv, **others), joins_unsubscribed=True
-        )
+        settings, client_options = split_options(options, PullSettings)
+        client_settings = ClientSettings.of(namesrv, **client_options)
+        super().__init__(group, settings, client_settings, joins_unsubscribed=True)
         self._is_assigned_by_hand = False
         self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()

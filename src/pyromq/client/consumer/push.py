@@ -27,9 +27,9 @@ from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.queue_reader import QueueReader
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
-from pyromq.client.consumer.settings import PushOptions, PushSettings, split_options
+from pyromq.client.consumer.settings import PushOptions, PushSettings
 from pyromq.client.session import Session
-from pyromq.client.settings import ClientSettings
+from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.bodies.heartbeat import ConsumeType
@@ -69,10 +69,9 @@ class PushConsumer(Consumer[_Parts]):
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[PushOptions]
     ) -> None:
-        own, others = split_options(dict(options), PushSettings)
-        super().__init__(
-            group, PushSettings(**own), ClientSettings.of(namesrv, **others), joins_unsubscribed=False
-        )
+        settings, client_options = split_options(options, PushSettings)
+        client_settings = ClientSettings.of(namesrv, **client_options)
+        super().__init__(group, settings, client_settings, joins_unsubscribed=False)
         self._handlers = Handlers()
         self._closed = asyncio.Event()
         self._interrupted = asyncio.Event()
