@@ -71,7 +71,7 @@ async def test_what_is_no_frame_closes_its_connection_alone(data: bytes, after_g
             answers = await stranger.wait_closed()
         assert [answer.opaque for answer in answers] == ([7] if after_good else [])
         statistics = server.statistics()
-        assert statistics.closed_for_bad_input + statistics.turned_away == 1
+        assert statistics.closed_for_bad_input + statistics.rejected == 1
         assert statistics.partial_bytes == 0
 
 
@@ -116,14 +116,14 @@ async def test_half_open_sockets_and_slow_senders_are_closed_when_idle() -> None
         for stranger in halfway:
             stranger.write(GOOD_FRAME[:-1])
         await turn_until(lambda: server.statistics().partial_bytes == 20 * (len(GOOD_FRAME) - 1))
-        assert server.statistics().arriving == 20
+        assert server.statistics().pending == 20
         server.close_idle()
         clock.advance(120)
         server.close_idle()
         for stranger in silent + halfway:
             assert await stranger.wait_closed() == []
             await stranger.close()
-        await turn_until(lambda: server.statistics().connections + server.statistics().arriving == 0)
+        await turn_until(lambda: server.statistics().connections + server.statistics().pending == 0)
         assert server.statistics().partial_bytes == 0
 
 
@@ -197,7 +197,7 @@ async def test_a_peer_that_never_reads_is_not_read_from_and_holds_bounded_memory
                 try:
                     sent_bytes += deaf.send(questions)
                 except BlockingIOError:
-                    if any(connection._read_stops for connection in server.connections):
+                    if any(connection._pause_reasons for connection in server.connections):
                         break
                 await asyncio.sleep(0)
             unsent_bytes = max(connection.unsent_bytes for connection in server.connections)
@@ -226,13 +226,13 @@ async def test_clients_that_come_and_go_leave_nothing_behind() -> None:
         async with await WireClient.connect(server.address) as last:
             # Sockets are accepted in order: whoever came before has been accepted by now.
             await last.call(encode_request(Echo(), 1))
-        await turn_until(lambda: server.statistics().connections == 1 and server.statistics().arriving == 0)
+        await turn_until(lambda: server.statistics().connections == 1 and server.statistics().pending == 0)
         await turn_until(lambda: len(service.waiting) == server.statistics().in_flight)
         for number in list(service.waiting):
             service.release(number)
         await turn_until(lambda: server.statistics().in_flight == 0)
         assert server.statistics().in_flight_bytes == 0
-        assert not server._traffic.tasks
+        assert not server._group.tasks
 
 
 @contextmanager
@@ -282,7 +282,7 @@ async def test_ten_thousand_idle_connections_cost_little_and_hinder_nobody() -> 
                     if number % 2:  # half of them have spoken once
                         idle[-1].sendall(encode_frame(encode_request(Note(text="hi"), 1, oneway=True)))
                 seen = await dialer.call(name, Counts(), 30)
-                while seen.connections + seen.arriving < count + 1 or seen.connections < count // 2 + 1:
+                while seen.connections + seen.pending < count + 1 or seen.connections < count // 2 + 1:
                     seen = await dialer.call(name, Counts(), 30)
                 used_bytes = resident_bytes(program.pid) - before_bytes
                 assert used_bytes < count * 20_000, f"{used_bytes // count} bytes per idle connection"

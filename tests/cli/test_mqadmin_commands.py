@@ -346,7 +346,7 @@ FAILURES: list[tuple[list[str], int, str]] = [
         1,
         "is one running there? Set another address with -n host:port",
     ),
-    (["topicList", "-n", "nonsense"], 1, "'nonsense' is no address; expected host:port"),
+    (["topicList", "-n", "nonsense"], 1, "'nonsense' is not an address; expected host:port"),
     (["topicList", "-n", " "], 1, "no name server given; set -n host:port or NAMESRV_ADDR"),
     (["updateTopic", "-t", "x"], 2, "give either -b BROKER or -c CLUSTER"),
     (["updateTopic", "-t", "x", "-b", "b", "-c", "c"], 2, "give either -b BROKER or -c CLUSTER"),

@@ -111,14 +111,14 @@ async def test_requests_are_signed_with_the_credentials(
     made = Dialer.__init__
 
     def spying(self: Dialer, **options: object) -> None:
-        sign = options["prepare"]
+        sign = options["before_send"]
         assert callable(sign)
 
-        def prepare(frame: Frame) -> None:
+        def before_send(frame: Frame) -> None:
             sign(frame)
             sent.append(frame)
 
-        made(self, **options | {"prepare": prepare})  # type: ignore[arg-type]
+        made(self, **options | {"before_send": before_send})  # type: ignore[arg-type]
 
     monkeypatch.setattr(Dialer, "__init__", spying)
     async with Cluster(running.namesrv, credentials=Credentials("me", "secret")) as cluster:

@@ -1,4 +1,4 @@
-"""Who waits at the door is let in at once, and a shortage passes."""
+"""All waiting connections are accepted at once, and a shortage of descriptors passes."""
 
 import asyncio
 import errno
@@ -15,18 +15,18 @@ from pyromq.remoting.acceptor import Acceptor
 from pyromq.remoting.server import listening_socket
 
 
-class Arrivals:
+class Accepted:
     def __init__(self) -> None:
         self.made = 0
         self.changed = asyncio.Event()
 
     def protocol(self) -> asyncio.Protocol:
-        arrivals = self
+        accepted = self
 
         class Counting(asyncio.Protocol):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                arrivals.made += 1
-                arrivals.changed.set()
+                accepted.made += 1
+                accepted.changed.set()
                 transport.close()
 
         return Counting()
@@ -50,16 +50,16 @@ class Short(socket.socket):
         return super().accept()
 
 
-async def test_everybody_who_waits_is_let_in_in_one_turn() -> None:
-    arrivals = Arrivals()
+async def test_all_waiting_connections_are_accepted_in_one_turn() -> None:
+    accepted = Accepted()
     listening = listening_socket("127.0.0.1", 0)
-    acceptor = Acceptor(listening, 100, arrivals.protocol)
+    acceptor = Acceptor(listening, 100, accepted.protocol)
     with ExitStack() as clients:
         for _ in range(50):
             clients.enter_context(socket.create_connection(listening.getsockname()))
         acceptor._accept()
-        assert "entering=50" in repr(acceptor)
-        await arrivals.wait_for(50)
+        assert "connecting=50" in repr(acceptor)
+        await accepted.wait_for(50)
     await acceptor.close()
     await acceptor.close()
 
@@ -68,12 +68,12 @@ async def test_a_shortage_of_descriptors_passes(
     monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
 ) -> None:
     monkeypatch.setattr(acceptor_module, "_PAUSE_S", 0.01)
-    arrivals = Arrivals()
+    accepted = Accepted()
     taken = listening_socket("127.0.0.1", 0)
     short = Short(taken.family, taken.type, taken.proto, taken.detach())
-    acceptor = Acceptor(short, 10, arrivals.protocol)
+    acceptor = Acceptor(short, 10, accepted.protocol)
     with socket.create_connection(short.getsockname()):
-        await arrivals.wait_for(1)
+        await accepted.wait_for(1)
     await acceptor.close()
     error_logs.expect("too many open files")
 
@@ -82,19 +82,19 @@ async def test_connections_do_not_get_the_last_descriptors(
     monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
 ) -> None:
     monkeypatch.setattr(acceptor_module, "_PAUSE_S", 0.01)
-    arrivals = Arrivals()
+    accepted = Accepted()
     listening = listening_socket("127.0.0.1", 0)
     with monkeypatch.context() as patch:
         # No more than those that every process has from the start.
         patch.setattr(resource, "getrlimit", lambda _: (4, 4))
-        acceptor = Acceptor(listening, 10, arrivals.protocol)
-    with socket.create_connection(listening.getsockname()) as turned_away:
-        assert await asyncio.to_thread(turned_away.recv, 1) == b""
-    assert arrivals.made == 0
-    error_logs.expect("the last descriptors are kept for files")
+        acceptor = Acceptor(listening, 10, accepted.protocol)
+    with socket.create_connection(listening.getsockname()) as rejected:
+        assert await asyncio.to_thread(rejected.recv, 1) == b""
+    assert accepted.made == 0
+    error_logs.expect("the last descriptors are reserved for files")
     acceptor._descriptors = inf
     with socket.create_connection(listening.getsockname()):
-        await arrivals.wait_for(1)
+        await accepted.wait_for(1)
     await acceptor.close()
 
 
@@ -111,14 +111,14 @@ def test_some_descriptors_are_kept_for_files(
 
 
 async def test_closing_in_the_middle_of_a_shortage_ends_the_pause(error_logs: ErrorLogs) -> None:
-    arrivals = Arrivals()
+    accepted = Accepted()
     taken = listening_socket("127.0.0.1", 0)
     short = Short(taken.family, taken.type, taken.proto, taken.detach())
-    acceptor = Acceptor(short, 10, arrivals.protocol)
+    acceptor = Acceptor(short, 10, accepted.protocol)
     with socket.create_connection(short.getsockname()):
         acceptor._accept()
         error_logs.expect("too many open files")
         assert "pausing" in repr(acceptor)
         await acceptor.close()
     assert short.fileno() == -1
-    assert arrivals.made == 0
+    assert accepted.made == 0

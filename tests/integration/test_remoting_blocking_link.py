@@ -64,10 +64,10 @@ def test_a_connection_that_failed_while_it_was_lent_is_not_lent_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         links = Links(LinkOptions())
-        with pytest.raises(ConnectionLost, match="the test"), links.lent(address) as link:
+        with pytest.raises(ConnectionLost, match="the test"), links.borrow(address) as link:
             raise ConnectionLost("the test")
-        with links.lent(address) as another:
+        with links.borrow(address) as another:
             assert another is not link
-        with links.lent(address) as again:
+        with links.borrow(address) as again:
             assert again is another
         links.close()

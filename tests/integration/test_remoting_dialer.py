@@ -13,7 +13,7 @@ from pyromq.clock import ManualClock
 from pyromq.errors import CallTimeout, ConnectFailed, ConnectionLost, Refused, StateError
 from pyromq.protocol.frame import Frame
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.dialer import FIRST_PAUSE_S, LONGEST_PAUSE_S
+from pyromq.remoting.dialer import FIRST_BACKOFF_S, MAX_BACKOFF_S
 from pyromq.remoting.server import Server, ServerLimits
 
 
@@ -109,7 +109,7 @@ async def test_an_address_that_is_expected_back_does_not_rest(deaf_address: str)
             assert dialer.statistics().failed_attempts == attempts
             with pytest.raises(ConnectFailed, match="next attempt in"):
                 await dialer.connection(deaf_address)
-            dialer.expect(deaf_address)
+            dialer.reset_backoff(deaf_address)
 
 
 async def test_a_failing_address_rests_longer_each_time(deaf_address: str) -> None:
@@ -123,11 +123,11 @@ async def test_a_failing_address_rests_longer_each_time(deaf_address: str) -> No
             with pytest.raises(ConnectFailed, match="next attempt in"):
                 await dialer.connection(deaf_address)
             assert dialer.statistics().failed_attempts == attempts, "an address that rests was tried"
-            pauses.append(dialer._destinations[deaf_address].rests_until - clock.monotonic())
+            pauses.append(dialer._destinations[deaf_address].retry_at - clock.monotonic())
             clock.advance(pauses[-1] + 0.001)
-        assert pauses[:3] == pytest.approx([FIRST_PAUSE_S, FIRST_PAUSE_S * 2, FIRST_PAUSE_S * 4])
-        assert pauses[-1] == pytest.approx(LONGEST_PAUSE_S)
-        assert dialer.statistics().resting_addresses == 1
+        assert pauses[:3] == pytest.approx([FIRST_BACKOFF_S, FIRST_BACKOFF_S * 2, FIRST_BACKOFF_S * 4])
+        assert pauses[-1] == pytest.approx(MAX_BACKOFF_S)
+        assert dialer.statistics().addresses_backing_off == 1
 
 
 async def test_a_success_ends_the_resting() -> None:
@@ -141,17 +141,17 @@ async def test_a_success_ends_the_resting() -> None:
             for _ in range(3):
                 with pytest.raises(ConnectFailed):
                     await dialer.connection(f"127.0.0.1:{port}")
-                clock.advance(LONGEST_PAUSE_S)
+                clock.advance(MAX_BACKOFF_S)
             reserved.close()
             await server.start("127.0.0.1", port)
             await dialer.call(f"127.0.0.1:{port}", Echo(), 60)
-            assert dialer.statistics().resting_addresses == 0
+            assert dialer.statistics().addresses_backing_off == 0
             await server.stop()
             await turn_until(lambda: dialer.statistics().connections == 0)
             with pytest.raises(ConnectFailed):
                 await dialer.connection(f"127.0.0.1:{port}")
-            rest_s = dialer._destinations[f"127.0.0.1:{port}"].rests_until - clock.monotonic()
-            assert rest_s == pytest.approx(FIRST_PAUSE_S)
+            wait_s = dialer._destinations[f"127.0.0.1:{port}"].retry_at - clock.monotonic()
+            assert wait_s == pytest.approx(FIRST_BACKOFF_S)
 
 
 async def test_a_failed_address_is_forgotten_in_the_end(deaf_address: str) -> None:
@@ -159,9 +159,9 @@ async def test_a_failed_address_is_forgotten_in_the_end(deaf_address: str) -> No
     async with dialing(clock=clock) as dialer:
         with pytest.raises(ConnectFailed):
             await dialer.connection(deaf_address)
-        clock.advance(LONGEST_PAUSE_S * 3)
+        clock.advance(MAX_BACKOFF_S * 3)
         dialer.close_idle()
-        assert dialer.statistics().resting_addresses == 0
+        assert dialer.statistics().addresses_backing_off == 0
 
 
 async def test_failed_addresses_are_looked_through_without_being_told(deaf_address: str) -> None:
@@ -169,9 +169,9 @@ async def test_failed_addresses_are_looked_through_without_being_told(deaf_addre
     async with dialing(clock=clock, limits=ServerLimits(idle_s=0.012)) as dialer:
         with pytest.raises(ConnectFailed):
             await dialer.connection(deaf_address)
-        assert dialer.statistics().resting_addresses == 1
-        clock.advance(LONGEST_PAUSE_S * 3)
-        await turn_until(lambda: dialer.statistics().resting_addresses == 0)
+        assert dialer.statistics().addresses_backing_off == 1
+        clock.advance(MAX_BACKOFF_S * 3)
+        await turn_until(lambda: dialer.statistics().addresses_backing_off == 0)
 
 
 async def test_connecting_has_a_timeout(silent_address: str) -> None:
@@ -191,7 +191,7 @@ async def test_connecting_counts_towards_the_time_of_a_call(silent_address: str)
 )
 async def test_what_is_no_address_cannot_be_dialed(address: str) -> None:
     async with dialing() as dialer:
-        with pytest.raises(ConnectFailed, match="is no address"):
+        with pytest.raises(ConnectFailed, match="is not an address"):
             await dialer.connection(address)
 
 
@@ -240,7 +240,7 @@ async def test_told_to_go_away_a_call_is_repeated_on_a_new_connection() -> None:
 async def test_told_to_go_away_twice_the_call_fails() -> None:
     service = EchoService()
     async with serving(service) as server, dialing() as dialer:
-        server._traffic.is_draining = True
+        server._group.is_draining = True
         with pytest.raises(Refused, match="please go away"):
             await dialer.call(address_of(server), Echo(), 60)
         assert server.statistics().go_away_answers == 2
@@ -250,7 +250,7 @@ async def test_requests_are_prepared() -> None:
     def sign(frame: Frame) -> None:
         frame.ext["text"] += " (signed)"
 
-    async with serving(EchoService()) as server, dialing(prepare=sign) as dialer:
+    async with serving(EchoService()) as server, dialing(before_send=sign) as dialer:
         assert (await dialer.call(address_of(server), Echo(text="x"), 60)).text == "x (signed)"
 
 

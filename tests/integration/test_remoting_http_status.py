@@ -117,10 +117,10 @@ async def test_a_visitor_that_says_nothing_is_shown_out() -> None:
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: ")
     await turn_until(lambda: status.statistics()["connections"] == 1)
     clock.advance(4.9)
-    status.close_late()
+    status.close_overdue()
     assert status.statistics()["connections"] == 1
     clock.advance(0.1)
-    status.close_late()
+    status.close_overdue()
     with contextlib.suppress(ConnectionError):
         assert await reader.read() == b""
     assert status.statistics()["dropped"] == 1
@@ -137,7 +137,7 @@ async def test_the_pause_between_two_requests_is_counted_anew() -> None:
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await reader.readuntil(b"up 1\n")).startswith(b"HTTP/1.1 200 OK")
         clock.advance(4)
-        status.close_late()
+        status.close_overdue()
     writer.close()
     await status.stop()
 
@@ -234,10 +234,10 @@ class TestSlowReaders:
             got, unsent = b"", len(self.BODY) * 2
             while data := await asyncio.get_running_loop().sock_recv(visitor, 256 * 1024):
                 got += data
-                if (left := sum(each.unsent_bytes for each in status._visits)) < unsent:
+                if (left := sum(each.unsent_bytes for each in status._connections)) < unsent:
                     unsent = left
                     clock.advance(29)  # several times the patience with those who take nothing
-                status.close_late()
+                status.close_overdue()
             assert got.partition(b"\r\n\r\n")[2] == self.BODY
             visitor.close()
 
@@ -248,7 +248,7 @@ class TestSlowReaders:
             # What its system still takes is seen as reading; that comes to an end.
             while status.statistics()["connections"]:
                 clock.advance(31)
-                status.close_late()
+                status.close_overdue()
                 await asyncio.sleep(0)
             assert status.statistics() == {"connections": 0, "requests": 1, "dropped": 1}
             visitor.close()
@@ -256,7 +256,7 @@ class TestSlowReaders:
     async def test_pages_that_nobody_reads_have_a_limit_together(self) -> None:
         async with self.serving(ManualClock(), max_unsent_bytes=3 * len(self.BODY)) as status:
             visitors = [await self.reader(status) for _ in range(12)]
-            held = [each for each in status._visits if each.is_answered]
+            held = [each for each in status._connections if each.is_answered]
             assert sum(each.unsent_bytes for each in held) <= 3 * len(self.BODY)
             assert status.statistics()["dropped"] >= 8
             for each in visitors:
@@ -267,7 +267,7 @@ class TestSlowReaders:
             visitor = await self.reader(status)
             idle = [await asyncio.open_connection(*status.address) for _ in range(8)]
             await turn_until(lambda: status.statistics()["dropped"] >= 6)
-            assert [each.is_answered for each in status._visits] == [True, False, False]
+            assert [each.is_answered for each in status._connections] == [True, False, False]
             visitor.close()
             for _, each in idle:
                 each.close()
@@ -307,7 +307,7 @@ class TestPagesInPieces:
         await turn_until(lambda: status.statistics()["requests"] == 1)
         second = asyncio.create_task(exchange(status, b"GET /metrics HTTP/1.0\r\n\r\n"))
         await turn_until(lambda: status.statistics()["requests"] == 2)
-        next(iter(status._visits)).end()
+        next(iter(status._connections)).end()
         go_on.set()
         assert (await second)[2] == b"all figures\n"
         await asyncio.wait([first])

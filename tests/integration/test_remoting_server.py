@@ -146,7 +146,7 @@ async def test_connections_beyond_the_limit_are_closed_at_once() -> None:
         await second.call(encode_request(Echo(), 1))
         third = await WireClient.connect(server.address)
         await third.wait_closed()
-        assert server.statistics().turned_away == 1
+        assert server.statistics().rejected == 1
         await first.close()
         await turn_until(lambda: len(server.connections) == 1)
         fourth = await WireClient.connect(server.address)
@@ -256,7 +256,9 @@ async def test_stopping_does_not_wait_for_a_peer_that_never_reads() -> None:
 
 async def test_a_server_says_what_it_is() -> None:
     async with serving(EchoService()) as server:
-        assert repr(server).startswith(f"<Server 127.0.0.1:{server.address[1]} <Traffic connections=0")
+        assert repr(server).startswith(
+            f"<Server 127.0.0.1:{server.address[1]} <ConnectionGroup connections=0"
+        )
         async with await WireClient.connect(server.address) as client:
             await client.call(Frame(29_999))
             statistics = server.statistics()

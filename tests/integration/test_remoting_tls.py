@@ -42,8 +42,8 @@ async def peer_certificate(server: Server, authority: Authority) -> str:
 
 
 def has_spoken(server: Server) -> bool:
-    """Whether someone at the entrance has sent something."""
-    return any(arrival._has_spoken for arrival in server._entrance.arrivals)
+    """Whether a pending connection has sent something."""
+    return any(connection._has_spoken for connection in server._handshake.pending)
 
 
 async def test_one_port_serves_plain_and_tls(authority: Authority) -> None:
@@ -89,7 +89,7 @@ async def test_the_mode_decides_who_may_enter(
             else:
                 with pytest.raises(TransportError):
                     await dialer.call(address_of(server), Echo(), 60)
-        assert server.statistics().turned_away == [plain_works, tls_works].count(False)
+        assert server.statistics().rejected == [plain_works, tls_works].count(False)
 
 
 async def test_without_files_there_is_no_tls() -> None:
@@ -170,7 +170,7 @@ async def test_a_key_may_have_a_password(authority: Authority) -> None:
     async with serving(EchoService(), tls=offering(files, key_password="open sesame")) as server:
         assert await peer_certificate(server, authority) == "server"
     for wrong in ("guess", None):
-        with pytest.raises(ConfigError, match="a certificate that fits the key"):
+        with pytest.raises(ConfigError, match="a PEM certificate that matches the key"):
             offering(files, key_password=wrong)
 
 
@@ -203,7 +203,7 @@ async def test_changed_files_are_read_again_and_old_connections_go_on(
         clock.advance(1)
         with caplog.at_level(logging.WARNING):
             assert await peer_certificate(server, authority) == "server"
-        assert "kept the old ones" in caplog.text
+        assert "keeping the old ones" in caplog.text
         assert tls.failed_reloads == 1
 
         os.replace(renewed.certificate, files.certificate)
@@ -230,13 +230,13 @@ async def test_a_handshake_that_does_not_end_is_ended(authority: Authority) -> N
     ):
         slow.write(b"\x16\x03\x01\x02\x00\x01")
         await turn_until(
-            lambda: server._entrance.arrivals and next(iter(server._entrance.arrivals))._has_spoken
+            lambda: server._handshake.pending and next(iter(server._handshake.pending))._has_spoken
         )
         clock.advance(10)
         server.close_idle()
         await slow.wait_closed()
-        await turn_until(lambda: server.statistics().arriving == 0)
-        assert server.statistics().turned_away == 1
+        await turn_until(lambda: server.statistics().pending == 0)
+        assert server.statistics().rejected == 1
 
 
 @pytest.mark.parametrize("garbage", [b"\x16" + b"\xff" * 300, b"\x16\x03\x01\x00\x02xx", b"\x16"])
@@ -246,7 +246,7 @@ async def test_what_only_looks_like_tls_is_closed(authority: Authority, garbage:
             client.write(garbage)
             client._writer.write_eof()
             await client.wait_closed()
-        await turn_until(lambda: server.statistics().arriving == 0)
+        await turn_until(lambda: server.statistics().pending == 0)
         async with await WireClient.connect(server.address) as client:
             assert (await client.call(encode_request(Echo(), 1))).code == 0
 
@@ -269,7 +269,7 @@ async def test_back_pressure_works_through_tls(authority: Authority) -> None:
     ):
         client._writer.transport.pause_reading()  # type: ignore[attr-defined]
         client.send(*(encode_request(Large(size_bytes=1_000_000), n) for n in range(100)))
-        await turn_until(lambda: any(connection._read_stops for connection in server.connections))
+        await turn_until(lambda: any(connection._pause_reasons for connection in server.connections))
         (connection,) = server.connections
         assert connection.unsent_bytes < 10_000_000
         client._writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -356,7 +356,7 @@ async def test_nobody_else_may_tell_where_a_connection_comes_from(
             async with await WireClient.connect(server.address) as client:
                 client.write(preamble)
                 assert await client.wait_closed() == []
-        assert server.statistics().turned_away == 3
+        assert server.statistics().rejected == 3
     assert service.callers == []
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1

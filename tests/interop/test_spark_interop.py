@@ -302,7 +302,7 @@ def test_a_replica_is_read_while_its_master_is_away(
 
         def is_copied() -> bool:
             try:
-                with cluster.links.lent(replica.address) as link:
+                with cluster.links.borrow(replica.address) as link:
                     return link.call(pull_of(queue, 49, 1)).code == ResponseCode.SUCCESS
             except Refused:
                 return False  # it does not know the topic yet

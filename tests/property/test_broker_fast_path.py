@@ -218,8 +218,8 @@ async def outcome(
         parts.tables.topics.create_if_absent("Orders", 4)
         parts.tables.topics.create_if_absent("Full", 2)
         fill(parts.store)
-        traffic = parts.server._traffic
-        fast_path: Any = traffic.fast_path
+        group = parts.server._group
+        fast_path: Any = group.fast_path
         taken = pulled = 0
 
         def counting(data: bytes, connection: Connection) -> tuple[int, int]:
@@ -229,8 +229,8 @@ async def outcome(
             pulled += fast_path.pulls_taken
             return frames, position
 
-        traffic.fast_path = None if path == "general" else counting
-        connection = Connection(traffic, peer_address="10.0.0.1:4000")
+        group.fast_path = None if path == "general" else counting
+        connection = Connection(group, peer_address="10.0.0.1:4000")
         transport = FakeTransport(connection)
         connection.connection_made(transport)
         start = 0

@@ -151,7 +151,7 @@ class Topics:
 
     def _call(self, request: Request[A], broker: int = 0) -> A:
         def attempt() -> A:
-            with self._cluster.links.lent(self.running.broker_addresses[broker]) as link:
+            with self._cluster.links.borrow(self.running.broker_addresses[broker]) as link:
                 return link.call(request)
 
         return self._cluster.persist("the broker", attempt)

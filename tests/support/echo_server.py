@@ -17,7 +17,7 @@ from pyromq.remoting.server import Server
 
 class CountsAnswer(Answer):
     connections: int
-    arriving: int
+    pending: int
 
 
 @request(31_100, to=BROKER, needs=(cluster(GET),))
@@ -36,7 +36,7 @@ class CountsService:
     def counts(self, request: Counts, caller: Caller) -> CountsAnswer:
         assert self.server is not None
         seen = self.server.statistics()
-        return CountsAnswer(connections=seen.connections, arriving=seen.arriving)
+        return CountsAnswer(connections=seen.connections, pending=seen.pending)
 
 
 async def serve() -> None:

@@ -11,7 +11,7 @@ from pyromq.admin.failures import NoNameServer, NotFound, PartlyFailed, nearest
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.name_servers import NameServers, as_listed, name_server_addresses
 from pyromq.cluster.routes import first_address
-from pyromq.cluster.signing import preparation
+from pyromq.cluster.signing import signer
 from pyromq.errors import PyroError, Refused
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.routes import TopicRouteData
@@ -76,7 +76,7 @@ class Cluster:
     async def __aenter__(self) -> Self:
         self._dialer = Dialer(
             tls=self._tls,
-            prepare=preparation(self._credentials),
+            before_send=signer(self._credentials),
             connect_timeout_s=min(3.0, self.timeout_s),
         )
         return self

@@ -192,7 +192,7 @@ class Broker:
         await _end(self._registering)
         await parts.registration.unregister()
         for server in parts.servers:
-            server.send_away()  # before pulls are let go, or they would be back at once
+            server.start_draining()  # before pulls are let go, or they would be back at once
         parts.held_pulls.release_all()
         grace_s = self.settings.shutdown_wait_seconds
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))

@@ -28,8 +28,8 @@ from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, CreateOrUpdateTopics
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import FastPath
 from pyromq.remoting.server import ServerStatistics
-from pyromq.remoting.traffic import FastPath
 from pyromq.store.message_store import MessageStore
 
 _KIB = 1024

@@ -48,12 +48,12 @@ from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.record import Host
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
+from pyromq.remoting.connection_group import FastPath as AnyFastPath
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
 from pyromq.remoting.tls import TlsOptions
-from pyromq.remoting.traffic import FastPath as AnyFastPath
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
 from pyromq.cluster.route_table import Routes
-from pyromq.cluster.signing import preparation
+from pyromq.cluster.signing import signer
 from pyromq.errors import PyroError, StateError, TransportError
 from pyromq.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from pyromq.protocol.catalogue import CLIENT, Answer, Request
@@ -96,12 +96,12 @@ class Session:
         callbacks = Callbacks(
             self._producers, self._consumers, self.routes, self.replies, settings.namespace, self.clock
         )
-        self._prepare = preparation(settings.credentials, settings.namespace_v2)
+        self._sign = signer(settings.credentials, settings.namespace_v2)
         self._dialer = Dialer(
             routes=routing.Routes(callbacks, serving=CLIENT),
             tls=settings.tls,
             clock=self.clock,
-            prepare=self._prepare,
+            before_send=self._sign,
             form=settings.form,
             connect_timeout_s=settings.connect_timeout_s,
         )
@@ -239,7 +239,7 @@ class Session:
     @property
     def fills_forms(self) -> bool:
         """Whether requests leave as they are declared: in JSON, with nothing added."""
-        return self._prepare is None and self.settings.form == HeaderForm.JSON
+        return self._sign is None and self.settings.form == HeaderForm.JSON
 
     def call(
         self, address: str, request: Request[A] | FilledForm[A], timeout_s: float
@@ -381,7 +381,7 @@ class Session:
     def _brokers_changed(self) -> None:
         for addresses in self.routes.brokers.values():
             for address in addresses.values():
-                self._dialer.expect(address)
+                self._dialer.reset_backoff(address)
         self._greet_all_soon()
 
     def _greet_all_soon(self) -> None:

@@ -13,6 +13,6 @@ def ask(name_servers: NameServers, links: Links, request: Request[A]) -> A:
     """Ask one, and the others if it fails; the last failure is raised when all have failed."""
     asked = name_servers.round()
     for address in asked:
-        with asked, links.lent(address) as link:
+        with asked, links.borrow(address) as link:
             return link.call(request)
     raise asked.failure()

@@ -1,4 +1,4 @@
-"""What every request gets before it leaves: its namespace, and last, over everything, its signature."""
+"""Adds the namespace and then the signature, which covers everything else, to every request."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,14 @@ from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.security.signature import Credentials, signing_fields
 
 
-def preparation(
+def signer(
     credentials: Credentials | None, namespace_v2: str | None = None
 ) -> Callable[[Frame], None] | None:
-    """A function that changes a frame with its body in place; None if frames leave as they are."""
+    """A function that signs a frame in place; None if frames are sent unchanged."""
     if namespace_v2 is None and credentials is None:
         return None
 
-    def prepare(frame: Frame) -> None:
+    def sign(frame: Frame) -> None:
         if namespace_v2 is not None:
             frame.ext["nsd"], frame.ext["ns"] = "true", namespace_v2
         if credentials is not None:
@@ -22,4 +22,4 @@ def preparation(
                 frame.ext = {name: text for name, text in frame.ext.items() if text}
             frame.ext.update(signing_fields(frame.ext, frame.body, credentials))
 
-    return prepare
+    return sign

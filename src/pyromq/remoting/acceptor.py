@@ -1,7 +1,7 @@
-"""Lets waiting connections in, all of them in the turn in which they are noticed.
+"""Accepts all waiting connections in one turn of the event loop.
 
-An event loop of its own accord may take in only one each turn: with much to do in a turn, a hundred clients
-that come at once would wait for a hundred turns.
+By itself, an event loop may accept only one connection per turn. With long turns, a hundred clients that
+connect at once would wait for a hundred turns.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from math import inf
 
 _log = logging.getLogger(__name__)
 
-_MOST_AT_ONCE = 256
-"""After so many, those who are in already have their turn."""
+_MAX_PER_TURN = 256
+"""After so many, the open connections have their turn."""
 
-KEPT_FOR_FILES = 64
-"""Descriptors that connections do not get, however many come: without files a server is no use to anyone."""
+RESERVED_DESCRIPTORS = 64
+"""File descriptors that are never used for connections: a server that cannot open files is useless."""
 
 _PAUSE_S = 1.0
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""What goes away by itself, but not at once."""
+"""Shortages that usually pass after a while."""
 
 
 class Acceptor:
-    """`listening` is taken over, and closed with it."""
+    """Owns the socket `listening` and closes it in the end."""
 
     def __init__(
         self,
@@ -34,27 +34,27 @@ class Acceptor:
         backlog: int,
         make_protocol: Callable[[], asyncio.Protocol],
         *,
-        most_at_once: int = _MOST_AT_ONCE,
-        kept_descriptors: int = KEPT_FOR_FILES,
+        max_per_turn: int = _MAX_PER_TURN,
+        reserved_descriptors: int = RESERVED_DESCRIPTORS,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._make_protocol = make_protocol
-        self._most_at_once = most_at_once
-        self._entering: set[asyncio.Task[None]] = set()
+        self._max_per_turn = max_per_turn
+        self._connecting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._descriptors = _descriptors_for_connections(kept_descriptors)
+        self._descriptors = _descriptors_for_connections(reserved_descriptors)
         listening.setblocking(False)
         listening.listen(backlog)
         self._loop.add_reader(listening, self._accept)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "pausing" if self._pause is not None else "open"
-        return f"<Acceptor {state} entering={len(self._entering)}>"
+        return f"<Acceptor {state} connecting={len(self._connecting)}>"
 
     def _accept(self) -> None:
-        for _ in range(self._most_at_once):
+        for _ in range(self._max_per_turn):
             try:
                 accepted, _address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -62,37 +62,37 @@ class Acceptor:
             except OSError as problem:
                 if problem.errno not in _SHORTAGES:
                     raise
-                self._rest(problem)
+                self._pause_after(problem)
                 return
             if accepted.fileno() >= self._descriptors:
                 accepted.close()
-                self._rest(OSError(errno.EMFILE, "the last descriptors are kept for files"))
+                self._pause_after(OSError(errno.EMFILE, "the last descriptors are reserved for files"))
                 return
             accepted.setblocking(False)
-            task = self._loop.create_task(self._enter(accepted))
+            task = self._loop.create_task(self._connect(accepted))
             # The loop itself holds tasks only weakly.
-            self._entering.add(task)
-            task.add_done_callback(self._entering.discard)
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
 
-    async def _enter(self, accepted: socket.socket) -> None:
+    async def _connect(self, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, accepted)
         except OSError as problem:
             accepted.close()
-            _log.info("a connection ended while it was let in: %s", problem)
+            _log.info("a connection ended while it was accepted: %s", problem)
 
-    def _rest(self, problem: OSError) -> None:
-        """What waits stays ready: asked again at once, it would fail again at once."""
-        _log.error("no connections are let in for %s s: %s", _PAUSE_S, problem)
+    def _pause_after(self, problem: OSError) -> None:
+        """Pause: the sockets stay ready, so the loop would call again at once, and accepting would fail."""
+        _log.error("no connections are accepted for %s s: %s", _PAUSE_S, problem)
         self._loop.remove_reader(self._listening)
-        self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
+        self._pause = self._loop.call_later(_PAUSE_S, self._resume)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self._pause = None
         self._loop.add_reader(self._listening, self._accept)
 
     async def close(self) -> None:
-        """Let nobody in any more; those who are just entering do so."""
+        """Accept no more connections; those already accepted are finished."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -100,10 +100,14 @@ class Acceptor:
             self._pause.cancel()
         self._loop.remove_reader(self._listening)
         self._listening.close()
-        if self._entering:
-            await asyncio.wait(self._entering)
+        if self._connecting:
+            await asyncio.wait(self._connecting)
 
 
-def _descriptors_for_connections(kept: int = KEPT_FOR_FILES) -> float:
+def _descriptors_for_connections(reserved: int = RESERVED_DESCRIPTORS) -> float:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return inf if limit == resource.RLIM_INFINITY else limit - min(kept, limit * kept // (4 * KEPT_FOR_FILES))
+    return (
+        inf
+        if limit == resource.RLIM_INFINITY
+        else limit - min(reserved, limit * reserved // (4 * RESERVED_DESCRIPTORS))
+    )

@@ -9,7 +9,7 @@ _PORT_DIGITS = 5
 
 
 def format_address(host: str, port: int) -> str:
-    """The text of an address; IPv4 in IPv6's clothes is written as IPv4."""
+    """The text of an address; an IPv4-mapped IPv6 address is written as IPv4."""
     if ":" not in host:
         return f"{host}:{port}"
     plain = IPv6Address(host.partition("%")[0])
@@ -19,7 +19,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def format_socket_address(name: Any) -> str:
-    """The text of what the socket module calls an address; of anything but TCP, what it is."""
+    """The text of an address of the socket module; anything but TCP is just turned into text."""
     if isinstance(name, tuple) and len(name) >= 2:
         return format_address(name[0], name[1])
     return str(name or "unknown")
@@ -34,7 +34,7 @@ def parse_address(address: str) -> tuple[str, int]:
         valid = bool(host) and ":" not in host
     is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
     if not (separator and valid and is_number and 0 < int(port) < 65536):
-        raise ConnectFailed(f"{address!r} is no address; expected host:port or [IPv6]:port")
+        raise ConnectFailed(f"{address!r} is not an address; expected host:port or [IPv6]:port")
     return host, int(port)
 
 

@@ -1,7 +1,7 @@
-"""May this caller do that? Asked for every request, whichever way it takes through the server.
+"""Whether a caller may send a request; the server asks for every request, on every path.
 
-The fast path and the direct headers do not look at single requests closely enough to ask. A connection may
-use them only while the admission vouches for it.
+The fast path and direct headers do not read enough of a request to ask. A connection may use them only while
+the admission vouches for it.
 """
 
 from typing import Any, Protocol
@@ -11,18 +11,17 @@ from pyromq.remoting.routing import Caller
 
 
 class Admission(Protocol):
-    """Both questions are answered by returning, or by raising Refused."""
+    """Both methods return to say yes and raise Refused to say no."""
 
     version: int
-    """Changes when the rules change. A connection is vouched for while its `vouched_version` is this one,
-    which says: whatever it sends or pulls would be authorized. Handing out that number is up to `identify`
-    and `authorize`, and changing the rules takes it back from every connection at once."""
+    """Changes when the rules change. A connection is vouched for while its `vouched_version` equals this
+    number: everything it sends or pulls would be authorized. `identify` and `authorize` set the connection's
+    number; a change of the rules invalidates it on all connections at once."""
 
     def identify(self, caller: Caller) -> None:
-        """Whether the caller is who they say they are; asked before anything of a request is read, also for
-        codes that nobody serves."""
+        """Check who the caller is. Called before the request is decoded, and also for unsupported codes."""
         ...
 
     def authorize(self, declaration: Declaration, request: Request[Any], caller: Caller) -> None:
-        """Whether the caller may do what `declaration.needs_of(request)` says."""
+        """Check that the caller may do what `declaration.needs_of(request)` lists."""
         ...

@@ -1,8 +1,8 @@
-"""What the peer asks on one connection: each request goes to its handler, and its answer into the outbox.
+"""Answers the peer's requests on one connection: calls the handler and puts its answer into the outbox.
 
-All frames of one read are handled together, unless they take so long that others would have to wait. An
-answer that is not there at once counts as in flight until it is; too many of them, and further requests that
-may have to wait are refused.
+All frames of one read are handled together, unless that takes so long that other connections would wait. A
+request that is answered later counts as in flight until then. At the limit, further requests that may have
+to wait are refused.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from pyromq.errors import LocalProtocolError, Refused
 from pyromq.protocol.catalogue import Answer, Declaration, RawAnswer, decode_request, encode_answer
 from pyromq.protocol.codes import V5_3_1, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame
+from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.outbox import Outbox
 from pyromq.remoting.routing import Caller, Route
-from pyromq.remoting.traffic import Traffic
 
 if TYPE_CHECKING:
     from pyromq.remoting.connection import Connection
@@ -26,38 +26,38 @@ _log = logging.getLogger(__name__)
 
 _MAX_REMARK_CHARS = 1024
 _FRAME_COST_BYTES = 1024
-"""What a waiting request costs beside its body and its texts."""
+"""The memory that a waiting request takes, without its body and its texts."""
 
 _TURN_S = 0.005
-"""How long the frames of one connection may take before everybody else has a turn. What one frame takes is
-bounded where it is read and handled."""
+"""How long the frames of one connection may take before other connections have a turn. The decoders and the
+handlers bound the time of a single frame."""
 
 
 class Answering:
-    __slots__ = ("_outbox", "_traffic", "backlog", "in_flight", "in_flight_bytes", "overload")
+    __slots__ = ("_group", "_outbox", "backlog", "in_flight", "in_flight_bytes", "overload")
 
-    def __init__(self, traffic: Traffic, outbox: Outbox) -> None:
-        self._traffic = traffic
+    def __init__(self, group: ConnectionGroup, outbox: Outbox) -> None:
+        self._group = group
         self._outbox = outbox
         self.in_flight = 0
         self.in_flight_bytes = 0
         self.overload: str | None = None
         """Why requests that may have to wait are refused."""
         self.backlog: list[Frame] = []
-        """What was read and waits until the peer has read its answers, or others have had their turn."""
+        """Frames that wait until the peer has read its answers, or until others have had their turn."""
 
     @property
     def has_too_many_bytes(self) -> bool:
-        return self.in_flight_bytes >= self._traffic.limits.max_in_flight_bytes_per_connection
+        return self.in_flight_bytes >= self._group.limits.max_in_flight_bytes_per_connection
 
     def handle(
         self, frames: list[Frame], connection: "Connection", take_answer: Callable[[Frame], None]
     ) -> None:
-        traffic = self._traffic
-        routes = traffic.routes
-        observe = traffic.observer.request_handled if traffic.observer is not None else None
-        monotonic = traffic.clock.monotonic
-        admission = traffic.admission
+        group = self._group
+        routes = group.routes
+        observe = group.observer.request_handled if group.observer is not None else None
+        monotonic = group.clock.monotonic
+        admission = group.admission
         outbox = self._outbox
         started = monotonic()
         turn_ends = started + _TURN_S
@@ -68,17 +68,17 @@ class Answering:
                 continue
             route = routes.get(frame.code)
             result: int | None
-            if traffic.is_draining and route is not None and _is_sent_away(route, frame):
-                result = self._send_away(frame)
-            elif route is not None and route.may_wait and (overload := self.overload or traffic.overload):
-                result = self._refuse_for_overload(frame, overload)
+            if group.is_draining and route is not None and _is_refused_while_draining(route, frame):
+                result = self._answer_go_away(frame)
+            elif route is not None and route.may_wait and (overload := self.overload or group.overload):
+                result = self._answer_overload(frame, overload)
             else:
                 try:
                     caller = Caller(connection, frame)
                     if admission is not None:
                         admission.identify(caller)
                     if route is None:
-                        result = self._decline(frame)
+                        result = self._answer_unsupported(frame)
                     else:
                         request = decode_request(route.declaration, frame)
                         if admission is not None:
@@ -97,12 +97,12 @@ class Answering:
             started = now
             if now > turn_ends and position + 1 < len(frames):
                 self.backlog = frames[position + 1 :]
-                connection.let_others_go_first()
+                connection.yield_turn()
                 break
             if outbox.is_full:
                 connection.flush()
                 outbox.cork()
-                if outbox.is_blocked and traffic.stops_reading:
+                if outbox.is_blocked and group.pauses_reading:
                     # The peer is not reading: keep the remaining frames for later.
                     self.backlog = frames[position + 1 :]
                     break
@@ -113,11 +113,11 @@ class Answering:
     def _is_deferred(
         self, connection: "Connection", route: Route, frame: Frame, answer: Any, started: float
     ) -> bool:
-        """Whether the answer comes later; if so, see to it that it is sent then."""
+        """Whether the answer comes later; if so, arrange that it is sent then."""
         if route.is_async:
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_task(answer)
             # The loop itself holds tasks only weakly.
-            self._traffic.tasks.add(future)
+            self._group.tasks.add(future)
         elif isinstance(answer, asyncio.Future):
             future = answer
         else:
@@ -137,8 +137,8 @@ class Answering:
         started: float,
         future: "asyncio.Future[Any]",
     ) -> None:
-        traffic = self._traffic
-        traffic.tasks.discard(future)
+        group = self._group
+        group.tasks.discard(future)
         self.end(size_bytes, connection)
         try:
             result = self._answer(route.declaration, future.result(), frame)
@@ -147,32 +147,32 @@ class Answering:
         except Exception as problem:
             result = self._answer_problem(frame, problem, connection)
         connection.flush_soon()
-        if traffic.observer is not None:
-            seconds = traffic.clock.monotonic() - started
-            traffic.observer.request_handled(route.declaration, frame.code, result, seconds, True)
-        traffic.end(size_bytes)
+        if group.observer is not None:
+            seconds = group.clock.monotonic() - started
+            group.observer.request_handled(route.declaration, frame.code, result, seconds, True)
+        group.end(size_bytes)
 
     def begin(self, size_bytes: int, connection: "Connection") -> None:
-        """Count in what is answered later."""
+        """Count a request that is answered later."""
         self.in_flight += 1
         self.in_flight_bytes += size_bytes
-        self._traffic.begin(size_bytes)
-        self._judge_load(connection)
+        self._group.begin(size_bytes)
+        self._update_overload(connection)
 
     def end(self, size_bytes: int, connection: "Connection") -> None:
-        """The answer is there; `traffic.end` follows once it has been put into the outbox."""
+        """Count a request as answered; call `group.end` after putting the answer into the outbox."""
         self.in_flight -= 1
         self.in_flight_bytes -= size_bytes
         if self.overload is not None:
-            self._judge_load(connection)
+            self._update_overload(connection)
 
-    def _judge_load(self, connection: "Connection") -> None:
-        limits = self._traffic.limits
+    def _update_overload(self, connection: "Connection") -> None:
+        limits = self._group.limits
         if self.has_too_many_bytes:
             self.overload = f"{limits.max_in_flight_bytes_per_connection} bytes in flight on this connection"
-            connection.stop_reading_for_load()
+            connection.pause_reading_for_load()
             return
-        connection.read_again_after_load()
+        connection.resume_reading_after_load()
         if self.in_flight >= limits.max_in_flight_per_connection:
             self.overload = f"{limits.max_in_flight_per_connection} requests in flight on this connection"
         else:
@@ -207,32 +207,32 @@ class Answering:
             frame, ResponseCode.SYSTEM_ERROR, _sendable(f"{type(problem).__name__}: {problem}")
         )
 
-    def _decline(self, frame: Frame) -> int:
-        self._traffic.unsupported_requests += 1
+    def _answer_unsupported(self, frame: Frame) -> int:
+        self._group.unsupported_requests += 1
         # java: the remark starts with a space
         remark = f" request type {frame.code} not supported"
-        if (reason := self._traffic.unserved.get(frame.code)) is not None:
+        if (reason := self._group.unserved.get(frame.code)) is not None:
             remark += f": {reason}"
         return self._answer_code(frame, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
-    def _send_away(self, frame: Frame) -> int:
-        self._traffic.go_away_answers += 1
+    def _answer_go_away(self, frame: Frame) -> int:
+        self._group.go_away_answers += 1
         # java: older clients do not know that code, and try another server after this one
         knows = frame.version > V5_3_1
         code = ResponseCode.GO_AWAY if knows else ResponseCode.SERVICE_NOT_AVAILABLE
         return self._answer_code(frame, code, "please go away: this server is stopping")
 
-    def _refuse_for_overload(self, frame: Frame, overload: str) -> int:
-        self._traffic.busy_answers += 1
+    def _answer_overload(self, frame: Frame, overload: str) -> int:
+        self._group.busy_answers += 1
         # java: clients and tools know the prefix
         return self._answer_code(frame, ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy: {overload}")
 
 
-def _is_sent_away(route: Route, frame: Frame) -> bool:
-    """Whether a stopping server leaves a request to others: what may have to wait would hold it up."""
+def _is_refused_while_draining(route: Route, frame: Frame) -> bool:
+    """Whether a stopping server refuses a request; one that may have to wait would delay the stop."""
     return route.may_wait or (frame.version > V5_3_1 and not frame.flag & ONEWAY_FLAG)
 
 
 def _sendable(remark: str) -> str:
-    """A remark that every header can carry: not too long, and nothing that UTF-8 cannot write."""
+    """The remark, cut to the maximum length and without characters that UTF-8 cannot encode."""
     return remark[:_MAX_REMARK_CHARS].encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""One blocking connection to a server, many requests in flight: for programs that are synchronous and short.
+"""One blocking connection to a server with many requests in flight, for synchronous programs.
 
-Answers may come in any order; each belongs to the request with the same number. A body that is wanted as it
-came stays in the buffer it was read into.
+Answers may come in any order; each belongs to the request with the same number. `receive` returns a body
+without copying it, as a view of the buffer it was read into.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from pyromq.remoting.tls import TlsClient
 A = TypeVar("A", bound=Answer)
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
-"""Answers may be larger than a server's own limit for requests, but not without bound."""
+"""Answers may be larger than a server's limit for requests, but not unlimited."""
 
 Data = bytes | memoryview
 
@@ -34,19 +34,19 @@ _PREFIX = Struct(">iI")
 _COPIED_BYTES = 16 * 1024
 
 
-def _room(size_bytes: int) -> memoryview:
+def _allocate(size_bytes: int) -> memoryview:
     return memoryview(bytearray(size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
     timeout_ms: int = 30_000
-    """For connecting, and for every wait for the other side."""
+    """For connecting, and for every wait for the server."""
     tls: TlsClient | None = None
-    prepare: Callable[[Frame], None] | None = None
-    """May change every request before it is sent: it is where signatures come from."""
-    room: Callable[[int], memoryview] = _room
-    """Where so many bytes can be read into."""
+    before_send: Callable[[Frame], None] | None = None
+    """Called with every request before it is sent, for example to sign it."""
+    allocate: Callable[[int], memoryview] = _allocate
+    """Returns a buffer of that many bytes to read into."""
 
 
 class Link:
@@ -76,8 +76,8 @@ class Link:
     def close(self) -> None:
         self._socket.close()
 
-    def was_hung_up(self) -> bool:
-        """Whether the other side has closed; encrypted connections find out when they are used."""
+    def is_closed_by_peer(self) -> bool:
+        """Whether the peer has closed; always False with TLS, where only the next use can tell."""
         if isinstance(self._socket, ssl.SSLSocket):
             return False
         poll = select.poll()
@@ -96,8 +96,8 @@ class Link:
         return decode_answer(type(request), frame)
 
     def call_all(self, requests: Sequence[Request[A]]) -> list[A | Refused]:
-        """All in one write, so that a server looks at one moment; the answers in the order of the requests,
-        refusals among them.
+        """Send all requests in one write, so that the server answers them at about the same moment. Returns
+        answers and refusals in the order of the requests.
         """
         order: dict[int, int] = {}
         written = bytearray()
@@ -111,7 +111,9 @@ class Link:
         while self.waiting:
             frame, body = self.receive()
             if frame.opaque not in order:
-                raise RemoteProtocolError(f"{self.address} answered {frame.opaque}, which nobody asked")
+                raise RemoteProtocolError(
+                    f"{self.address} answered request {frame.opaque}, which was not sent"
+                )
             index = order.pop(frame.opaque)
             frame.body = bytes(body)
             try:
@@ -121,7 +123,7 @@ class Link:
         return answers
 
     def send(self, request: Request[Any], body: Data | None = None, *, oneway: bool = False) -> int:
-        """Send and do not wait; the number that the answer will carry. A large `body` is not copied."""
+        """Send without waiting; returns the number of the answer to come. Does not copy a large `body`."""
         frame, body = self._frame(request, body, oneway=oneway)
         head = encode_head(frame, len(body), MAX_FRAME_BYTES)
         if len(body) < _COPIED_BYTES:
@@ -138,16 +140,16 @@ class Link:
     ) -> tuple[Frame, Data]:
         frame = encode_request(request, next(self._numbers), oneway=oneway)
         body = frame.body if body is None else body
-        if self._options.prepare is not None:
+        if self._options.before_send is not None:
             frame.body = bytes(body)
-            self._options.prepare(frame)
+            self._options.before_send(frame)
         return frame, body
 
     def _write(self, data: Data | bytearray) -> None:
         try:
             self._socket.sendall(data)
         except TimeoutError:
-            raise CallTimeout(f"{self.address} took nothing for {self._options.timeout_ms} ms") from None
+            raise CallTimeout(f"{self.address}: nothing sent for {self._options.timeout_ms} ms") from None
         except OSError as problem:
             raise ConnectionLost(f"{self.address}: {problem}") from problem
 
@@ -158,27 +160,27 @@ class Link:
             length, form_and_header = _PREFIX.unpack(prefix)
             header_length, form = form_and_header & 0xFFFFFF, form_and_header >> 24
             if not 4 <= length <= MAX_FRAME_BYTES or header_length > length - 4 or form > HeaderForm.BINARY:
-                raise RemoteProtocolError(f"{self.address} sent something that is not a frame")
+                raise RemoteProtocolError(f"{self.address} sent bytes that are not a frame")
             content = self._read(length - 4)
             header = bytes(content[:header_length])
             is_json = form == HeaderForm.JSON
             frame = decode_json_header(header) if is_json else decode_binary_header(header)
-            # Servers also ask and announce things; nobody here has an ear for them.
+            # Servers also send requests; this link ignores them.
             if frame.is_response:
                 self.waiting -= 1
                 return frame, content[header_length:]
 
     def _read(self, size_bytes: int) -> memoryview:
-        whole = self._options.room(size_bytes)
+        whole = self._options.allocate(size_bytes)
         read = 0
         try:
             while read < size_bytes:
                 count = self._socket.recv_into(whole[read:], size_bytes - read)
                 if not count:
-                    raise ConnectionLost(f"{self.address} hung up")
+                    raise ConnectionLost(f"{self.address} closed the connection")
                 read += count
         except TimeoutError:
-            raise CallTimeout(f"{self.address} said nothing for {self._options.timeout_ms} ms") from None
+            raise CallTimeout(f"{self.address}: no answer for {self._options.timeout_ms} ms") from None
         except ConnectionLost:
             raise
         except OSError as problem:
@@ -187,7 +189,7 @@ class Link:
 
 
 class Links:
-    """Open connections by address. A connection with answers outstanding is never lent again."""
+    """Open connections by address. A connection with outstanding answers is closed, not reused."""
 
     def __init__(self, options: LinkOptions) -> None:
         self._options = options
@@ -199,8 +201,8 @@ class Links:
     def take(self, address: str) -> Link:
         """An idle connection, opened if there is none; it belongs to the caller until `give_back`."""
         link = self._open.pop(address, None)
-        if link is not None and link.was_hung_up():
-            # Servers close what is silent for long; that is no failure.
+        if link is not None and link.is_closed_by_peer():
+            # Servers close idle connections; that is not a failure.
             link.close()
             link = None
         return link if link is not None else Link(address, self._options)
@@ -212,8 +214,8 @@ class Links:
             self._open[link.address] = link
 
     @contextmanager
-    def lent(self, address: str) -> Iterator[Link]:
-        """The same for the length of a `with`; a connection that failed inside is closed."""
+    def borrow(self, address: str) -> Iterator[Link]:
+        """Take a connection for the length of a `with`; one that failed inside is closed."""
         link = self.take(address)
         try:
             yield link

@@ -1,6 +1,6 @@
-"""Whoever sent a request, as handlers and tables see them: someone with an address who can be asked back.
+"""The sender of a request as handlers and tables see it: it has an address and takes requests itself.
 
-A connection is one. A front that speaks another protocol to its clients gives each of them one.
+A connection is a channel. A front for another protocol implements one for each of its clients.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ A = TypeVar("A", bound=Answer)
 
 
 class Channel(Protocol):
-    """Hashed and compared by identity: two channels of one peer are two."""
+    """Hashed and compared by identity: two channels to the same peer are different."""
 
     def __hash__(self) -> int: ...
 
@@ -30,11 +30,11 @@ class Channel(Protocol):
         ...
 
     def send_oneway(self, request: Request[Any]) -> None:
-        """Send a request that nobody answers; raises ConnectionLost."""
+        """Send a request without an answer; raises ConnectionLost."""
         ...
 
     def on_close(self, callback: "Callable[[Any], None]") -> None:
-        """Call back once, with this channel, when it has ended."""
+        """Call `callback` once with this channel when it has closed."""
         ...
 
     def close(self) -> None: ...

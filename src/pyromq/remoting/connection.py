@@ -1,7 +1,7 @@
-"""One duplex connection: our calls and theirs, side by side, answers in any order.
+"""One duplex connection: both sides send requests, and answers come in any order.
 
-It reads, and it knows whether it is open. What it sends goes through the outbox, our own calls wait among the
-pending calls, and what the peer asks is answered by `answering`.
+The connection reads frames and keeps its state. `Outbox` writes, `PendingCalls` holds our calls that wait
+for an answer, and `Answering` handles the peer's requests.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import format_socket_address
 from pyromq.remoting.answering import Answering
+from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.outbox import Outbox
 from pyromq.remoting.pending_calls import PendingCalls
-from pyromq.remoting.traffic import Traffic
 
 _log = logging.getLogger(__name__)
 
@@ -28,10 +28,10 @@ A = TypeVar("A", bound=Answer)
 
 _SHORT_BYTES = 64 * 1024
 
-# Why a socket is not read at the moment.
+# Reasons for which reading is paused.
 _PEER_DOES_NOT_READ = 1
 _TOO_MANY_BYTES_IN_FLIGHT = 2
-_OTHERS_WAIT = 4
+_OTHERS_ARE_WAITING = 4
 
 _MAX_FRAMES_AT_ONCE = 2048
 
@@ -40,7 +40,7 @@ class State(Enum):
     CONNECTING = auto()
     OPEN = auto()
     RETIRED = auto()
-    """Open until the calls that are under way have ended."""
+    """Open until the pending calls have ended."""
     CLOSED = auto()
 
 
@@ -51,42 +51,42 @@ class Connection(asyncio.Protocol):
         "_close_callbacks",
         "_close_reason",
         "_direct_answers",
+        "_group",
+        "_has_yielded",
         "_is_active",
         "_last_active",
         "_last_unsent_bytes",
         "_loop",
-        "_others_wait",
         "_outbox",
+        "_pause_reasons",
         "_pending",
-        "_read_stops",
         "_reader",
         "_state",
-        "_traffic",
         "local_address",
         "partial_bytes",
         "peer_address",
         "vouched_version",
     )
 
-    def __init__(self, traffic: Traffic, peer_address: str | None = None) -> None:
-        """`peer_address`: where the peer really is, if that is not the other end of the socket."""
+    def __init__(self, group: ConnectionGroup, peer_address: str | None = None) -> None:
+        """`peer_address`: the peer's real address, if a proxy is at the other end of the socket."""
         self.peer_address = peer_address or ""
         self.local_address = ""
         self.partial_bytes = 0
         self.vouched_version = -1
         """The version of the rules under which the server's admission vouches for this connection."""
         self._state = State.CONNECTING
-        self._traffic = traffic
+        self._group = group
         self._loop = asyncio.get_running_loop()
-        self._outbox = Outbox(traffic.limits)
+        self._outbox = Outbox(group.limits)
         self._pending = PendingCalls(self._loop)
-        self._answering = Answering(traffic, self._outbox)
+        self._answering = Answering(group, self._outbox)
         self._direct_answers = DirectAnswers()
         self._reader = FrameReader(
-            traffic.limits.max_frame_bytes, traffic.direct or self._direct_answers, _MAX_FRAMES_AT_ONCE
+            group.limits.max_frame_bytes, group.direct or self._direct_answers, _MAX_FRAMES_AT_ONCE
         )
-        self._read_stops = 0
-        self._others_wait = False
+        self._pause_reasons = 0
+        self._has_yielded = False
         self._close_callbacks: list[Callable[[Connection], None]] = []
         self._close_reason = ""
         self._is_active = True
@@ -147,35 +147,35 @@ class Connection(asyncio.Protocol):
         return decode_answer(request_type, frame)
 
     def send_oneway(self, request: Request[Any]) -> None:
-        """Send a request that nobody answers; who sends many of them awaits `wait_writable` in between."""
+        """Send a request without an answer. Await `wait_writable` between many of them."""
         self._send_request(request, self._pending.take_opaque(), oneway=True)
 
     async def wait_writable(self) -> None:
-        """Wait while much is waiting to be sent already."""
+        """Wait while too much is waiting to be sent."""
         await self._outbox.wait_writable()
 
     async def _wait_writable_for(self, timeout_s: float) -> float:
-        """Wait until there is room for another request; the time that is left."""
+        """Wait until another request can be sent; returns the time that is left."""
         deadline = self._loop.time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
                 await self.wait_writable()
         except TimeoutError:
-            raise CallTimeout(f"{self.peer_address}: could not be sent in {timeout_s} s") from None
+            raise CallTimeout(f"{self.peer_address}: the request was not sent in {timeout_s} s") from None
         return deadline - self._loop.time()
 
     def _send_request(self, request: Request[Any], opaque: int, *, oneway: bool) -> None:
         self._check_open()
-        frame = encode_request(request, opaque, form=self._traffic.form, oneway=oneway)
-        if self._traffic.prepare is not None:
-            self._traffic.prepare(frame)
+        frame = encode_request(request, opaque, form=self._group.form, oneway=oneway)
+        if self._group.before_send is not None:
+            self._group.before_send(frame)
         self._outbox.put_frame(frame)
         self.flush_soon()
 
     def _send_filled(self, request: FilledForm[Any], opaque: int) -> None:
         self._check_open()
         form, body = request.form, request.body
-        self._outbox.put(form.head(request.values, opaque, len(body), self._traffic.limits.max_frame_bytes))
+        self._outbox.put(form.head(request.values, opaque, len(body), self._group.limits.max_frame_bytes))
         self._outbox.put(body)
         self._direct_answers.expected[opaque] = form.read_answer
         self.flush_soon()
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
 
     def _take_answer(self, frame: Frame) -> None:
         if not self._pending.take(frame):
-            self._traffic.unmatched_answers += 1
+            self._group.unmatched_answers += 1
             _log.debug("dropped an unmatched answer peer=%s opaque=%d", self.peer_address, frame.opaque)
 
     # Reading
@@ -194,91 +194,91 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._is_active = True
         is_vouched_for = self._is_vouched_for()
-        if self._traffic.fast_path is not None and is_vouched_for:
+        if self._group.fast_path is not None and is_vouched_for:
             data = self._take_fast_path(data)
             if not data:
                 return
         reader = self._reader
         if reader.damage is not None:
-            return  # What came before it is still being answered.
+            return  # Earlier frames are still being answered.
         self._take_frames(reader.feed(data))
         if reader.has_more or reader.damage is not None:
-            self._see_to_the_rest()
+            self._continue_or_close()
 
     def _is_vouched_for(self) -> bool:
-        traffic = self._traffic
-        if traffic.admission is None:
+        group = self._group
+        if group.admission is None:
             return True
-        is_vouched_for = self.vouched_version == traffic.admission.version
-        # Direct headers leave out what a signature is made of.
-        self._reader.direct = traffic.direct if is_vouched_for else None
+        is_vouched_for = self.vouched_version == group.admission.version
+        # Direct headers do not contain the fields that a signature covers.
+        self._reader.direct = group.direct if is_vouched_for else None
         return is_vouched_for
 
     def _take_frames(self, frames: list[Frame]) -> None:
         if frames:
-            self._traffic.frames_read += len(frames)
+            self._group.frames_read += len(frames)
             if self._answering.backlog:
                 self._answering.backlog += frames
             else:
                 self._answering.handle(frames, self, self._take_answer)
         self._count_partial()
 
-    def _see_to_the_rest(self) -> None:
-        """What was read and not handled is not forgotten; what is not a frame ends the connection."""
-        if self._others_wait:
+    def _continue_or_close(self) -> None:
+        """Arrange for the unhandled frames to be handled later; after bytes that are not a frame, close."""
+        if self._has_yielded:
             return
         reader = self._reader
         if self._answering.backlog or reader.has_more:
-            if not self._read_stops & _PEER_DOES_NOT_READ:
-                self.let_others_go_first()
+            if not self._pause_reasons & _PEER_DOES_NOT_READ:
+                self.yield_turn()
         elif reader.damage is not None:
-            self._hang_up(reader.damage)
+            self._close_for_bad_input(reader.damage)
 
-    def let_others_go_first(self) -> None:
-        """Read no more, and go on with what was read when everybody else has had a turn."""
-        self._others_wait = True
-        self._stop_reading(_OTHERS_WAIT)
-        self._loop.call_soon(self._go_on)
+    def yield_turn(self) -> None:
+        """Pause reading, and continue with the backlog after all other connections have had a turn."""
+        self._has_yielded = True
+        self._pause_reading(_OTHERS_ARE_WAITING)
+        self._loop.call_soon(self._continue)
 
-    def _go_on(self) -> None:
-        self._others_wait = False
-        self._read_stops &= ~_OTHERS_WAIT
-        self._handle_the_rest()
+    def _continue(self) -> None:
+        self._has_yielded = False
+        self._pause_reasons &= ~_OTHERS_ARE_WAITING
+        self._handle_backlog()
 
-    def _handle_the_rest(self) -> None:
-        """Handle what was read and had to wait; read on as soon as nothing speaks against it."""
-        if self.is_open and not self._others_wait and not self._read_stops & _PEER_DOES_NOT_READ:
+    def _handle_backlog(self) -> None:
+        """Handle frames that had to wait; resume reading when no reason to pause is left."""
+        if self.is_open and not self._has_yielded and not self._pause_reasons & _PEER_DOES_NOT_READ:
             if self._answering.backlog:
                 frames, self._answering.backlog = self._answering.backlog, []
                 self._answering.handle(frames, self, self._take_answer)
             elif self._reader.has_more:
                 self._is_vouched_for()
                 self._take_frames(self._reader.feed(b""))
-            self._see_to_the_rest()
-        if not self._read_stops and self.is_open:
+            self._continue_or_close()
+        if not self._pause_reasons and self.is_open:
             self._outbox.transport.resume_reading()
 
     def _count_partial(self) -> None:
         change = self._reader.buffered_bytes - self.partial_bytes
         if change and self.is_open:
             self.partial_bytes += change
-            self._traffic.buffer(change)
+            self._group.buffer(change)
 
     def _take_fast_path(self, data: bytes) -> bytes:
-        """What the fast path leaves over."""
-        traffic = self._traffic
-        fast_path = traffic.fast_path
+        """Offer the data to the fast path; returns the rest, which the general path has to handle."""
+        group = self._group
+        fast_path = group.fast_path
         if (
             self._answering.backlog
-            or self._read_stops
-            or traffic.is_draining
+            or self._pause_reasons
+            or group.is_draining
             or self._answering.overload
-            or traffic.overload
+            or group.overload
             or fast_path is None
         ):
             return data
         if self.partial_bytes:
-            # Unfinished frames are short as a rule; a long one is not copied before it is complete.
+            # Most unfinished frames are short. Do not copy a long one before it is complete.
             if self.partial_bytes > _SHORT_BYTES and self._reader.missing_bytes > len(data):
                 return data
             data = self._reader.take_rest() + data
@@ -287,53 +287,54 @@ class Connection(asyncio.Protocol):
             frames, position = fast_path(data, self)
             if not frames:
                 break
-            traffic.frames_read += frames
+            group.frames_read += frames
             data = data[position:]
             is_much = self._outbox.is_full
             self.flush()
-            # What ended at a frame for the general path is over; after much it goes on if the peer reads it.
-            if not is_much or self._read_stops:
+            # The fast path stops at a frame for the general path, or when the outbox is full. In the latter
+            # case go on, unless the peer does not read.
+            if not is_much or self._pause_reasons:
                 break
         return data
 
     def put(self, answers: bytes | memoryview) -> None:
-        """Send whole frames, or the next part of one, with whatever else leaves in this turn of the loop."""
+        """Queue whole frames, or the next part of one, for the next write."""
         self._outbox.put(answers)
 
     def defer(self, size_bytes: int) -> None:
-        """Count in requests that are answered later, together."""
+        """Count a group of requests that are answered later, together."""
         self._answering.begin(size_bytes, self)
 
     def settle(self, answers: bytes, size_bytes: int) -> None:
-        """Send the answers to requests that were deferred."""
+        """Send the answers to deferred requests."""
         self._answering.end(size_bytes, self)
         self._outbox.put(answers)
         self.flush_soon()
-        self._traffic.end(size_bytes)
+        self._group.end(size_bytes)
 
-    def stop_reading_for_load(self) -> None:
-        self._stop_reading(_TOO_MANY_BYTES_IN_FLIGHT)
+    def pause_reading_for_load(self) -> None:
+        self._pause_reading(_TOO_MANY_BYTES_IN_FLIGHT)
 
-    def read_again_after_load(self) -> None:
-        self._read_again(_TOO_MANY_BYTES_IN_FLIGHT)
+    def resume_reading_after_load(self) -> None:
+        self._resume_reading(_TOO_MANY_BYTES_IN_FLIGHT)
 
-    def _stop_reading(self, reason: int) -> None:
-        if not self._traffic.stops_reading:
+    def _pause_reading(self, reason: int) -> None:
+        if not self._group.pauses_reading:
             return
-        if not self._read_stops and self.is_open:
+        if not self._pause_reasons and self.is_open:
             self._outbox.transport.pause_reading()
-        self._read_stops |= reason
+        self._pause_reasons |= reason
 
-    def _read_again(self, reason: int) -> None:
-        if not self._read_stops & reason:
+    def _resume_reading(self, reason: int) -> None:
+        if not self._pause_reasons & reason:
             return
-        self._read_stops &= ~reason
-        self._handle_the_rest()
+        self._pause_reasons &= ~reason
+        self._handle_backlog()
 
     # Writing
 
     def flush_soon(self) -> None:
-        """What is sent in one turn of the loop leaves in one write."""
+        """Write everything that is sent in this turn of the loop at once, at its end."""
         if self._outbox.is_full:
             self.flush()
         elif self._outbox.cork():
@@ -345,10 +346,10 @@ class Connection(asyncio.Protocol):
         self._is_active = True
         if self._outbox.is_blocked:
             unsent_bytes = self._outbox.transport.get_write_buffer_size()
-            if unsent_bytes > self._traffic.limits.max_unsent_bytes_per_connection:
-                self._traffic.closed_for_not_reading += 1
+            if unsent_bytes > self._group.limits.max_unsent_bytes_per_connection:
+                self._group.closed_for_not_reading += 1
                 _log.warning(
-                    "closed a connection that is not read peer=%s unsent_bytes=%d",
+                    "closed a connection whose peer does not read peer=%s unsent_bytes=%d",
                     self.peer_address,
                     unsent_bytes,
                 )
@@ -357,27 +358,27 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._outbox.block()
-        self._stop_reading(_PEER_DOES_NOT_READ)
+        self._pause_reading(_PEER_DOES_NOT_READ)
 
     def resume_writing(self) -> None:
         self._outbox.unblock()
-        self._read_again(_PEER_DOES_NOT_READ)
+        self._resume_reading(_PEER_DOES_NOT_READ)
 
     # Beginning and end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._outbox.transport = connected = cast(asyncio.Transport, transport)
-        connected.set_write_buffer_limits(high=self._traffic.limits.write_high_water_bytes)
+        connected.set_write_buffer_limits(high=self._group.limits.write_high_water_bytes)
         self.peer_address = self.peer_address or format_socket_address(transport.get_extra_info("peername"))
         self.local_address = format_socket_address(transport.get_extra_info("sockname"))
         self._state = State.OPEN
-        self._last_active = self._traffic.clock.monotonic()
-        self._traffic.opened += 1
-        self._traffic.connections.add(self)
+        self._last_active = self._group.clock.monotonic()
+        self._group.opened += 1
+        self._group.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = State.CLOSED
-        self._traffic.connections.discard(self)
+        self._group.connections.discard(self)
         self._forget_partial()
         self._answering.backlog.clear()
         self._outbox.close()
@@ -393,11 +394,11 @@ class Connection(asyncio.Protocol):
         self._close_callbacks.clear()
 
     def on_close(self, callback: "Callable[[Connection], None]") -> None:
-        """Call back once when the connection has ended."""
+        """Call `callback` once when the connection has closed."""
         self._close_callbacks.append(callback)
 
     def close(self) -> None:
-        """Send what is still to be sent, then close."""
+        """Send everything in the outbox, then close."""
         if self.is_open:
             self._close_reason = self._close_reason or "closed by this side"
             self.flush()
@@ -405,7 +406,7 @@ class Connection(asyncio.Protocol):
             self._outbox.transport.close()
 
     def retire(self) -> None:
-        """Close once the calls that are under way have ended."""
+        """Close as soon as no calls are pending."""
         if not self._pending:
             self.close()
         elif self._state is State.OPEN:
@@ -423,11 +424,11 @@ class Connection(asyncio.Protocol):
         self._outbox.close()
 
     def _forget_partial(self) -> None:
-        self._traffic.buffer(-self.partial_bytes)
+        self._group.buffer(-self.partial_bytes)
         self.partial_bytes = 0
 
-    def _hang_up(self, damage: RemoteProtocolError) -> None:
-        self._traffic.closed_for_bad_input += 1
+    def _close_for_bad_input(self, damage: RemoteProtocolError) -> None:
+        self._group.closed_for_bad_input += 1
         _log.warning(
             "closed a connection that does not speak the protocol peer=%s: %s", self.peer_address, damage
         )
@@ -435,7 +436,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def idle_for(self, now: float) -> float:
-        """How long there was no traffic, as precisely as this is asked."""
+        """How long nothing was read or written; only as precise as the calls of this method are frequent."""
         unsent_bytes = self._outbox.transport.get_write_buffer_size()
         if self._is_active or unsent_bytes != self._last_unsent_bytes:
             self._is_active = False

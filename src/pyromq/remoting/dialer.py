@@ -1,7 +1,7 @@
-"""Connections to others, by address: opened when needed, shared by everyone, closed when idle.
+"""Outgoing connections by address: opened when needed, shared by all callers, closed when idle.
 
-Many callers share one attempt to connect. After a failure the address rests for a while, longer each time;
-until then callers get the failure at once instead of another wait.
+Many callers share one attempt to connect. After a failure the dialer backs off, longer each time; until the
+next attempt, callers get the last failure at once.
 """
 
 import asyncio
@@ -18,34 +18,34 @@ from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, Observer
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsClient, TlsOptions
-from pyromq.remoting.traffic import Observer, Traffic, TrafficStatistics
 
 _log = logging.getLogger(__name__)
 
 A = TypeVar("A", bound=Answer)
 
-FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = 10.0
+FIRST_BACKOFF_S = 0.1
+MAX_BACKOFF_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class DialerStatistics(TrafficStatistics):
+class DialerStatistics(ConnectionStatistics):
     failed_attempts: int
-    resting_addresses: int
+    addresses_backing_off: int
 
 
 class _Destination:
-    """What is known about one address."""
+    """The state of one address."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.attempt: asyncio.Task[Connection] | None = None
         self.failures = 0
-        self.rests_until = 0.0
+        self.retry_at = 0.0
         self.last_failure = ""
 
     @property
@@ -56,8 +56,8 @@ class _Destination:
 class Dialer:
     """Opens connections and makes calls on them.
 
-    `routes` serves what the other sides ask on these connections, within `limits`. `prepare` may change every
-    request before it is sent: it is where signatures come from.
+    `routes` answers the requests that peers send on these connections, within `limits`. `before_send` is
+    called with every request before it is sent, for example to sign it.
     """
 
     def __init__(
@@ -68,47 +68,47 @@ class Dialer:
         tls: TlsOptions | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
-        prepare: Callable[[Frame], None] | None = None,
+        before_send: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
         connect_timeout_s: float = 3.0,
     ) -> None:
-        self._traffic = Traffic(
+        self._group = ConnectionGroup(
             routes=routes,
             limits=limits,
             clock=clock,
             observer=observer,
-            prepare=prepare,
+            before_send=before_send,
             form=form,
-            stops_reading=False,
+            pauses_reading=False,
         )
         self._tls = TlsClient(tls, clock) if tls is not None else None
         self._connect_timeout_s = connect_timeout_s
         self._destinations: dict[str, _Destination] = {}
         self._lost_callbacks: list[Callable[[Connection], None]] = []
-        self._sweep = Sweep(self._traffic.limits.idle_s / 12, self.close_idle)
+        self._sweep = Sweep(self._group.limits.idle_s / 12, self.close_idle)
         self._failed_attempts = 0
         self._is_closed = False
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"addresses={len(self._destinations)}"
-        return f"<Dialer {state} {self._traffic!r}>"
+        return f"<Dialer {state} {self._group!r}>"
 
     def statistics(self) -> DialerStatistics:
-        resting = sum(1 for destination in self._destinations.values() if destination.failures)
+        backing_off = sum(1 for destination in self._destinations.values() if destination.failures)
         return DialerStatistics(
-            **asdict(self._traffic.statistics()),
+            **asdict(self._group.statistics()),
             failed_attempts=self._failed_attempts,
-            resting_addresses=resting,
+            addresses_backing_off=backing_off,
         )
 
     def on_connection_lost(self, callback: Callable[[Connection], None]) -> None:
-        """Call back once for every opened connection that has ended."""
+        """Call `callback` once for every connection that has closed."""
         self._lost_callbacks.append(callback)
 
     async def call(self, address: str, request: Request[A] | FilledForm[A], timeout_s: float) -> A:
-        """Call whoever listens there; the time includes connecting.
+        """Call the server at this address; the timeout includes connecting.
 
-        A server that is going away gets the call once more, on a new connection: it may be another by now.
+        If the server answers GO_AWAY, call once more on a new connection: another server may listen by now.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -131,8 +131,8 @@ class Dialer:
         await connection.wait_writable()
         connection.send_oneway(request)
 
-    def expect(self, address: str) -> None:
-        """Someone is said to be there again: the next call need not wait for the rest after a failure."""
+    def reset_backoff(self, address: str) -> None:
+        """The address is said to be reachable again: let the next call connect at once."""
         destination = self._destinations.get(address)
         if destination is not None:
             destination.failures = 0
@@ -148,13 +148,13 @@ class Dialer:
             return destination.connection
         attempt = destination.attempt
         if attempt is None:
-            rest_s = destination.rests_until - self._traffic.clock.monotonic()
-            if destination.failures and rest_s > 0:
-                raise ConnectFailed(f"{destination.last_failure}; next attempt in {rest_s:.1f} s")
+            wait_s = destination.retry_at - self._group.clock.monotonic()
+            if destination.failures and wait_s > 0:
+                raise ConnectFailed(f"{destination.last_failure}; next attempt in {wait_s:.1f} s")
             attempt = destination.attempt = asyncio.create_task(self._open(address, destination))
             attempt.add_done_callback(_retrieve)
         try:
-            # One caller that gives up does not take the attempt away from the others.
+            # A caller that gives up must not cancel the attempt for the others.
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
             if attempt.cancelled():
@@ -173,9 +173,9 @@ class Dialer:
         try:
             connection = await self._connect(address)
         except ConnectFailed as problem:
-            pause_s = min(FIRST_PAUSE_S * 2.0**destination.failures, LONGEST_PAUSE_S)
+            backoff_s = min(FIRST_BACKOFF_S * 2.0**destination.failures, MAX_BACKOFF_S)
             destination.failures += 1
-            destination.rests_until = self._traffic.clock.monotonic() + pause_s
+            destination.retry_at = self._group.clock.monotonic() + backoff_s
             destination.last_failure = str(problem)
             self._failed_attempts += 1
             _log.info("could not connect address=%s failures=%d: %s", address, destination.failures, problem)
@@ -199,12 +199,12 @@ class Dialer:
         except OSError as problem:
             raise ConnectFailed(f"{address}: {problem}") from problem
         except ValueError as problem:
-            # A host that no name server could be asked for; it may come from a stranger's registration.
-            raise ConnectFailed(f"{address!r} is no address: {problem}") from problem
+            # The host cannot be resolved as a name; it may come from a stranger's registration.
+            raise ConnectFailed(f"{address!r} is not an address: {problem}") from problem
         return connection
 
     def _new_connection(self, address: str) -> Connection:
-        connection = Connection(self._traffic, address)
+        connection = Connection(self._group, address)
         connection.on_close(self._lost)
         return connection
 
@@ -224,12 +224,12 @@ class Dialer:
         connection.retire()
 
     def close_idle(self) -> None:
-        """Close silent connections and forget long-failed addresses; called regularly while there are any."""
-        self._traffic.close_idle()
-        now = self._traffic.clock.monotonic()
+        """Close idle connections and forget addresses that failed long ago; called regularly."""
+        self._group.close_idle()
+        now = self._group.clock.monotonic()
         for address, destination in list(self._destinations.items()):
             is_used = destination.attempt is not None or destination.is_connected
-            if not is_used and now > destination.rests_until + LONGEST_PAUSE_S:
+            if not is_used and now > destination.retry_at + MAX_BACKOFF_S:
                 del self._destinations[address]
 
     async def close(self) -> None:
@@ -239,10 +239,10 @@ class Dialer:
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
-        await self._traffic.close(grace_s=0)
+        await self._group.close(grace_s=0)
 
 
 def _retrieve(attempt: "asyncio.Task[Connection]") -> None:
-    """Everyone who waited may have left: then nobody else looks at the failure."""
+    """Retrieve the failure: if all callers gave up, asyncio would log it as never retrieved."""
     if not attempt.cancelled():
         attempt.exception()

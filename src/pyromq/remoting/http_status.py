@@ -1,8 +1,8 @@
-"""A few pages for monitoring, over HTTP: GET and HEAD, nothing else, and little of everything.
+"""A small HTTP server for monitoring pages: GET and HEAD only.
 
-Small limits protect it: bytes of a request, time for one, connections at a time, bytes of answers that nobody
-reads. Whoever comes is let in, see `http_visits`. A page that takes long to make is made in pieces, once for
-all who ask meanwhile, and probes are answered in between.
+It limits the size of a request, the time for one, the number of connections and the unsent bytes of answers.
+It accepts every connection, see `http_connections`. A page that takes long is rendered in pieces, once for
+all connections that ask for it meanwhile, and probes are answered in between.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ import h11
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError
-from pyromq.remoting.acceptor import KEPT_FOR_FILES, Acceptor
-from pyromq.remoting.http_visits import Visit, Visits
+from pyromq.remoting.acceptor import RESERVED_DESCRIPTORS, Acceptor
+from pyromq.remoting.http_connections import HttpConnection, HttpConnections
 from pyromq.remoting.server import listening_socket
 from pyromq.remoting.sweep import Sweep
 
@@ -33,7 +33,7 @@ _MAX_REQUEST_BYTES = 8192
 _MAX_IGNORED_BYTES = 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _SEND_BUFFER_BYTES = 256 * 1024
-"""Of the system, for each visitor: enough for a fast one, and little for one that does not read."""
+"""The system's send buffer of each connection: enough for a fast reader, little for one that stalls."""
 _MEBIBYTE = 1024 * 1024
 _TEXT = "text/plain; charset=utf-8"
 
@@ -58,35 +58,35 @@ class HttpStatus:
         max_connections: int = 64,
         max_unsent_bytes: int = 64 * _MEBIBYTE,
     ) -> None:
-        """`request_s` is how long a request, with the pause before it, may take. A visitor who reads nothing
-        of an answer for `stall_s` has left. Answers to all visitors have `max_unsent_bytes`; one of them may
-        have more."""
+        """A request, with the pause before it, may take `request_s`. A connection that reads nothing of its
+        answer for `stall_s` is dropped. All unsent answers together may have `max_unsent_bytes`; a single one
+        may have more."""
         self._pages = dict(pages)
         self._max_connections = max_connections
-        self._visits = Visits(
+        self._connections = HttpConnections(
             clock if clock is not None else SystemClock(),
-            most=max_connections,
-            most_unsent_bytes=max_unsent_bytes,
+            max_connections=max_connections,
+            max_unsent_bytes=max_unsent_bytes,
             request_s=request_s,
             stall_s=stall_s,
         )
-        self._sweep = Sweep(request_s / 4, self.close_late)
+        self._sweep = Sweep(request_s / 4, self.close_overdue)
         self._acceptor: Acceptor | None = None
         self._address: tuple[str, int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._being_made: dict[str, asyncio.Task[Answer]] = {}
+        self._pages_in_progress: dict[str, asyncio.Task[Answer]] = {}
         self._requests = 0
 
     def __repr__(self) -> str:
         host, port = self._address or ("not", "listening")
-        return f"<HttpStatus {host}:{port} pages={sorted(self._pages)} connections={len(self._visits)}>"
+        return f"<HttpStatus {host}:{port} pages={sorted(self._pages)} connections={len(self._connections)}>"
 
     def statistics(self) -> dict[str, int]:
-        """`dropped`: those who took too long, or had to leave for others."""
+        """`dropped`: connections that took too long, or were closed to make room for others."""
         return {
-            "connections": len(self._visits),
+            "connections": len(self._connections),
             "requests": self._requests,
-            "dropped": self._visits.dropped,
+            "dropped": self._connections.dropped,
         }
 
     @property
@@ -101,11 +101,11 @@ class HttpStatus:
             self._acceptor = Acceptor(
                 taken,
                 _BACKLOG,
-                self._new_visitor,
-                # So few that a newcomer has its turn before others push it out.
-                most_at_once=max(self._max_connections // 4, 1),
+                self._new_protocol,
+                # So few that a new connection has its turn before newer ones replace it.
+                max_per_turn=max(self._max_connections // 4, 1),
                 # Clients at the other ports may have taken all that they can get.
-                kept_descriptors=KEPT_FOR_FILES // 2,
+                reserved_descriptors=RESERVED_DESCRIPTORS // 2,
             )
         except OSError:
             taken.close()
@@ -119,16 +119,16 @@ class HttpStatus:
         acceptor, self._acceptor = self._acceptor, None
         await acceptor.close()
         self._sweep.stop()
-        tasks = [*self._tasks, *self._being_made.values()]
+        tasks = [*self._tasks, *self._pages_in_progress.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def close_late(self) -> None:
-        """Close visitors who take too long; called regularly while it runs."""
-        self._visits.close_late()
+    def close_overdue(self) -> None:
+        """Close connections that take too long; called regularly while it runs."""
+        self._connections.close_overdue()
 
-    def _new_visitor(self) -> asyncio.StreamReaderProtocol:
+    def _new_protocol(self) -> asyncio.StreamReaderProtocol:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_MAX_REQUEST_BYTES, loop=loop)
         return asyncio.StreamReaderProtocol(reader, self._accept, loop=loop)
@@ -137,38 +137,40 @@ class HttpStatus:
         # A chunk counts as written once the system has all of it.
         writer.transport.set_write_buffer_limits(0)
         host = str((writer.get_extra_info("peername") or ("",))[0])
-        visit = self._visits.enter(host, writer.transport)
-        task = visit.task = asyncio.create_task(self._serve(visit, reader, writer))
+        connection = self._connections.open(host, writer.transport)
+        task = connection.task = asyncio.create_task(self._serve(connection, reader, writer))
         self._tasks.add(task)
 
         def end(_: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            self._visits.leave(visit)
-            # One that is cancelled before its first step does not close anything itself.
+            self._connections.remove(connection)
+            # A task that is cancelled before its first step does not close the writer itself.
             writer.close()
 
         task.add_done_callback(end)
 
-    async def _serve(self, visit: Visit, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, connection: HttpConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
         try:
-            while await self._serve_one(visit, http, reader, writer):
+            while await self._serve_one(connection, http, reader, writer):
                 http.start_next_cycle()
-                self._visits.await_request(visit)
+                self._connections.await_request(connection)
             if http.their_state is not h11.DONE:
-                self._visits.await_request(visit)
-                await self._say_goodbye(reader, writer)
+                self._connections.await_request(connection)
+                await self._discard_rest(reader, writer)
         except OSError:
-            # A visitor that vanished: nobody is left to be told.
+            # The peer is gone; there is no one to answer.
             pass
         finally:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _say_goodbye(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read some of what the visitor still sends: closing before would reset the connection, and the
-        answer with it."""
+    async def _discard_rest(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read some of what the peer still sends: closing first would reset the connection and lose the
+        answer."""
         writer.write_eof()
         ignored_bytes = 0
         while ignored_bytes < _MAX_IGNORED_BYTES and (data := await reader.read(_MAX_REQUEST_BYTES)):
@@ -176,26 +178,26 @@ class HttpStatus:
 
     async def _serve_one(
         self,
-        visit: Visit,
+        connection: HttpConnection,
         http: h11.Connection,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
-        """Answer one request; whether another may follow."""
+        """Answer one request; returns whether another may follow."""
         try:
             request = await _read_request(http, reader)
         except h11.RemoteProtocolError as problem:
             if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 answer = problem.error_status_hint, _TEXT, f"{problem}\n".encode()
-                await self._write(visit, http, writer, b"GET", answer)
+                await self._write(connection, http, writer, b"GET", answer)
             return False
         if request is None:
             return False
         self._requests += 1
-        await self._write(visit, http, writer, request.method, await self._answer(visit, request))
+        await self._write(connection, http, writer, request.method, await self._answer(connection, request))
         return http.our_state is h11.DONE and http.their_state is h11.DONE
 
-    async def _answer(self, visit: Visit, request: h11.Request) -> Answer:
+    async def _answer(self, connection: HttpConnection, request: h11.Request) -> Answer:
         path = request.target.partition(b"?")[0].decode("ascii", "replace")
         page = self._pages.get(path)
         if page is None:
@@ -203,17 +205,22 @@ class HttpStatus:
         if request.method not in (b"GET", b"HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"only GET and HEAD\n"
         if not asyncio.iscoroutinefunction(page):
-            return await _made(path, page)
-        making = self._being_made.get(path)
-        if making is None:
-            making = self._being_made[path] = asyncio.create_task(_made(path, page))
-            making.add_done_callback(lambda _: self._being_made.pop(path, None))
-        # Whoever asked first may leave: the others still wait for it.
-        with self._visits.answering(visit, 0):
-            return await asyncio.shield(making)
+            return await _render(path, page)
+        rendering = self._pages_in_progress.get(path)
+        if rendering is None:
+            rendering = self._pages_in_progress[path] = asyncio.create_task(_render(path, page))
+            rendering.add_done_callback(lambda _: self._pages_in_progress.pop(path, None))
+        # The connection that asked first may close while others still wait for the page.
+        with self._connections.answering(connection, 0):
+            return await asyncio.shield(rendering)
 
     async def _write(
-        self, visit: Visit, http: h11.Connection, writer: asyncio.StreamWriter, method: bytes, answer: Answer
+        self,
+        connection: HttpConnection,
+        http: h11.Connection,
+        writer: asyncio.StreamWriter,
+        method: bytes,
+        answer: Answer,
     ) -> None:
         status, kind, body = answer
         headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
@@ -228,23 +235,23 @@ class HttpStatus:
         else:
             http.send(h11.Data(data=body))
         http.send(h11.EndOfMessage())
-        with self._visits.answering(visit, len(head) + len(body)):
-            # Small pages leave in one piece. Of large ones little lies with the transport, so that what is
-            # left of them can be seen to shrink.
+        with self._connections.answering(connection, len(head) + len(body)):
+            # A small page is written at once. A large one is handed to the transport in chunks, so that
+            # `notice_progress` can see how much the peer has read.
             rest = memoryview(head + body if len(body) <= _CHUNK_BYTES else head)
-            await _write_chunk(visit, writer, rest)
+            await _write_chunk(connection, writer, rest)
             if len(body) > _CHUNK_BYTES:
                 for start in range(0, len(body), _CHUNK_BYTES):
-                    await _write_chunk(visit, writer, memoryview(body)[start : start + _CHUNK_BYTES])
+                    await _write_chunk(connection, writer, memoryview(body)[start : start + _CHUNK_BYTES])
 
 
-async def _write_chunk(visit: Visit, writer: asyncio.StreamWriter, chunk: memoryview) -> None:
+async def _write_chunk(connection: HttpConnection, writer: asyncio.StreamWriter, chunk: memoryview) -> None:
     writer.write(chunk)
-    visit.unwritten_bytes -= len(chunk)
+    connection.unwritten_bytes -= len(chunk)
     await writer.drain()
 
 
-async def _made(path: str, page: Page) -> Answer:
+async def _render(path: str, page: Page) -> Answer:
     try:
         answer = page()
         return answer if isinstance(answer, tuple) else await answer
@@ -254,7 +261,7 @@ async def _made(path: str, page: Page) -> Answer:
 
 
 async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The next request with its body, if any, read up to the limit; None if the visitor left."""
+    """The next request, with its body read up to the limit; None if the peer closed the connection."""
     request: h11.Request | None = None
     body_bytes = 0
     while True:
@@ -266,7 +273,7 @@ async def _read_request(http: h11.Connection, reader: asyncio.StreamReader) -> h
         elif isinstance(event, h11.Data):
             body_bytes += len(event.data)
             if body_bytes > _MAX_REQUEST_BYTES:
-                # Its end is not worth waiting for: it is answered, and the connection is closed.
+                # Do not wait for the end of the body: answer, and close the connection.
                 return request
         elif isinstance(event, h11.EndOfMessage) or event is h11.PAUSED:
             return request

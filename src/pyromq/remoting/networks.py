@@ -7,18 +7,20 @@ from pyromq.errors import ConfigError
 
 
 class Networks:
-    """`host in networks`; IPv4 in IPv6's clothes is IPv4."""
+    """`host in networks`; an IPv4-mapped IPv6 address counts as IPv4."""
 
     def __init__(self, networks: tuple[IPv4Network | IPv6Network, ...] = ()) -> None:
         self._networks = networks
 
     @classmethod
     def parse(cls, text: str, *, key: str) -> Self:
-        """Of anything but addresses and networks, parted by commas, the setting `key` is told."""
+        """Parse addresses and networks, separated by commas; raises ConfigError that names `key`."""
         try:
             return cls(tuple(ip_network(each.strip()) for each in text.split(",") if each.strip()))
         except ValueError as problem:
-            raise ConfigError(key, text, f"IP addresses or networks, parted by commas ({problem})") from None
+            raise ConfigError(
+                key, text, f"IP addresses or networks, separated by commas ({problem})"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<Networks {','.join(map(str, self._networks))}>"
@@ -29,7 +31,7 @@ class Networks:
 
 
 def plain_address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that a socket told; None for anything else."""
+    """The IP address of a socket's peer; None if `host` is not an IP address."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -40,6 +42,6 @@ def plain_address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Whether a server that listens there can be reached from this machine only."""
     address = plain_address(host)
     return address.is_loopback if address is not None else host == "localhost"

@@ -1,4 +1,4 @@
-"""What one connection sends: whatever comes together in one turn of the loop leaves in one write."""
+"""The bytes that one connection sends: everything from one turn of the loop goes out in one write."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from pyromq.remoting.limits import ServerLimits
 _COPIED_BYTES = 16 * 1024
 
 NOT_CONNECTED = asyncio.Transport()
-"""Stands where the transport will be."""
+"""Used before there is a transport."""
 
 
 class Outbox:
@@ -18,7 +18,7 @@ class Outbox:
     def __init__(self, limits: ServerLimits) -> None:
         self.transport: asyncio.Transport = NOT_CONNECTED
         self.size_bytes = 0
-        """How much was put in and is not written yet."""
+        """Bytes that are not written yet."""
         self._limits = limits
         self._pieces: list[bytes | memoryview] = []
         self._is_corked = False
@@ -27,11 +27,11 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether this is enough for one write."""
+        """Whether there is enough for one write."""
         return self.size_bytes >= self._limits.write_high_water_bytes
 
     def put(self, piece: bytes | memoryview) -> None:
-        """Send whole frames, or the next part of one, with whatever else leaves next."""
+        """Queue whole frames, or the next part of one, for the next write."""
         self._pieces.append(piece)
         self.size_bytes += len(piece)
 
@@ -43,13 +43,13 @@ class Outbox:
             self.put(body)
 
     def cork(self) -> bool:
-        """Promise to flush later; False if that was promised already."""
+        """Note that a flush is scheduled; False if one was scheduled already."""
         was_corked = self._is_corked
         self._is_corked = True
         return not was_corked
 
     def flush(self) -> bool:
-        """Write everything; whether there was anything to write."""
+        """Write everything; returns whether there was anything to write."""
         self._is_corked = False
         pieces = self._pieces
         if not pieces:
@@ -64,21 +64,21 @@ class Outbox:
         elif size_bytes <= _COPIED_BYTES:
             self.transport.write(b"".join(pieces))
         else:
-            # Copying much into one piece costs more than handing over the pieces.
+            # Joining many bytes costs more than writing the pieces.
             self.transport.writelines(pieces)
         return True
 
     def close(self) -> None:
-        """Drop what is left, and whatever comes after it."""
+        """Drop everything, now and later."""
         self._is_closed = True
         self._pieces.clear()
         self.size_bytes = 0
 
-    # The transport says when it holds too much, and when there is room again.
+    # The transport says when its buffer is full, and when there is room again.
 
     @property
     def is_blocked(self) -> bool:
-        """Whether much waits to be sent because the peer does not read, or reads slowly."""
+        """Whether the transport's buffer is full, because the peer reads slowly or not at all."""
         return self._writable is not None
 
     def block(self) -> None:

@@ -1,6 +1,6 @@
 """Our own calls on one connection that have not been answered yet.
 
-Opaque numbers are ours alone: an answer is matched against our own calls, whatever numbers the peer uses for
+Each side numbers its own calls. An answer is matched against our numbers, whatever numbers the peer uses for
 its calls.
 """
 
@@ -33,7 +33,7 @@ class PendingCalls:
         return opaque
 
     def wait(self, opaque: int, timeout_s: float) -> "asyncio.Future[Frame]":
-        """The answer to come; the future fails with TimeoutError or ConnectionLost. Whoever waits says
+        """A future of the answer; it fails with TimeoutError or ConnectionLost. The caller must call
         `forget` in the end."""
         answered: asyncio.Future[Frame] = self._loop.create_future()
         deadline = self._loop.time() + timeout_s
@@ -46,7 +46,7 @@ class PendingCalls:
         self._by_opaque.pop(opaque, None)
 
     def take(self, frame: Frame) -> bool:
-        """Hand an answer to its call; False if nobody waits for it."""
+        """Hand an answer to its call; False if no call waits for it."""
         answered, _ = self._by_opaque.pop(frame.opaque, _NOBODY)
         if answered is None or answered.done():
             return False
@@ -54,7 +54,7 @@ class PendingCalls:
         return True
 
     def fail(self, reason: str) -> None:
-        """The connection is lost: so is every call on it."""
+        """The connection is lost: fail every call."""
         if self._timer is not None:
             self._timer.cancel()
         for answered, _ in self._by_opaque.values():
@@ -63,7 +63,7 @@ class PendingCalls:
         self._by_opaque.clear()
 
     def _expire_at(self, deadline: float) -> None:
-        """One timer does for all calls: most are answered long before, and most wait equally long."""
+        """One timer serves all calls: most are answered early, and most have the same timeout."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline

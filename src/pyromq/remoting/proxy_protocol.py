@@ -1,7 +1,6 @@
-"""The preamble by which HAProxy and its kin tell where a connection really comes from.
+"""The PROXY preamble, in which HAProxy and similar proxies state the real source of a connection.
 
-Versions 1 (a line of text) and 2 (binary). No frame and no TLS handshake starts with the bytes that it
-starts with.
+Versions 1 (a line of text) and 2 (binary). No frame and no TLS handshake starts with the same bytes.
 """
 
 from ipaddress import IPv4Address, IPv6Address

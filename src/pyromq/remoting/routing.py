@@ -1,7 +1,7 @@
-"""Which method answers which request: one table, built from the marks that `@handles` leaves.
+"""Which method answers which request: one table, built from the methods marked with `@handles`.
 
 A plain method answers at once and runs where the request was read. A method that may have to wait is an
-`async def`, which costs a task, or says `may_wait` and returns a future when it really has to.
+`async def`, which costs a task, or has `may_wait` and returns a future only when it has to wait.
 """
 
 from asyncio import Future
@@ -26,11 +26,11 @@ from pyromq.protocol.frame import Frame
 from pyromq.remoting.channel import Channel
 
 Reply: TypeAlias = Answer | RawAnswer | None
-"""What a handler gives; None is the bare SUCCESS."""
+"""What a handler returns; None means SUCCESS without anything else."""
 
 
 class Caller(msgspec.Struct, gc=False, eq=False):
-    """Who sent a request: the channel it came on, and the frame it came in."""
+    """The sender of a request: its channel and the request's frame."""
 
     channel: Channel
     frame: Frame
@@ -73,7 +73,7 @@ def handles(
 
 
 class Route:
-    """One line of the table."""
+    """One entry of the table."""
 
     __slots__ = ("declaration", "handler", "is_async", "may_wait")
 
@@ -96,7 +96,7 @@ _NOTHING: Mapping[int, str] = MappingProxyType({})
 class Routes:
     """The table of one server: every marked method of its services, by request code.
 
-    `unserved` says, code by code, why a request addressed to this server is not answered.
+    `unserved` gives, by code, the reason why a request addressed to this server is not supported.
     """
 
     def __init__(self, *services: object, serving: Peer, unserved: Mapping[int, str] = _NOTHING) -> None:
@@ -117,11 +117,11 @@ class Routes:
         if declaration.code in self.by_code:
             raise LocalProtocolError(f"{declaration} is handled twice")
         if declaration.code in self.unserved:
-            raise LocalProtocolError(f"{declaration} is handled and said to be unserved")
+            raise LocalProtocolError(f"{declaration} is handled, but also listed as unserved")
         self.by_code[declaration.code] = Route(declaration, handler, may_wait)
 
     def missing(self) -> list[Declaration]:
-        """What the catalogue addresses to this server and nobody handles or declines."""
+        """Requests that the catalogue addresses to this server and that are neither handled nor unserved."""
         return [
             declaration
             for code, declaration in sorted(CATALOGUE.items())

@@ -1,4 +1,4 @@
-"""Accepts connections and ends them; what travels on them is the connection's business."""
+"""One listening port: accepts connections and closes them. `Connection` handles their requests."""
 
 import socket
 from collections.abc import Callable, Collection
@@ -11,31 +11,31 @@ from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.acceptor import Acceptor
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.entrance import Entrance
+from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, FastPath, Observer
+from pyromq.remoting.handshake import Handshake
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
 from pyromq.remoting.tls import TlsServer
-from pyromq.remoting.traffic import FastPath, Observer, Traffic, TrafficStatistics
 
 __all__ = ["Observer", "Server", "ServerLimits", "ServerStatistics", "listening_socket"]
 
 
 @dataclass(frozen=True, slots=True)
-class ServerStatistics(TrafficStatistics):
-    """`arriving`: accepted, nothing known of them yet. `turned_away`: refused before their first frame."""
+class ServerStatistics(ConnectionStatistics):
+    """`pending`: accepted sockets without a frame yet. `rejected`: those closed before their first frame."""
 
-    arriving: int
-    turned_away: int
+    pending: int
+    rejected: int
 
 
 class Server:
     """Serves one table of routes on one port.
 
-    `admission` decides about every request. `direct` reads the headers of the busiest requests, `fast_path`
-    handles the plainest of them; both serve only connections that the admission vouches for. Only
-    `trusted_proxies` may say by a PROXY preamble for whom they open a connection.
+    `admission` decides about every request. `direct` decodes the headers of the most frequent requests,
+    `fast_path` handles the simplest of them; both are used only for connections that the admission vouches
+    for. PROXY preambles are accepted from `trusted_proxies` only.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Server:
         direct: DirectHeaders | None = None,
         fast_path: FastPath | None = None,
     ) -> None:
-        self._traffic = Traffic(
+        self._group = ConnectionGroup(
             routes=routes,
             limits=limits,
             clock=clock,
@@ -62,16 +62,16 @@ class Server:
             direct=direct,
             fast_path=fast_path,
         )
-        self._entrance = Entrance(self._traffic, tls, self._welcome, trusted_proxies or Networks())
+        self._handshake = Handshake(self._group, tls, self._accepted, trusted_proxies or Networks())
         self._acceptor: Acceptor | None = None
         self._address: tuple[str, int] | None = None
-        limits = self._traffic.limits
+        limits = self._group.limits
         self._sweep = Sweep(min(limits.idle_s / 12, limits.handshake_s / 2), self.close_idle)
         self._lost_callbacks: list[Callable[[Connection], None]] = []
 
     def __repr__(self) -> str:
         host, port = self._address or ("not", "listening")
-        return f"<Server {host}:{port} {self._traffic!r}>"
+        return f"<Server {host}:{port} {self._group!r}>"
 
     @property
     def address(self) -> tuple[str, int]:
@@ -81,32 +81,32 @@ class Server:
 
     @property
     def connections(self) -> Collection[Connection]:
-        return self._traffic.connections
+        return self._group.connections
 
     def statistics(self) -> ServerStatistics:
-        traffic = asdict(self._traffic.statistics())
+        totals = asdict(self._group.statistics())
         return ServerStatistics(
-            **traffic, arriving=len(self._entrance.arrivals), turned_away=self._entrance.turned_away
+            **totals, pending=len(self._handshake.pending), rejected=self._handshake.rejected
         )
 
     def on_connection_lost(self, callback: Callable[[Connection], None]) -> None:
-        """Call back once for every accepted connection that has ended."""
+        """Call `callback` once for every accepted connection that has closed."""
         self._lost_callbacks.append(callback)
 
     async def start(self, host: str, port: int) -> None:
         await self.listen(listening_socket(host, port))
 
     async def listen(self, taken: socket.socket, backlog: int = 1024) -> None:
-        """Let clients in at a port that was taken before."""
+        """Accept connections on a socket from `listening_socket`."""
         try:
-            self._acceptor = Acceptor(taken, backlog, self._entrance.accept)
+            self._acceptor = Acceptor(taken, backlog, self._handshake.new_connection)
         except OSError:
             taken.close()
             raise
         self._address = taken.getsockname()[:2]
         self._sweep.start()
 
-    def _welcome(self, connection: Connection) -> None:
+    def _accepted(self, connection: Connection) -> None:
         connection.on_close(self._lost)
 
     def _lost(self, connection: Connection) -> None:
@@ -114,30 +114,30 @@ class Server:
             callback(connection)
 
     def close_idle(self) -> None:
-        """Close what has been silent for too long; called regularly while the server runs."""
-        self._traffic.close_idle()
-        self._entrance.close_late()
+        """Close idle connections and overdue handshakes; called regularly while the server runs."""
+        self._group.close_idle()
+        self._handshake.close_overdue()
 
-    def send_away(self) -> None:
-        """From now on requests are left to other servers, but for those that are answered at once."""
-        self._traffic.is_draining = True
+    def start_draining(self) -> None:
+        """Refuse requests from now on, except oneways and those of old clients that are answered at once."""
+        self._group.is_draining = True
 
     async def stop(self, grace_s: float = 30.0) -> None:
-        """Stop accepting, let what is in flight finish, then close every connection."""
+        """Stop accepting, wait for the requests in flight, then close every connection."""
         if self._acceptor is None:
             return
-        self.send_away()
+        self.start_draining()
         acceptor, self._acceptor = self._acceptor, None
         await acceptor.close()
-        self._entrance.close()
-        await self._traffic.close(grace_s)
+        self._handshake.close()
+        await self._group.close(grace_s)
         self._sweep.stop()
 
 
 def listening_socket(
     host: str, port: int, *, send_buffer_bytes: int = 0, receive_buffer_bytes: int = 0
 ) -> socket.socket:
-    """Take a port, before anyone is let in; 0 lets the system choose. An OSError says which port it was."""
+    """Bind a port without accepting connections yet; 0 lets the system choose. An OSError names the port."""
     try:
         return _bound_socket(host or "0.0.0.0", port, send_buffer_bytes, receive_buffer_bytes)
     except OSError as problem:
@@ -158,7 +158,7 @@ def _bound_socket(host: str, port: int, send_buffer_bytes: int, receive_buffer_b
         if receive_buffer_bytes:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         listening.bind(address)
-        # Until one of them listens, several may be bound to a port.
+        # Several sockets may bind the same port until one of them listens.
         listening.listen()
         listening.setblocking(False)
     except OSError:

@@ -1,4 +1,4 @@
-"""What can be set on every server: where it listens, how much it allows, and whom it trusts."""
+"""The settings of every server: where it listens, its limits, and which proxies it trusts."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _MIB = 1024 * 1024
 
 
 def addresses_in(text: str, *, key: str) -> tuple[str, ...]:
-    """The addresses of `host:port;host:port`, each once; of anything else the setting `key` is told."""
+    """The addresses in `host:port;host:port`, without duplicates; raises ConfigError that names `key`."""
     found = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
     for address in found:
         try:
@@ -43,34 +43,34 @@ class ServerSettings(Settings):
     socket_backlog: int = setting(1024, "How many connections may wait to be accepted.", key="serverSocketBacklog", check=POSITIVE)
     socket_send_buffer_bytes: SizeBytes = setting(0, "Send buffer of each socket; 0 leaves it to the system.", key="serverSocketSndBufSize", check=NOT_NEGATIVE)
     socket_receive_buffer_bytes: SizeBytes = setting(0, "Receive buffer of each socket; 0 leaves it to the system.", key="serverSocketRcvBufSize", check=NOT_NEGATIVE)
-    idle_seconds: Seconds = setting(120, "A connection silent for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=POSITIVE)
-    serialize_type: SerializeType = setting("JSON", "The header form of requests this server starts; answers keep the form of the request.", environment="ROCKETMQ_SERIALIZE_TYPE")
+    idle_seconds: Seconds = setting(120, "A connection that is idle for this long is closed.", key="serverChannelMaxIdleTimeSeconds", check=POSITIVE)
+    serialize_type: SerializeType = setting("JSON", "The header form of requests that this server sends; an answer has the form of its request.", environment="ROCKETMQ_SERIALIZE_TYPE")
 
     # Limits
-    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The largest frame that is read; a longer one closes the connection.", check=POSITIVE)
-    max_connections: int = setting(0, "Connections held at the same time; further ones are closed at once. 0 sets no limit.", check=NOT_NEGATIVE)
-    max_in_flight_per_connection: int = setting(1024, "Requests of one connection that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
-    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "Bytes of waiting requests of one connection; beyond it they are answered SYSTEM_BUSY and the socket is not read.", check=POSITIVE)
-    max_in_flight_total: int = setting(65536, "Requests of all connections that may wait for their answer; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
-    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "Bytes of waiting requests of all connections; beyond it they are answered SYSTEM_BUSY.", check=POSITIVE)
-    max_partial_bytes: SizeBytes = setting(256 * _MIB, "Bytes of frames that have not arrived completely; beyond it the largest is given up with its connection.", check=POSITIVE)
-    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A peer that leaves more than this unread is hung up on.", check=POSITIVE)
-    write_high_water_bytes: SizeBytes = setting(0, "While more than this waits to be sent to a peer nothing is read from it; 0 takes 256 KiB.", key="writeBufferHighWaterMark", check=NOT_NEGATIVE)
+    max_frame_bytes: SizeBytes = setting(16 * _MIB, "The size limit of a frame; a longer one closes the connection.", check=POSITIVE)
+    max_connections: int = setting(0, "The limit of open connections; further ones are closed at once. 0 means no limit.", check=NOT_NEGATIVE)
+    max_in_flight_per_connection: int = setting(1024, "The limit of unanswered requests per connection; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_bytes_per_connection: SizeBytes = setting(64 * _MIB, "The limit of bytes in unanswered requests per connection; further requests are answered SYSTEM_BUSY and the socket is not read.", check=POSITIVE)
+    max_in_flight_total: int = setting(65536, "The limit of unanswered requests on all connections; further ones are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_in_flight_bytes_total: SizeBytes = setting(512 * _MIB, "The limit of bytes in unanswered requests on all connections; further requests are answered SYSTEM_BUSY.", check=POSITIVE)
+    max_partial_bytes: SizeBytes = setting(256 * _MIB, "The limit of bytes in incomplete frames on all connections; beyond it the connection with the largest one is closed.", check=POSITIVE)
+    max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A connection with more unsent bytes is closed, because its peer does not read.", check=POSITIVE)
+    write_high_water_bytes: SizeBytes = setting(0, "While more bytes than this are unsent to a peer, nothing is read from it; 0 means 256 KiB.", key="writeBufferHighWaterMark", check=NOT_NEGATIVE)
     handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=POSITIVE)
 
-    # Whom it believes
-    proxy_protocol_trusted_addresses: str = setting("", "Addresses and networks, parted by commas, of proxies that may say by a PROXY preamble where a connection comes from; a preamble from anywhere else closes the connection.", local=True)
+    # Trusted proxies
+    proxy_protocol_trusted_addresses: str = setting("", "Addresses and networks, separated by commas, of proxies whose PROXY preamble is accepted; a preamble from any other address closes the connection.", local=True)
 
     # TLS
-    tls_mode: TlsMode = setting("permissive", "Whether TLS is refused, possible (once there is a certificate) or required.", key="tls.server.mode")
+    tls_mode: TlsMode = setting("permissive", "Whether TLS is refused (disabled), possible once there is a certificate (permissive) or required (enforcing).", key="tls.server.mode")
     tls_cert_path: Path | None = setting(None, "The server's certificate chain, PEM.", key="tls.server.certPath")
     tls_key_path: Path | None = setting(None, "The server's private key, PEM.", key="tls.server.keyPath")
     tls_key_password: str | None = setting(None, "The password of the private key.", key="tls.server.keyPassword", secret=True)
-    tls_trust_cert_path: Path | None = setting(None, "The certificates that clients' certificates are checked against, PEM.", key="tls.server.trustCertPath")
-    tls_client_auth: ClientAuth = setting("none", "Whether clients are asked for a certificate; one that is given must be trusted.", key="tls.server.need.client.auth")
-    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it goes before the file given with -c.", key="tls.config.file")
-    tls_test_mode: bool = setting(False, "Serve TLS with a certificate made up at the start; none is ever made up here.", key="tls.test.mode.enable", has_effect=False)
-    tls_verify_client: bool = setting(True, "Check the certificates of clients; those asked for are always checked here.", key="tls.server.authClient", has_effect=False)
+    tls_trust_cert_path: Path | None = setting(None, "The trusted certificates that client certificates are checked against, PEM.", key="tls.server.trustCertPath")
+    tls_client_auth: ClientAuth = setting("none", "Whether clients must (require), may (optional) or need not (none) show a certificate; a certificate that is shown must be trusted.", key="tls.server.need.client.auth")
+    tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it overrides the file given with -c.", key="tls.config.file")
+    tls_test_mode: bool = setting(False, "Apache: serve TLS with a certificate generated at the start. PyroMQ never generates one.", key="tls.test.mode.enable", has_effect=False)
+    tls_verify_client: bool = setting(True, "Apache: check the certificates of clients. PyroMQ always checks them.", key="tls.server.authClient", has_effect=False)
     # fmt: on
 
     def verify_together(self) -> None:
@@ -89,7 +89,7 @@ class ServerSettings(Settings):
 
     @property
     def offers_tls(self) -> bool:
-        """Whether there is a certificate to offer, and TLS is not switched off."""
+        """Whether there is a certificate and TLS is not disabled."""
         return self.tls_mode != "disabled" and self.tls_cert_path is not None
 
     @property
@@ -98,12 +98,12 @@ class ServerSettings(Settings):
 
     @property
     def lets_anyone_in(self) -> bool:
-        """Whether whoever reaches the port may do everything: only certificates can prevent that here."""
+        """Whether anyone who reaches the port may do everything: only client certificates prevent that."""
         return not (self.offers_tls and self.tls_mode == "enforcing" and self.tls_client_auth == "require")
 
     @property
     def header_form(self) -> HeaderForm:
-        """Of requests that the server starts itself."""
+        """The header form of requests that the server sends itself."""
         return HeaderForm.BINARY if self.serialize_type == "ROCKETMQ" else HeaderForm.JSON
 
     @property
@@ -123,7 +123,7 @@ class ServerSettings(Settings):
         )
 
     def tls_server(self, clock: Clock) -> TlsServer:
-        """Raises ConfigError if the files are not what they must be."""
+        """Raises ConfigError if the files cannot be used."""
         return TlsServer(
             mode=self.tls_mode,
             certificate_path=self.tls_cert_path,

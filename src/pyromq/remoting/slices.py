@@ -1,8 +1,8 @@
-"""Long work on the loop, cut into slices: together they take a few milliseconds of each turn.
+"""Long work on the event loop, cut into slices that together take a few milliseconds of each turn.
 
-Everybody whose work grows with what a peer sends or with what is stored shares one `Slices`. Work that finds
-time left in this turn is done at once. The rest waits, first come, first served, and goes on in the next
-turns; in between the loop serves everybody else.
+All work that grows with a peer's input or with the stored data shares one `Slices`. Work runs at once while
+time is left in this turn. The rest waits in FIFO order and continues in the next turns; in between the loop
+serves other requests.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pyromq.clock import Clock
 T = TypeVar("T")
 
 Step = Callable[[], bool]
-"""A piece of work that stops when the slice is over; says whether it is finished."""
+"""A piece of work that stops when the slice is over; returns whether it is finished."""
 
 SLICE_S = 0.004
 
@@ -27,9 +27,9 @@ class Slices:
         self._ends_at = 0.0
         self._is_counting = False
         self._waiting: deque[Step | asyncio.Future[None]] = deque()
-        """Steps, and coroutines that are woken by a future."""
+        """Steps, and futures that wake coroutines."""
         self.pauses = 0
-        """How often work had to wait for another turn."""
+        """How many times work had to wait for another turn."""
 
     def __repr__(self) -> str:
         return f"<Slices of {self._slice_s} s waiting={len(self._waiting)} pauses={self.pauses}>"
@@ -46,17 +46,17 @@ class Slices:
         return self._monotonic() >= self._ends_at
 
     def is_over_for_newcomer(self) -> Callable[[], bool]:
-        """The same question for work that begins now: something slow before it leaves it a moment still."""
+        """Like `is_over`, for work that starts now: it gets at least a quarter of a slice."""
         until = self._monotonic() + self._slice_s / 4
         return lambda: self._monotonic() >= until and self.is_over()
 
     def run(self, step: Step) -> None:
-        """Do a step now if there is time and nobody waits; otherwise, and until it is finished, later."""
+        """Run a step now if there is time and nothing waits; if it does not finish, continue it later."""
         if self._waiting or self.is_over() or not step():
             self._wait(step)
 
-    async def breathe(self) -> None:
-        """Return at once while there is time, and otherwise when it is the caller's turn again."""
+    async def wait_for_turn(self) -> None:
+        """Return at once while there is time; otherwise wait for the caller's next turn."""
         if not self._waiting and not self.is_over():
             return
         loop = asyncio.get_running_loop()
@@ -64,17 +64,17 @@ class Slices:
         self._wait(woken)
         await woken
         while self.is_over():
-            # Somebody was quicker in this turn of the loop: the next one is ours.
+            # Other work used up this turn of the loop: take the next one.
             woken = loop.create_future()
             self._waiting.appendleft(woken)
             await woken
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """The items, with a pause before one whenever the slice is over."""
-        await self.breathe()
+        """Yield the items, with a pause whenever the slice is over."""
+        await self.wait_for_turn()
         for item in items:
             if self.is_over():
-                await self.breathe()
+                await self.wait_for_turn()
             yield item
 
     def _wait(self, step: "Step | asyncio.Future[None]") -> None:
@@ -84,7 +84,7 @@ class Slices:
             self._begin()
 
     def _begin(self) -> None:
-        """The time of a turn begins with the first long work in it."""
+        """The slice of a turn starts with the first long work in it."""
         self._is_counting = True
         self._ends_at = self._monotonic() + self._slice_s
         asyncio.get_running_loop().call_soon(self._next_turn)
@@ -94,13 +94,13 @@ class Slices:
             self._is_counting = False
             return
         self._begin()
-        # Each waiting step has its turn at most once, and the first one has it however late it is.
+        # Run each waiting step at most once. The first one runs even if the slice is over.
         for _ in range(len(self._waiting)):
             step = self._waiting.popleft()
             if isinstance(step, asyncio.Future):
                 if not step.done():
                     step.set_result(None)
-                    return  # the coroutine runs after this, and the rest of the slice is its own
+                    return  # the coroutine runs next and has the rest of the slice
             elif not step():
                 self.pauses += 1
                 self._waiting.append(step)

@@ -1,11 +1,11 @@
-"""One job, done again and again on the loop."""
+"""A job that runs on the event loop at an interval."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Sweep:
-    """Runs a plain function at an interval until it is stopped, whatever the function does."""
+    """Runs a plain function at an interval until it is stopped, even if the function raises."""
 
     def __init__(self, interval_s: float, job: Callable[[], None]) -> None:
         self._interval_s = interval_s

@@ -1,7 +1,7 @@
-"""Certificates from files, read again when the files change.
+"""Certificates from files, reloaded when the files change.
 
-Broken new files change nothing: the old certificate stays in use and the log says so. Without a certificate
-there is no TLS; none is ever made up.
+If the new files are broken, the old certificate stays in use and a warning is logged. Without a certificate
+there is no TLS; PyroMQ never generates one.
 """
 
 import logging
@@ -24,17 +24,17 @@ _CHECK_INTERVAL_S = 0.5
 
 _VERIFICATION = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
 
-_Signature: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+_FileStates: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class _WatchedContext:
-    """A context built from files, built anew by the first use after they changed."""
+    """A context built from files; the first use after a change builds it again."""
 
     def __init__(self, build: Callable[[], ssl.SSLContext], paths: list[Path], clock: Clock | None) -> None:
         self._build = build
         self._paths = paths
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._signature = self._look()
+        self._file_states = self._read_file_states()
         self._context = build()
         self._next_check = self._clock.monotonic() + _CHECK_INTERVAL_S
         self.reloads = 0
@@ -44,9 +44,9 @@ class _WatchedContext:
         now = self._clock.monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK_INTERVAL_S
-            signature = self._look()
-            if signature != self._signature:
-                self._signature = signature
+            states = self._read_file_states()
+            if states != self._file_states:
+                self._file_states = states
                 self._reload()
         return self._context
 
@@ -56,28 +56,28 @@ class _WatchedContext:
             self._context = self._build()
         except ConfigError as problem:
             self.failed_reloads += 1
-            _log.warning("changed TLS files cannot be used, kept the old ones files=%s: %s", names, problem)
+            _log.warning("cannot load changed TLS files, keeping the old ones files=%s: %s", names, problem)
         else:
             self.reloads += 1
-            _log.info("read changed TLS files files=%s", names)
+            _log.info("loaded changed TLS files files=%s", names)
 
-    def _look(self) -> _Signature:
-        signature: list[tuple[int, int, int] | None] = []
+    def _read_file_states(self) -> _FileStates:
+        states: list[tuple[int, int, int] | None] = []
         for path in self._paths:
             try:
                 status = os.stat(path)
             except OSError:
-                signature.append(None)
+                states.append(None)
             else:
-                signature.append((status.st_mtime_ns, status.st_ino, status.st_size))
-        return tuple(signature)
+                states.append((status.st_mtime_ns, status.st_ino, status.st_size))
+        return tuple(states)
 
 
 class TlsServer:
-    """What a server offers.
+    """TLS on the server's side.
 
-    `disabled` hangs up on TLS, `enforcing` on everything else, `permissive` takes both on the same port. A
-    client's certificate, asked for by `client_auth`, is always checked against the trusted ones.
+    `disabled` closes TLS connections, `enforcing` closes plain ones, `permissive` accepts both on the same
+    port. A client certificate, requested by `client_auth`, is always checked against the trusted ones.
     """
 
     def __init__(
@@ -101,7 +101,9 @@ class TlsServer:
                 raise ConfigError("tls.server.certPath", certificate_path, "a certificate and its key")
             return
         if client_auth != "none" and trust_path is None:
-            raise ConfigError("tls.server.trustCertPath", trust_path, f"a file: clients are to {client_auth}")
+            raise ConfigError(
+                "tls.server.trustCertPath", trust_path, f"a file, because client_auth is {client_auth}"
+            )
         certificate, key = certificate_path, key_path
 
         def build() -> ssl.SSLContext:
@@ -133,13 +135,13 @@ class TlsServer:
         return self._watched.failed_reloads if self._watched is not None else 0
 
     def context(self) -> ssl.SSLContext | None:
-        """The context for a new connection; None if TLS is not on offer."""
+        """The context for a new connection; None if TLS is not enabled."""
         return self._watched.current() if self._watched is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """How to speak TLS; without `verify` any certificate of the server will do."""
+    """How a client uses TLS; without `verify` it accepts any server certificate."""
 
     certificate_path: Path | None = None
     key_path: Path | None = None
@@ -149,7 +151,7 @@ class TlsOptions:
 
     @classmethod
     def chosen(cls, is_wanted: bool, trust_path: Path | str | None) -> Self | None:
-        """For those who can say only these two things; None is no TLS."""
+        """The options of a program with only these two settings; None means no TLS."""
         if trust_path is not None:
             return cls(trust_path=Path(trust_path), verify=True)
         # java: clients do not check servers unless told whom to trust
@@ -157,10 +159,10 @@ class TlsOptions:
 
 
 class TlsClient:
-    """What a dialer does.
+    """TLS on the client's side.
 
-    The server's certificate is checked only if `verify` says so, and never its name: brokers are known by
-    address. Trust comes from `trust_path`, or from the system.
+    The server's certificate is checked only with `verify`, and its name never: brokers are known by address.
+    The trusted certificates come from `trust_path`, or from the system.
     """
 
     def __init__(self, options: TlsOptions, clock: Clock | None = None) -> None:
@@ -197,11 +199,11 @@ def _load_certificate(
     context: ssl.SSLContext, prefix: str, certificate: Path, key: Path, password: str | None
 ) -> None:
     try:
-        # A password of our own, even an empty one: without it OpenSSL asks the terminal and waits.
+        # Always pass a password, even an empty one: otherwise OpenSSL asks for it on the terminal and waits.
         context.load_cert_chain(certificate, key, password=password or "")
     except (OSError, ssl.SSLError) as problem:
         raise ConfigError(
-            f"{prefix}.certPath", certificate, f"a certificate that fits the key {key}: {problem}"
+            f"{prefix}.certPath", certificate, f"a PEM certificate that matches the key {key}: {problem}"
         ) from problem
 
 
@@ -209,4 +211,4 @@ def _load_trust(context: ssl.SSLContext, prefix: str, trust: Path) -> None:
     try:
         context.load_verify_locations(trust)
     except (OSError, ssl.SSLError) as problem:
-        raise ConfigError(f"{prefix}.trustCertPath", trust, f"certificates in PEM: {problem}") from problem
+        raise ConfigError(f"{prefix}.trustCertPath", trust, f"PEM certificates: {problem}") from problem

@@ -1,7 +1,7 @@
-"""TLS between a socket and a protocol, without a socket of its own.
+"""TLS between a transport and a protocol.
 
-It is the protocol of the real transport, and the transport of the protocol above it. That one learns of
-the connection when the handshake is done; before, there is nothing to learn.
+A `TlsStream` is the protocol of the socket's transport, and the transport of the protocol above it. The
+protocol above gets `connection_made` when the TLS handshake is done.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         protocol: asyncio.Protocol,
         on_handshake_end: Callable[[Exception | None], None],
     ) -> None:
-        """`on_handshake_end` is called once, with what went wrong or with None."""
+        """`on_handshake_end` is called once, with the error or with None."""
         super().__init__()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -77,7 +77,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         except ssl.SSLZeroReturnError:
             has_ended = True
         finally:
-            # Even before damage: what arrived whole is handled, as on a plain connection.
+            # Handle what arrived completely even if an error follows, as on a plain connection.
             if pieces:
                 self._protocol.data_received(b"".join(pieces))
         self._send()
@@ -93,7 +93,11 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         if self._is_ready:
             self._protocol.connection_lost(self._problem or exc)
         else:
-            lost = self._problem or exc or ConnectionResetError("the peer left during the handshake")
+            lost = (
+                self._problem
+                or exc
+                or ConnectionResetError("the peer closed the connection during the handshake")
+            )
             self._on_handshake_end(lost)
 
     def pause_writing(self) -> None:
@@ -118,7 +122,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         if self._is_closing:
             return
         self._is_closing = True
-        # It says goodbye and complains that the peer has not said it too; we do not wait for that.
+        # `unwrap` sends close_notify, then fails because the peer has not sent its own. Do not wait for it.
         with suppress(ssl.SSLError):
             self._tls.unwrap()
         self._send()

@@ -292,7 +292,7 @@ class Cluster:
         for address, queues in by_address.items():
             requests = [questions[queue] for queue in queues]
             try:
-                with self.links.lent(address) as link:
+                with self.links.borrow(address) as link:
                     replies = link.call_all(requests)
             except TransportError as problem:
                 away = problem

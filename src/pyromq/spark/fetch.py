@@ -82,7 +82,7 @@ class Fetch:
         """What is there, in order; a lost connection costs what had been asked for and not handed out."""
         while self._next < self._span.end:
             try:
-                with self._cluster.links.lent(self._cluster.address_to_read(self._span.queue)) as link:
+                with self._cluster.links.borrow(self._cluster.address_to_read(self._span.queue)) as link:
                     yield from self._pieces_over(link)
             except PyroError as problem:
                 if not is_passing(problem) or self._failures >= self._cluster.access.retries:

@@ -2,7 +2,7 @@
 
 import os
 
-from pyromq.cluster.signing import preparation
+from pyromq.cluster.signing import signer
 from pyromq.remoting.blocking_link import LinkOptions, Links
 from pyromq.remoting.tls import TlsClient, TlsOptions
 from pyromq.spark.options import Access
@@ -17,8 +17,8 @@ def link_options(access: Access) -> LinkOptions:
     return LinkOptions(
         timeout_ms=access.timeout_ms,
         tls=TlsClient(tls) if tls is not None else None,
-        prepare=preparation(access.credentials),
-        room=_room,
+        before_send=signer(access.credentials),
+        allocate=_allocate,
     )
 
 
@@ -30,7 +30,7 @@ def links_of_this_worker(access: Access) -> Links:
     return _links[key]
 
 
-def _room(size_bytes: int) -> memoryview:
+def _allocate(size_bytes: int) -> memoryview:
     if size_bytes < _POOLED_BYTES:
         return memoryview(bytearray(size_bytes))
     # Arrow's allocator keeps large blocks at hand; Python's returns them and gets fresh pages each time.

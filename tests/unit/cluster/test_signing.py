@@ -1,6 +1,6 @@
 """What every request gets before it leaves."""
 
-from pyromq.cluster.signing import preparation
+from pyromq.cluster.signing import signer
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.security.signature import Credentials, is_signed
 
@@ -8,26 +8,26 @@ CREDENTIALS = Credentials("someone", "secret")
 
 
 def test_frames_leave_as_they_are_if_nothing_is_to_be_said() -> None:
-    assert preparation(None) is None
+    assert signer(None) is None
 
 
 def test_the_namespace_is_signed_with_the_rest() -> None:
-    prepare = preparation(CREDENTIALS, "shop")
-    assert prepare is not None
+    sign = signer(CREDENTIALS, "shop")
+    assert sign is not None
     frame = Frame(320, ext={"a": "orders"}, body=b"5 apples")
-    prepare(frame)
+    sign(frame)
     assert (frame.ext["nsd"], frame.ext["ns"]) == ("true", "shop")
     assert is_signed(frame.ext, b"5 apples", "secret")
 
 
 def test_what_a_binary_header_cannot_tell_from_nothing_is_not_signed() -> None:
     """Apache's brokers read it as null, and check the signature of that word."""
-    prepare = preparation(CREDENTIALS)
-    assert prepare is not None
+    sign = signer(CREDENTIALS)
+    assert sign is not None
     ext = {"a": "orders", "i": ""}
     in_json, in_binary = Frame(320, ext=dict(ext)), Frame(320, ext=dict(ext), form=HeaderForm.BINARY)
     for frame in (in_json, in_binary):
-        prepare(frame)
+        sign(frame)
         assert is_signed(frame.ext, frame.body, "secret")
     assert in_json.ext["i"] == ""
     assert "i" not in in_binary.ext

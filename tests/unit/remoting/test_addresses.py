@@ -51,5 +51,5 @@ def test_an_address_is_read(text: str, host: str, port: int) -> None:
     ],
 )
 def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(ConnectFailed, match="is no address"):
+    with pytest.raises(ConnectFailed, match="is not an address"):
         parse_address(text)

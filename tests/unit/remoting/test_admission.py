@@ -12,7 +12,7 @@ from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.connection import Connection
-from pyromq.remoting.traffic import Traffic
+from pyromq.remoting.connection_group import ConnectionGroup
 
 
 class Line:
@@ -22,13 +22,13 @@ class Line:
         self.admission = ScriptedAdmission()
         self.service = EchoService()
         self.reads_on_the_fast_path = 0
-        traffic = Traffic(
+        group = ConnectionGroup(
             routes=self.service.routes(),
             admission=self.admission,
             direct=DirectHeaders([declaration_of(Echo)]),
             fast_path=self._fast_path,
         )
-        self.connection = Connection(traffic)
+        self.connection = Connection(group)
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 

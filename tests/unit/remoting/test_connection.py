@@ -16,18 +16,18 @@ from pyromq.protocol.codes import V5_3_1, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Caller
-from pyromq.remoting.traffic import Traffic
 
 
 class Line:
     """A connection to nowhere: `say` is what the peer sends, `heard` what it receives."""
 
-    def __init__(self, traffic: Traffic | None = None, service: EchoService | None = None) -> None:
+    def __init__(self, group: ConnectionGroup | None = None, service: EchoService | None = None) -> None:
         self.service = service or EchoService()
-        self.traffic = traffic or Traffic(routes=self.service.routes(), clock=ManualClock())
-        self.connection = Connection(self.traffic)
+        self.group = group or ConnectionGroup(routes=self.service.routes(), clock=ManualClock())
+        self.connection = Connection(self.group)
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 
@@ -44,7 +44,9 @@ class Line:
 
 def limited(**limits: Any) -> Line:
     service = EchoService()
-    return Line(Traffic(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock()), service)
+    return Line(
+        ConnectionGroup(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock()), service
+    )
 
 
 async def turns(count: int = 5) -> None:
@@ -93,12 +95,12 @@ async def test_answers_that_become_ready_together_leave_in_one_write() -> None:
 async def test_a_plain_handler_may_return_a_future() -> None:
     line = Line()
     line.ask(WaitPerhaps(wait=True))
-    assert line.traffic.in_flight == 1
+    assert line.group.in_flight == 1
     assert line.service.perhaps is not None
     line.service.perhaps.set_exception(Refused(ResponseCode.NO_MESSAGE, "nothing came"))
     await turns()
     assert [(frame.code, frame.remark) for frame in line.heard()] == [(208, "nothing came")]
-    assert line.traffic.in_flight == 0
+    assert line.group.in_flight == 0
 
 
 async def test_nothing_returned_is_the_bare_success() -> None:
@@ -119,7 +121,7 @@ async def test_an_unknown_code_is_not_supported() -> None:
     line.say(Frame(29_999, opaque=7))
     (answer,) = line.heard()
     assert (answer.code, answer.opaque, answer.remark) == (3, 7, " request type 29999 not supported")
-    assert line.traffic.statistics().unsupported_requests == 1
+    assert line.group.statistics().unsupported_requests == 1
 
 
 async def test_an_unserved_request_is_told_why() -> None:
@@ -164,7 +166,7 @@ async def test_a_failing_async_handler_answers_system_error_and_logs(error_logs:
     line.service.waiting.pop(1).set_exception(ValueError("broken"))
     await turns()
     assert [(frame.code, frame.remark) for frame in line.heard()] == [(1, "ValueError: broken")]
-    assert line.traffic.in_flight == 0
+    assert line.group.in_flight == 0
     error_logs.expect("a handler failed code=31002")
 
 
@@ -246,7 +248,7 @@ async def test_unmatched_answers_are_dropped_and_counted() -> None:
     line = Line()
     line.say(Frame(0, 77, RESPONSE_FLAG), Frame(1, 78, RESPONSE_FLAG), encode_request(Echo(), 1))
     assert len(line.heard()) == 1
-    assert line.traffic.statistics().unmatched_answers == 2
+    assert line.group.statistics().unmatched_answers == 2
 
 
 async def test_opaque_numbers_wrap_like_an_int32() -> None:
@@ -292,7 +294,7 @@ async def test_a_call_ends_at_its_deadline_and_a_late_answer_is_dropped() -> Non
         await line.connection.call(Echo(), 0)
     (sent,) = line.heard()
     line.say(Frame(0, sent.opaque, RESPONSE_FLAG))
-    assert line.traffic.statistics().unmatched_answers == 1
+    assert line.group.statistics().unmatched_answers == 1
 
 
 async def test_a_cancelled_call_is_forgotten() -> None:
@@ -331,7 +333,7 @@ async def test_requests_can_be_prepared_before_they_leave() -> None:
     def sign(frame: Frame) -> None:
         frame.ext["Signature"] = frame.ext["text"].upper()
 
-    line = Line(Traffic(prepare=sign, form=HeaderForm.BINARY))
+    line = Line(ConnectionGroup(before_send=sign, form=HeaderForm.BINARY))
     line.connection.send_oneway(Note(text="abc"))
     await turns()
     (sent,) = line.heard()
@@ -348,7 +350,7 @@ async def test_too_many_requests_in_flight_on_a_connection_are_refused() -> None
     remark = "[OVERLOAD]system busy: 2 requests in flight on this connection"
     assert [(frame.opaque, frame.code) for frame in answers] == [(2, 2), (3, 2), (4, 0)]
     assert answers[0].remark == remark
-    assert line.traffic.statistics().busy_answers == 2
+    assert line.group.statistics().busy_answers == 2
     await line.service.wait_arrived(2)
     line.service.release(0)
     await turns()
@@ -372,7 +374,7 @@ async def test_too_many_bytes_in_flight_stop_the_reading_of_that_socket() -> Non
     assert line.transport.is_reading()
     line.service.release(0)
     await turns()
-    assert (line.traffic.in_flight_bytes, line.connection.in_flight) == (0, 0)
+    assert (line.group.in_flight_bytes, line.connection.in_flight) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -384,8 +386,8 @@ async def test_too_many_bytes_in_flight_stop_the_reading_of_that_socket() -> Non
 )
 async def test_limits_in_total_hold_for_everyone(limits: dict[str, int], body: bytes, remark: str) -> None:
     service = EchoService()
-    traffic = Traffic(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock())
-    first, second = Line(traffic, service), Line(traffic, service)
+    group = ConnectionGroup(routes=service.routes(), limits=ServerLimits(**limits), clock=ManualClock())
+    first, second = Line(group, service), Line(group, service)
     first.ask(Wait(number=0, body=body), Wait(number=1, body=body))
     second.ask(Wait(number=2, body=body), Echo(text="plain"))
     busy, plain = second.heard()
@@ -418,7 +420,7 @@ async def test_who_dialed_reads_on_whatever_waits_to_be_sent() -> None:
     """If both ends stopped reading, neither could ever send again."""
     service = EchoService()
     limits = ServerLimits(write_high_water_bytes=10_000, max_in_flight_bytes_per_connection=1000)
-    line = Line(Traffic(routes=service.routes(), limits=limits, stops_reading=False), service)
+    line = Line(ConnectionGroup(routes=service.routes(), limits=limits, pauses_reading=False), service)
     line.transport.hold_back = True
     line.ask(*(Large(size_bytes=4000) for _ in range(20)), Wait(number=1))
     assert line.transport.is_reading()
@@ -447,7 +449,7 @@ async def test_a_call_that_finds_no_room_ends_at_its_deadline() -> None:
     line = limited(write_high_water_bytes=1000)
     line.transport.hold_back = True
     line.connection.send_oneway(Note(text="x" * 2000))
-    with pytest.raises(CallTimeout, match="could not be sent"):
+    with pytest.raises(CallTimeout, match="was not sent"):
         await line.connection.call(Echo(), 0)
     waiting = asyncio.ensure_future(line.connection.call(Echo(), 5))
     await turns()
@@ -468,23 +470,23 @@ async def test_what_waits_for_a_peer_that_never_reads_is_bounded() -> None:
     with pytest.raises(ConnectionLost, match="the peer does not read"):
         line.connection.send_oneway(Note(text="once more"))
     assert line.transport.is_aborted
-    assert line.traffic.statistics().closed_for_not_reading == 1
+    assert line.group.statistics().closed_for_not_reading == 1
 
 
 async def test_unfinished_frames_are_bounded_over_all_connections() -> None:
-    traffic = Traffic(limits=ServerLimits(max_partial_bytes=10_000))
-    lines = [Line(traffic, EchoService()) for _ in range(4)]
+    group = ConnectionGroup(limits=ServerLimits(max_partial_bytes=10_000))
+    lines = [Line(group, EchoService()) for _ in range(4)]
     start_of_frame = encode_frame(Frame(1, body=bytes(100_000)))
     for line, size in zip(lines, (2000, 5000, 2500, 2000), strict=True):
         line.connection.data_received(start_of_frame[:size])
     assert [line.connection.is_open for line in lines] == [True, False, True, True]
-    assert traffic.partial_bytes == 6500
-    assert traffic.statistics().closed_for_bad_input == 1
+    assert group.partial_bytes == 6500
+    assert group.statistics().closed_for_bad_input == 1
     lines[0].connection.data_received(start_of_frame[2000:3000])
-    assert traffic.partial_bytes == 7500
+    assert group.partial_bytes == 7500
     for line in lines:
         line.connection.close()
-    assert traffic.partial_bytes == 0
+    assert group.partial_bytes == 0
 
 
 async def test_damage_answers_what_was_whole_and_closes() -> None:
@@ -492,7 +494,7 @@ async def test_damage_answers_what_was_whole_and_closes() -> None:
     line.connection.data_received(encode_frame(encode_request(Echo(text="whole"), 1)) + b"\xff" * 8)
     assert [frame.ext["text"] for frame in line.heard()] == ["whole"]
     assert not line.connection.is_open
-    assert line.traffic.statistics().closed_for_bad_input == 1
+    assert line.group.statistics().closed_for_bad_input == 1
 
 
 # Idling, draining, ending
@@ -500,39 +502,39 @@ async def test_damage_answers_what_was_whole_and_closes() -> None:
 
 async def test_a_connection_without_traffic_is_closed_after_the_idle_time() -> None:
     clock = ManualClock()
-    traffic = Traffic(limits=ServerLimits(idle_s=120), clock=clock)
-    silent, reading, writing = (Line(traffic, EchoService()) for _ in range(3))
+    group = ConnectionGroup(limits=ServerLimits(idle_s=120), clock=clock)
+    silent, reading, writing = (Line(group, EchoService()) for _ in range(3))
     for _ in range(12):
         clock.advance(10)
         reading.say(Frame(1))
         writing.connection.send_oneway(Note(text="x"))
         await turns(1)
-        traffic.close_idle()
+        group.close_idle()
     clock.advance(10)
-    traffic.close_idle()
+    group.close_idle()
     assert not silent.connection.is_open
     assert reading.connection.is_open
     assert writing.connection.is_open
-    assert traffic.statistics().closed_for_idling == 1
+    assert group.statistics().closed_for_idling == 1
 
 
 async def test_a_peer_that_reads_slowly_is_not_idle() -> None:
     clock = ManualClock()
-    line = Line(Traffic(limits=ServerLimits(idle_s=120), clock=clock))
+    line = Line(ConnectionGroup(limits=ServerLimits(idle_s=120), clock=clock))
     for unsent_bytes in (5000, 3000, 1000):
         clock.advance(100)
         line.transport._unsent_bytes = unsent_bytes
-        line.traffic.close_idle()
+        line.group.close_idle()
     assert line.connection.is_open
     clock.advance(120)
-    line.traffic.close_idle()
+    line.group.close_idle()
     assert line.transport.is_aborted, "a stuck peer must not keep the connection alive"
 
 
 @pytest.mark.parametrize(("version", "code"), [(V5_3_1, 0), (V5_3_1 + 1, 1500), (479, 1500)])
 async def test_a_draining_server_sends_new_clients_away(version: int, code: int) -> None:
     line = Line()
-    line.traffic.is_draining = True
+    line.group.is_draining = True
     line.say(encode_request(Echo(), 1, version=version), encode_request(Note(text="n"), 2, oneway=True))
     assert [frame.code for frame in line.heard()] == [code]
     assert line.service.notes == ["n"]
@@ -541,14 +543,14 @@ async def test_a_draining_server_sends_new_clients_away(version: int, code: int)
 @pytest.mark.parametrize(("version", "code"), [(V5_3_1, 14), (V5_3_1 + 1, 1500)])
 async def test_a_draining_server_takes_nothing_that_may_have_to_wait(version: int, code: int) -> None:
     line = Line()
-    line.traffic.is_draining = True
+    line.group.is_draining = True
     line.say(
         encode_request(WaitPerhaps(wait=True), 1, version=version),
         encode_request(Wait(number=1), 2, version=version),
         encode_request(Wait(number=2), 3, version=version, oneway=True),
     )
     assert [(frame.opaque, frame.code) for frame in line.heard()] == [(1, code), (2, code)]
-    assert line.traffic.in_flight == 0
+    assert line.group.in_flight == 0
 
 
 async def test_close_callbacks_are_called_once_even_if_one_fails(error_logs: ErrorLogs) -> None:
@@ -581,7 +583,7 @@ async def test_an_answer_for_a_connection_that_is_gone_is_dropped() -> None:
     line.service.release(1)
     await turns()
     assert line.heard() == []
-    assert line.traffic.in_flight == 0
+    assert line.group.in_flight == 0
 
 
 # Hooks
@@ -599,7 +601,7 @@ class Tally:
 
 async def test_an_observer_sees_every_request_with_its_result_and_time() -> None:
     tally, clock, service = Tally(), ManualClock(), EchoService()
-    line = Line(Traffic(routes=service.routes(), observer=tally, clock=clock), service)
+    line = Line(ConnectionGroup(routes=service.routes(), observer=tally, clock=clock), service)
     line.ask(Wait(number=1), Echo(), Fail(how="refused"))
     line.say(Frame(29_999), encode_request(Note(text="x"), 1, oneway=True))
     await service.wait_arrived(1)
@@ -627,6 +629,6 @@ async def test_objects_say_what_they_are() -> None:
     assert repr(line.connection) == (
         "<Connection 192.0.2.2:10911 to 192.0.2.1:5000 open calls=0 in_flight=0 unsent_bytes=0>"
     )
-    assert repr(line.traffic) == "<Traffic connections=1 in_flight=0 in_flight_bytes=0 partial_bytes=0>"
+    assert repr(line.group) == "<ConnectionGroup connections=1 in_flight=0 in_flight_bytes=0 partial_bytes=0>"
     line.connection.close()
     assert "closed" in repr(line.connection)

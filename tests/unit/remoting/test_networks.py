@@ -29,7 +29,7 @@ def test_an_address_is_in_or_not(text: str, host: str, is_in: bool) -> None:
 
 @pytest.mark.parametrize("text", ["localhost", "10.0.0.0/33", "10.0.0.1/8", "10.0.0.1;10.0.0.2", "1"])
 def test_what_is_no_address_is_told(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"k=.*parted by commas"):
+    with pytest.raises(ConfigError, match=r"k=.*separated by commas"):
         Networks.parse(text, key="k")
 
 

@@ -47,7 +47,7 @@ def test_a_request_for_someone_else_is_not_handled() -> None:
 
 
 def test_a_handled_request_is_not_unserved() -> None:
-    with pytest.raises(LocalProtocolError, match="said to be unserved"):
+    with pytest.raises(LocalProtocolError, match="also listed as unserved"):
         Routes(OnlyEcho(), serving=CLIENT, unserved={31_001: "why not"})
 
 

@@ -9,8 +9,8 @@ from pyromq.clock import ManualClock
 from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.framing import encode_frame
 from pyromq.remoting.connection import Connection
+from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.routing import Caller, handles
-from pyromq.remoting.traffic import Traffic
 
 SLOW_S = 0.003
 """What handling one request takes; two of them are a turn."""
@@ -36,10 +36,10 @@ class Port:
     def __init__(self, *, request_s: float = SLOW_S) -> None:
         self.clock = ManualClock()
         service = SlowService(self.clock, request_s)
-        traffic = Traffic(routes=service.routes(), clock=self.clock)
+        group = ConnectionGroup(routes=service.routes(), clock=self.clock)
         self.handled = service.handled
-        self.crowd = Connection(traffic)
-        self.bystander = Connection(traffic)
+        self.crowd = Connection(group)
+        self.bystander = Connection(group)
         self.to_crowd, self.to_bystander = FakeTransport(self.crowd), FakeTransport(self.bystander)
         self.crowd.connection_made(self.to_crowd)
         self.bystander.connection_made(self.to_bystander)

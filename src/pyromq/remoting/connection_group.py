@@ -1,6 +1,6 @@
-"""What all connections of one server, or of one dialer, share: the table, the limits, the totals.
+"""What all connections of one server, or of one dialer, share: routes, limits and totals.
 
-Totals are kept when something begins and ends, so that asking "is there room" costs one attribute.
+Totals are updated when a request begins and ends, so that checking for overload reads one attribute.
 """
 
 import asyncio
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_FAREWELL_S = 1.0
-"""How long closing connections may take to send what they still hold."""
+_CLOSE_TIMEOUT_S = 1.0
+"""How long closing connections may take to send their outboxes."""
 
 
 class Observer(Protocol):
-    """Told about every request that was handled; it counts, it never waits and never raises."""
+    """Called after every handled request, for counting. Must not wait and must not raise."""
 
     def request_handled(
         self, declaration: Declaration | None, code: int, result_code: int, seconds: float, waited: bool
     ) -> None:
-        """`declaration` is None for codes nobody serves; oneways count with the code they would have got.
-        `waited`: the answer was not there at once."""
+        """`declaration` is None for unsupported codes. A oneway request counts with the code that its answer
+        would have had. `waited`: the answer came later."""
         ...
 
 
 class FastPath(Protocol):
-    """A shorter way for requests that come by the hundred thousand: it sees the bytes of a read first."""
+    """Handles the most frequent requests straight from the bytes of a read, before frames are decoded."""
 
     def __call__(self, data: bytes, connection: "Connection") -> tuple[int, int]:
-        """Handle whole frames from the start on, up to the first one that is not for this path; how many
-        frames, and how many bytes. Answers go to `connection.put` or, later, `connection.settle`."""
+        """Handle whole frames up to the first one that is not for this path; returns how many frames and how
+        many bytes. Answers go to `connection.put` or, later, `connection.settle`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficStatistics:
-    """Totals of one server or dialer, at one moment and since its start."""
+class ConnectionStatistics:
+    """Current figures of one server or dialer, and totals since its start."""
 
     connections: int
     in_flight: int
@@ -65,7 +65,7 @@ class TrafficStatistics:
     closed_for_not_reading: int
 
 
-class Traffic:
+class ConnectionGroup:
     def __init__(
         self,
         *,
@@ -74,11 +74,11 @@ class Traffic:
         clock: Clock | None = None,
         observer: Observer | None = None,
         admission: Admission | None = None,
-        prepare: Callable[[Frame], None] | None = None,
+        before_send: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
         fast_path: FastPath | None = None,
-        stops_reading: bool = True,
+        pauses_reading: bool = True,
     ) -> None:
         self.direct = direct
         self.fast_path = fast_path
@@ -88,9 +88,9 @@ class Traffic:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.observer = observer
         self.admission = admission
-        self.prepare = prepare
+        self.before_send = before_send
         self.form = form
-        self.stops_reading = stops_reading
+        self.pauses_reading = pauses_reading
         self.is_draining = False
         self.overload: str | None = None
         self.connections: set[Connection] = set()
@@ -107,16 +107,16 @@ class Traffic:
         self.closed_for_bad_input = 0
         self.closed_for_idling = 0
         self.closed_for_not_reading = 0
-        self._calm: asyncio.Event | None = None
+        self._nothing_in_flight: asyncio.Event | None = None
 
     def __repr__(self) -> str:
         return (
-            f"<Traffic connections={len(self.connections)} in_flight={self.in_flight} "
+            f"<ConnectionGroup connections={len(self.connections)} in_flight={self.in_flight} "
             f"in_flight_bytes={self.in_flight_bytes} partial_bytes={self.partial_bytes}>"
         )
 
-    def statistics(self) -> TrafficStatistics:
-        return TrafficStatistics(
+    def statistics(self) -> ConnectionStatistics:
+        return ConnectionStatistics(
             connections=len(self.connections),
             in_flight=self.in_flight,
             in_flight_bytes=self.in_flight_bytes,
@@ -135,17 +135,17 @@ class Traffic:
     def begin(self, size_bytes: int) -> None:
         self.in_flight += 1
         self.in_flight_bytes += size_bytes
-        self._judge_load()
+        self._update_overload()
 
     def end(self, size_bytes: int) -> None:
         self.in_flight -= 1
         self.in_flight_bytes -= size_bytes
         if self.overload is not None:
-            self._judge_load()
-        if self.in_flight == 0 and self._calm is not None:
-            self._calm.set()
+            self._update_overload()
+        if self.in_flight == 0 and self._nothing_in_flight is not None:
+            self._nothing_in_flight.set()
 
-    def _judge_load(self) -> None:
+    def _update_overload(self) -> None:
         limits = self.limits
         if self.in_flight >= limits.max_in_flight:
             self.overload = f"{limits.max_in_flight} requests in flight on this server"
@@ -155,7 +155,7 @@ class Traffic:
             self.overload = None
 
     def buffer(self, change_bytes: int) -> None:
-        """Count bytes of unfinished frames; when there are too many, give up the largest of them."""
+        """Count bytes of unfinished frames; above the limit, close the connection with the largest one."""
         self.partial_bytes += change_bytes
         if change_bytes > 0 and self.partial_bytes > self.limits.max_partial_bytes:
             largest = max(self.connections, key=lambda connection: connection.partial_bytes)
@@ -170,7 +170,7 @@ class Traffic:
             largest.abort()
 
     def close_idle(self) -> None:
-        """Close every connection that was neither read nor written for too long."""
+        """Close every connection that has been idle for too long."""
         now = self.clock.monotonic()
         for connection in list(self.connections):
             if connection.idle_for(now) >= self.limits.idle_s:
@@ -179,13 +179,13 @@ class Traffic:
                 connection.abort()
 
     async def close(self, grace_s: float) -> None:
-        """Let what is in flight finish, cancel what does not, then close every connection."""
+        """Wait for the requests in flight, cancel those that take too long, then close all connections."""
         self.is_draining = True
         if self.in_flight:
-            self._calm = asyncio.Event()
+            self._nothing_in_flight = asyncio.Event()
             try:
                 async with asyncio.timeout(grace_s):
-                    await self._calm.wait()
+                    await self._nothing_in_flight.wait()
             except TimeoutError:
                 _log.warning("stopped with requests in flight count=%d", self.in_flight)
         unfinished = list(self.tasks)
@@ -207,7 +207,7 @@ class Traffic:
         if not self.connections:
             return
         try:
-            async with asyncio.timeout(_FAREWELL_S):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await lost.wait()
         except TimeoutError:
             for connection in list(self.connections):
