@@ -1,8 +1,10 @@
 """Every option: what it means, and what is said when it is wrong."""
 
+import re
 from typing import Any
 
 import pytest
+from tests.support.places import ROOT
 
 from pyromq.errors import ConfigError
 from pyromq.spark.options import (
@@ -257,3 +259,10 @@ def test_options_for_a_whole_job_are_split_between_its_readers_and_its_writers()
 def test_wrong_options_for_writing_are_named(given: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         write_options({"namesrv": "a:1"} | given)
+
+
+def test_the_page_about_spark_explains_every_option() -> None:
+    page = (ROOT / "docs" / "spark.md").read_text()
+    named_by_load = {"path"}  # load("Orders")
+    words = set(re.findall(r"[\w.]*\w", page))
+    assert set(KNOWN.values()) - named_by_load <= words

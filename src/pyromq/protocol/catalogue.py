@@ -215,6 +215,8 @@ def _write_bool(value: bool) -> str:
 
 
 def _text_writer(owner: type, name: str, annotation: Any) -> Callable[[Any], str]:
+    if annotation is int:
+        raise LocalProtocolError(f"{owner.__name__}.{name}: int has no width, expected Int32 or Int64")
     scalar = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     if scalar is bool:
         return _write_bool

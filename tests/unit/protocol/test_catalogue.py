@@ -373,3 +373,13 @@ def test_extension_fields_that_are_called_like_parts_of_the_frame_mean_nothing()
     assert (answer.code, answer.remark, answer.body) == (ResponseCode.SUCCESS, "said", b"messages")
     frame.ext = ext | {"code": "7", "body": "aGk="}
     assert decode_answer(PullMessage, frame) == answer
+
+
+def test_a_number_without_a_width_is_refused() -> None:
+    class Wide(Request[Answer]):
+        """Nobody knows how wide."""
+
+        size: int
+
+    with pytest.raises(LocalProtocolError, match=r"Wide\.size: int has no width, expected Int32 or Int64"):
+        request(31_999, to=BROKER, needs=())(Wide)
