@@ -432,8 +432,8 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (["allocateMQ", "-t", TOPIC, "-i", " , "], 2, "-i is empty"),
     (["exportConfigs", *ON, "-f", "/dev/null/x"], 1, "cannot write /dev/null/x"),
     (["topicLst"], 2, "unknown command topicLst; did you mean topicList?"),
-    (["haStatus"], 2, "PyroMQ's mqadmin does not have haStatus: replication is not implemented yet"),
-    (["DELETEACL", "-b", "x"], 2, "does not have DELETEACL: access control is not implemented yet"),
+    (["haStatus"], 2, "PyroMQ's mqadmin does not have haStatus: replication is not supported yet"),
+    (["DELETEACL", "-b", "x"], 2, "does not have DELETEACL: access control is not supported yet"),
     (["xyz"], 2, "unknown command xyz; `mqadmin help` lists all commands"),
     (["topicList", "--key-file", "/nowhere"], 1, "--key-file=/nowhere: expected a readable file"),
 ]

@@ -1,24 +1,26 @@
 """Commands of Apache's `mqadmin` that PyroMQ does not have, each with the reason."""
 
 _BY_REASON = {
-    "access control is not implemented yet": (
+    "access control is not supported yet": (
         "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
         "listAcl copyAcl updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr"
     ),
-    "replication is not implemented yet": "haStatus resetMasterFlushOffset",
-    "controller mode is not implemented yet": (
+    "replication is not supported yet": "haStatus resetMasterFlushOffset",
+    "controller mode is not supported": (
         "getBrokerEpoch getSyncStateSet electMaster getControllerMetaData getControllerConfig"
         " updateControllerConfig cleanBrokerMetadata"
     ),
-    "PyroMQ runs each broker in its own process": "addBroker removeBroker",
-    "pop consumption is not implemented yet": "setConsumeMode exportPopRecord",
-    "static topics are not implemented yet": "updateStaticTopic remappingStaticTopic",
-    "compacted topics are not implemented yet": "dumpCompactionLog",
-    "PyroMQ does not use RocksDB": "checkRocksdbCqWriteProgress exportMetadataInRocksDB rocksDBConfigToJson",
-    "PyroMQ does not limit cold reads": (
+    "broker containers are not supported: each broker is its own process": "addBroker removeBroker",
+    "pop consumption is not supported yet": "setConsumeMode exportPopRecord",
+    "static topics are not supported yet": "updateStaticTopic remappingStaticTopic",
+    "compacted topics are not supported yet": "dumpCompactionLog",
+    "the store does not use RocksDB": (
+        "checkRocksdbCqWriteProgress exportMetadataInRocksDB rocksDBConfigToJson"
+    ),
+    "reads of old messages are not limited": (
         "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig"
     ),
-    "PyroMQ leaves read-ahead to the operating system": "setCommitLogReadAheadMode",
+    "the operating system decides about read-ahead": "setCommitLogReadAheadMode",
     "use consumerProgress --watch instead": "startMonitoring",
 }
 
