@@ -216,7 +216,7 @@ class Broker:
             for connection in list(server.connections):
                 connection.abort()
             await server.stop(0)
-        parts.tables.offsets.abandon()
+        parts.tables.abandon()
         parts.store.abandon()
         await parts.dialer.close()
         await parts.settings_saving.close()

@@ -151,6 +151,7 @@ class Parts:
         )
         topics = Topics(live, store, tables, self._topic_deleted, slices)
         topics.finish_deletions()
+        tables.write_in_threads()
         self._membership = Membership(live, tables, clock)
         return [
             Pulling(live, store, tables, reading, self.held_pulls, self._read_grants, slices),

@@ -3,8 +3,9 @@
 What is standard JSON of the declared type costs one call into C; only oddities cost time in Python.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import cache
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -71,6 +72,27 @@ REQUEST: Final = Budget(
 def encode(value: Any) -> bytes:
     """What Java writes for the same object, in fastjson's dialect."""
     return _write(value, strict=False)
+
+
+def encode_in_pieces(value: msgspec.Struct, entries_per_piece: int = 50) -> Iterator[bytes]:
+    """The same bytes as `encode`, bit by bit: large maps take long, and others may work in between."""
+    opened = b"{"
+    for field in sorted(msgspec.structs.fields(value), key=lambda field: field.encode_name):
+        member = getattr(value, field.name)
+        if member is None:
+            continue
+        yield opened + encode(field.encode_name) + b":"
+        opened = b","
+        if isinstance(member, dict) and len(member) > entries_per_piece:
+            separator = b"{"
+            entries = iter(member.items())
+            while piece := dict(islice(entries, entries_per_piece)):
+                yield separator + encode(piece)[1:-1]
+                separator = b","
+            yield b"}"
+        else:
+            yield encode(member)
+    yield b"{}" if opened == b"{" else b"}"
 
 
 def encode_strict(value: Any) -> bytes:

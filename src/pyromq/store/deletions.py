@@ -9,6 +9,7 @@ the next start finishes a deletion that has no such line. docs/formats/deletions
 
 import json
 import re
+import threading
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -85,6 +86,8 @@ class Deletions:
         """Raises StoreError if the file is damaged."""
         self._files = files
         self._path = path
+        self._writing = threading.Lock()
+        """Deletions are finished by threads, and begun by the owner of the store."""
         self._content = files.read(path) if files.size(path) is not None else b""
         try:
             self._newest = decode(self._content)
@@ -119,13 +122,15 @@ class Deletions:
 
     def mark(self, topic: str, log_offset: int, time_ms: int) -> None:
         """Note a deletion; on return it is safe. After an OSError it counts as never asked for."""
-        self._append(Deletion(topic, log_offset, time_ms))
+        with self._writing:
+            self._append(Deletion(topic, log_offset, time_ms))
 
     def finish(self, topic: str) -> None:
         """Note that nothing is left to do for a deletion; on return it is safe."""
-        deletion = self._newest.get(topic)
-        if deletion is not None and not deletion.is_finished:
-            self._append(replace(deletion, is_finished=True))
+        with self._writing:
+            deletion = self._newest.get(topic)
+            if deletion is not None and not deletion.is_finished:
+                self._append(replace(deletion, is_finished=True))
 
     def settle(self, log_start: int, log_end: int) -> None:
         """Bring the file in line with the log, before the log grows.
@@ -133,19 +138,20 @@ class Deletions:
         A mark beyond the end of the log is moved there: the log has lost its tail, and what is appended next
         is newer than the deletion. A mark at or before the start of the log has nothing to hide any more.
         """
-        kept = {
-            topic: replace(each, log_offset=min(each.log_offset, log_end))
-            for topic, each in self._newest.items()
-            if min(each.log_offset, log_end) > log_start or not each.is_finished
-        }
-        content = encode(kept.values()) if kept else b""
-        if content != self._content:
-            self._replace(content)
-        self._newest = kept
+        with self._writing:
+            kept = {
+                topic: replace(each, log_offset=min(each.log_offset, log_end))
+                for topic, each in self._newest.items()
+                if min(each.log_offset, log_end) > log_start or not each.is_finished
+            }
+            content = encode(kept.values()) if kept else b""
+            if content != self._content:
+                self._replace(content)
+            self._newest = kept
 
     def forget_before(self, log_start: int) -> None:
         """Drop the marks that the log has left behind."""
-        if any(each.is_finished and each.log_offset <= log_start for each in self._newest.values()):
+        if any(each.is_finished and each.log_offset <= log_start for each in list(self._newest.values())):
             self.settle(log_start, 1 << 63)
 
     def _append(self, deletion: Deletion) -> None:

@@ -5,8 +5,11 @@ that is there without a content was damaged, and is refused like any other damag
 file nor backup does a table begin empty.
 """
 
+import time
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from pyromq.errors import PyroError, StoreError
 from pyromq.protocol import json_body
@@ -17,6 +20,8 @@ T = TypeVar("T")
 
 _NOTHING = b" \t\r\n\0"
 """What is left of a file whose content never reached the disk."""
+
+_PAUSE_S = 0.0002
 
 
 class JsonTable:
@@ -72,7 +77,18 @@ class JsonTable:
 
     def save(self, value: Any) -> None:
         """Replace the table; on return it is safe."""
-        content = json_body.encode(value)
+        self._replace(json_body.encode(value))
+
+    def save_from_thread(self, value: msgspec.Struct) -> None:
+        """The same, from a thread beside the loop: the loop need not wait while a large table is encoded."""
+        pieces = []
+        for piece in json_body.encode_in_pieces(value):
+            pieces.append(piece)
+            # Gives up the interpreter's lock, which the loop would otherwise get after five milliseconds.
+            time.sleep(_PAUSE_S)
+        self._replace(b"".join(pieces))
+
+    def _replace(self, content: bytes) -> None:
         if self._files.size(self.path) and self._files.read(self.path) == content:
             return
         self._files.write(self._unfinished, content)

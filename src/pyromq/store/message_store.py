@@ -437,15 +437,26 @@ class MessageStore:
         crash in between, `unfinished_deletions` names the topic. Raises StoreError if the disk does not take
         the deletion; if that is said before `forget` was called, nothing was deleted.
         """
-        if not can_be_directory(topic):
+        removed = self.begin_deletion(topic)
+        try:
             forget()
+            self._deletions.finish(topic)
+        except OSError as error:
+            raise StoreError(f"topic {topic} cannot be deleted: {error}") from error
+        return removed
+
+    def begin_deletion(self, topic: str) -> int:
+        """Mark a topic as deleted and delete its queues; how many there were.
+
+        What else there is of the topic shall go after this, and then `finish_deletion`. Raises StoreError if
+        the disk does not take the deletion.
+        """
+        if not can_be_directory(topic):
             return 0  # no message was ever taken for it
         try:
             self._deletions.mark(topic, self._log.end_offset, self._clock.now_ms())
             self._dispatcher.forget_topic(topic)
             removed = self._queues.remove_topic(topic)
-            forget()
-            self._deletions.finish(topic)
         except OSError as error:
             raise StoreError(f"topic {topic} cannot be deleted: {error}") from error
         if removed:
@@ -461,6 +472,7 @@ class MessageStore:
         return [topic for topic in self._deletions.unfinished() if topic not in self._queues.by_topic]
 
     def finish_deletion(self, topic: str) -> None:
+        """Nothing is left of a deleted topic; any thread may say so. Raises OSError."""
         self._deletions.finish(topic)
 
     def table(self, name: str) -> JsonTable:

@@ -4,8 +4,10 @@ The broker checks a queue once for everything that does not depend on the single
 a `WritableQueue` until its topic, the settings or the broker's role change.
 """
 
+from asyncio import Future
 from collections.abc import Callable
 from random import randrange
+from typing import TypeVar
 
 import msgspec
 
@@ -27,6 +29,13 @@ _CLEANUP_POLICY = "cleanup.policy"
 
 SendRequest = SendMessage | SendMessageV2
 """Both forms of the request have the same attributes."""
+
+
+T = TypeVar("T")
+
+
+class NotWrittenYet(Exception):
+    """A topic is not on disk yet: no message may enter it."""
 
 
 class WritableQueue(msgspec.Struct, frozen=True, gc=False):
@@ -78,7 +87,7 @@ class WritableQueues:
         return None if queues is None else queues.get(queue_id)
 
     def open(self, request: SendRequest, producer: str) -> WritableQueue:
-        """Check the queue that a message was sent to, and remember it; raises Refused.
+        """Check the queue that a message was sent to, and remember it; raises Refused or NotWrittenYet.
 
         java: the checks run in Apache's order, because clients branch on the first error.
         """
@@ -112,13 +121,30 @@ class WritableQueues:
                 f" and {config.read_queue_nums} for reading; producer {producer}",
             )
         queue_id = request.queue_id if request.queue_id >= 0 else self._any_queue(config)
+        self.require_written(request.topic)
         return self.find(request.topic, queue_id) or self._keep(_writable_queue(config, queue_id))
 
     def dead_letters(self, group: str) -> WritableQueue:
-        """The queue for messages that a group could not consume; raises Refused."""
+        """The queue for messages that a group could not consume; raises Refused or NotWrittenYet."""
         self._check_is_master()
         config = self._topics.create_if_absent(names.dlq_topic(group), _DLQ_QUEUES)
+        self.require_written(config.topic_name)
         return self.find(config.topic_name, 0) or self._keep(_writable_queue(config, 0))
+
+    def require_written(self, topic: str) -> None:
+        """Raises NotWrittenYet: the topic of an acknowledged message must survive a crash."""
+        if not self._topics.is_written(topic):
+            raise NotWrittenYet(topic)
+
+    async def when_written(self, attempt: Callable[[], "T | Future[T]"]) -> T:
+        """Call `attempt` again when the topics are on disk; raises OSError if they cannot be written."""
+        while True:
+            await self._topics.saved()
+            try:
+                result = attempt()
+            except NotWrittenYet:
+                continue  # it made another topic
+            return await result if isinstance(result, Future) else result
 
     def _check_is_master(self) -> None:
         role = self._role.now

@@ -54,8 +54,8 @@ class Groups:
         self._slices = slices
 
     @handles(CreateOrUpdateGroup)
-    def create_or_update(self, request: CreateOrUpdateGroup, caller: Caller) -> None:
-        self._update([request.body] if self._is_change(request.body) else [], caller)
+    async def create_or_update(self, request: CreateOrUpdateGroup, caller: Caller) -> None:
+        await self._update([request.body] if self._is_change(request.body) else [], caller)
 
     @handles(CreateOrUpdateGroups)
     async def create_or_update_many(self, request: CreateOrUpdateGroups, caller: Caller) -> None:
@@ -65,7 +65,7 @@ class Groups:
             async for config in self._slices.spread(request.body.group_config_list)
             if self._is_change(config)
         ]
-        self._update(changed, caller)
+        await self._update(changed, caller)
 
     def _is_change(self, config: SubscriptionGroupConfig) -> bool:
         """Check a group; says whether it is not like that already."""
@@ -76,7 +76,7 @@ class Groups:
             raise Refused(ResponseCode.INVALID_PARAMETER, problem)
         return self._groups.get(config.group_name) != config
 
-    def _update(self, changed: list[SubscriptionGroupConfig], caller: Caller) -> None:
+    async def _update(self, changed: list[SubscriptionGroupConfig], caller: Caller) -> None:
         if changed:
             self._groups.update(*changed)
             _log.info(
@@ -85,6 +85,8 @@ class Groups:
                 len(changed),
                 ",".join(each.group_name for each in changed),
             )
+        # Even if nothing is new: what is there already may not be on disk yet.
+        await self._groups.saved()
 
     @handles(GetAllGroupConfigs)
     def get_all(self, request: GetAllGroupConfigs, caller: Caller) -> GetAllGroupConfigsAnswer:
@@ -116,18 +118,20 @@ class Groups:
         return GetGroupConfigAnswer(body=config)
 
     @handles(DeleteGroup)
-    def delete(self, request: DeleteGroup, caller: Caller) -> None:
+    async def delete(self, request: DeleteGroup, caller: Caller) -> None:
         was_known = self._groups.delete(request.group_name)
         if request.clean_offset:
             self._offsets.remove_group(request.group_name)
         self._on_deleted(request.group_name)
+        await self._groups.saved()
         if was_known:
             _log.info("group deleted by=%s group=%s", caller.address, request.group_name)
 
     @handles(UpdateGroupForbidden)
-    def forbid(self, request: UpdateGroupForbidden, caller: Caller) -> UpdateGroupForbiddenAnswer:
+    async def forbid(self, request: UpdateGroupForbidden, caller: Caller) -> UpdateGroupForbiddenAnswer:
         if request.readable is not None:
             self._groups.let_read(request.group, request.topic, allowed=request.readable)
+            await self._groups.saved()
         readable = self._groups.may_read(request.group, request.topic)
         return UpdateGroupForbiddenAnswer(
             body=GroupForbidden(group=request.group, topic=request.topic, readable=readable)

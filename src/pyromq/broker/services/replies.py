@@ -1,9 +1,11 @@
 """Replies: the answer to a request between clients goes straight to the producer that waits for it."""
 
+from functools import partial
+
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import closed, pair
-from pyromq.broker.flow.writable_queues import SendRequest, WritableQueue
+from pyromq.broker.flow.writable_queues import NotWrittenYet, SendRequest, WritableQueue
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
@@ -50,9 +52,9 @@ class Replies:
         return await self._reply(request, caller)
 
     async def _reply(self, request: SendRequest, caller: Caller) -> RawAnswer:
-        queue = self._queues.find(request.topic, request.queue_id) or self._queues.open(
-            request, caller.address
-        )
+        queue = self._queues.find(request.topic, request.queue_id)
+        if queue is None:
+            queue = await self._open(request, caller)
         properties = closed(request.properties) + self._broker_properties.reply_suffix
         problem = await self._push(request, properties, caller)
         answer = RawAnswer(ext=dict(self._broker_properties.answer_fields))
@@ -65,6 +67,12 @@ class Replies:
         if self._live.now.store_replies and request.body:
             self._store(request, queue, properties, caller, answer)
         return answer
+
+    async def _open(self, request: SendRequest, caller: Caller) -> WritableQueue:
+        try:
+            return self._queues.open(request, caller.address)
+        except NotWrittenYet:
+            return await self._queues.when_written(partial(self._queues.open, request, caller.address))
 
     async def _push(self, request: SendRequest, properties: str, caller: Caller) -> str | None:
         """Hand the reply on; what went wrong, if anything did."""

@@ -1,11 +1,14 @@
 """Retries: a consumer gives a message back, to have it again later or, when it failed too often, never."""
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import randrange
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import with_property
+from pyromq.broker.flow.writable_queues import NotWrittenYet
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.statistics import DEAD_LETTERS, SENT_BACK, SENT_TO_DEAD_LETTERS
@@ -47,8 +50,15 @@ class Retries:
         self._statistics = tables.statistics
         self._random_below = random_below
 
-    @handles(SendMessageBack)
-    def send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
+    @handles(SendMessageBack, may_wait=True)
+    def send_back(self, request: SendMessageBack, caller: Caller) -> "Answer | asyncio.Future[Answer]":
+        try:
+            return self._send_back(request, caller)
+        except NotWrittenYet:
+            again = partial(self._send_back, request, caller)
+            return asyncio.get_running_loop().create_task(self._queues.when_written(again))
+
+    def _send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
         """java: the checks stand in Apache's order."""
         self._send_throttle.admit()
         group = self._groups.find(request.group)
@@ -73,6 +83,7 @@ class Retries:
         )
         if not config.perm & names.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic {config.topic_name} may not be written to")
+        self._queues.require_written(config.topic_name)
         message = self._look_up(request.offset)
         return self._put(request, message, self._is_dead(request, group, message, caller), group)
 

@@ -1,12 +1,13 @@
 """Sending: a message enters its queue, or its producer is told why not."""
 
 import asyncio
+from functools import partial
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair
 from pyromq.broker.flow.send_answers import SEND_CODES, send_answer_fields
-from pyromq.broker.flow.writable_queues import SendRequest, WritableQueue
+from pyromq.broker.flow.writable_queues import NotWrittenYet, SendRequest, WritableQueue
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
@@ -64,6 +65,13 @@ class Sending:
         return self._send(request, caller, True)
 
     def _send(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
+        try:
+            return self._send_now(request, caller, is_batch)
+        except NotWrittenYet:
+            again = partial(self._send_now, request, caller, is_batch)
+            return self._loop.create_task(self._queues.when_written(again))
+
+    def _send_now(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
         self._send_throttle.admit()
         queue = self._queues.find(request.topic, request.queue_id)
         if queue is None:

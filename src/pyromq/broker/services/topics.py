@@ -1,8 +1,8 @@
 """Topics, as operators create, change, list and delete them."""
 
+import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.settings import BrokerSettings
@@ -53,9 +53,11 @@ class Topics:
         self._offsets = tables.offsets
         self._on_deleted = on_deleted
         self._slices = slices
+        self._changing = asyncio.Lock()
+        """A topic that is made while its deletion is being finished would be deleted again after a crash."""
 
     @handles(CreateOrUpdateTopic)
-    def create_or_update(self, request: CreateOrUpdateTopic, caller: Caller) -> None:
+    async def create_or_update(self, request: CreateOrUpdateTopic, caller: Caller) -> None:
         try:
             filter_type = TopicFilterType(request.topic_filter_type)
             change = parse_change(request.attributes)
@@ -70,24 +72,26 @@ class Topics:
             topic_sys_flag=request.topic_sys_flag or 0,
             order=request.order,
         )
-        if self._is_change(wanted, change):
-            self._update([wanted], caller)
+        async with self._changing:
+            await self._update([wanted] if self._is_change(wanted, change) else [], caller)
 
     @handles(CreateOrUpdateTopics)
     async def create_or_update_many(self, request: CreateOrUpdateTopics, caller: Caller) -> None:
         """All or none."""
-        updated: list[TopicConfig] = []
-        async for config in self._slices.spread(request.body.topic_config_list):
-            change = ",".join(
-                f"{key}={value}" if key.startswith("+") else key for key, value in config.attributes.items()
-            )
-            try:
-                parsed = parse_change(change)
-            except ValueError as problem:
-                raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
-            if self._is_change(config, parsed):
-                updated.append(config)
-        self._update(updated, caller)
+        async with self._changing:
+            updated: list[TopicConfig] = []
+            async for config in self._slices.spread(request.body.topic_config_list):
+                change = ",".join(
+                    f"{key}={value}" if key.startswith("+") else key
+                    for key, value in config.attributes.items()
+                )
+                try:
+                    parsed = parse_change(change)
+                except ValueError as problem:
+                    raise Refused(ResponseCode.INVALID_PARAMETER, str(problem)) from None
+                if self._is_change(config, parsed):
+                    updated.append(config)
+            await self._update(updated, caller)
 
     def _is_change(self, config: TopicConfig, change: dict[str, str | None]) -> bool:
         """Check a topic and give it its attributes; says whether it is not like that already."""
@@ -105,7 +109,7 @@ class Topics:
         config.attributes = attributes
         return config != existing
 
-    def _update(self, updated: list[TopicConfig], caller: Caller) -> None:
+    async def _update(self, updated: list[TopicConfig], caller: Caller) -> None:
         if updated:
             self._topics.update(*updated)
             _log.info(
@@ -114,6 +118,8 @@ class Topics:
                 len(updated),
                 ",".join(each.topic_name for each in updated),
             )
+        # Even if nothing is new: what is there already may not be on disk yet.
+        await self._topics.saved()
 
     def _check(self, config: TopicConfig) -> None:
         problem = names.topic_problem(config.topic_name)
@@ -132,34 +138,43 @@ class Topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, problem)
 
     @handles(DeleteTopicFromBroker)
-    def delete(self, request: DeleteTopicFromBroker, caller: Caller) -> None:
+    async def delete(self, request: DeleteTopicFromBroker, caller: Caller) -> None:
         topic = request.topic
         if not topic.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "the topic is blank")
         if self._live.now.validate_system_topics and self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} belongs to the system")
         # The topic itself goes last: as long as it is there, a deletion that was cut short can be repeated.
-        for each in (*self._retry_topics(topic), topic):
-            queues = self._delete(each)
-            self._on_deleted(each)
-            _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
+        async with self._changing:
+            for each in (*self._retry_topics(topic), topic):
+                queues = await self._delete(each)
+                self._on_deleted(each)
+                _log.info("topic deleted by=%s topic=%s queues=%d", caller.address, each, queues)
 
-    def _delete(self, topic: str) -> int:
+    async def _delete(self, topic: str) -> int:
+        """The mark and the queues go in one turn of the loop; threads write the rest, in this order."""
         try:
-            return self._store.delete_topic(topic, partial(self._forget, topic))
+            queues = self._store.begin_deletion(topic)
+            self._forget(topic)
+            await self._topics.saved()
+            await self._offsets.persist_in_thread(self._slices)
+            await asyncio.to_thread(self._store.finish_deletion, topic)
         except StoreError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic} cannot be deleted: {error}") from error
+        return queues
 
     def _forget(self, topic: str) -> None:
         """Offsets must go with the messages: a topic of this name may come again, and begin at 0."""
         self._offsets.remove_topic(topic)
         self._topics.delete(topic)
-        self._offsets.persist()
 
     def finish_deletions(self) -> None:
-        """Finish what the last process had no time for."""
+        """Finish what the last process had no time for, before threads write the tables."""
         for topic in self._store.unfinished_deletions():
             self._forget(topic)
+            self._offsets.persist()
             self._store.finish_deletion(topic)
             _log.info("deletion finished topic=%s", topic)
 
@@ -177,8 +192,10 @@ class Topics:
     @handles(CleanUnusedTopics)
     async def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:
         async for topic in self._slices.spread(self._store.topics()):
-            if topic not in self._topics and not self._topics.is_system(topic):
-                queues = self._delete(topic)
+            async with self._changing:
+                if topic in self._topics or self._topics.is_system(topic):
+                    continue
+                queues = await self._delete(topic)
                 _log.info("queues of an unknown topic deleted topic=%s queues=%d", topic, queues)
 
     @handles(GetAllTopicConfigs)

@@ -35,6 +35,17 @@ class Tables:
     files: tuple[JsonTable, ...]
     """What is kept on disk of all this."""
 
+    def write_in_threads(self) -> None:
+        """From now on the files of topics and groups are left to threads; there must be a running loop."""
+        self.topics.write_in_threads()
+        self.groups.write_in_threads()
+
+    def abandon(self) -> None:
+        """From now on no thread writes any more."""
+        self.topics.abandon()
+        self.groups.abandon()
+        self.offsets.abandon()
+
     @classmethod
     def open(cls, live: LiveSettings[BrokerSettings], store: MessageStore, clock: Clock) -> Self:
         """Read what an earlier broker left in the store; raises StoreError if it cannot be read."""

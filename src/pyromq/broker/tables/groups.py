@@ -1,7 +1,7 @@
 """The consumer groups of this broker, and which topics they may not read.
 
-Every change advances the data version and is on disk when the call returns. Only groups that make themselves
-may exist before that: who reads shall read on while the disk is full.
+Every change advances the data version and is on disk after `saved`, which operators wait for. Groups that
+make themselves do not wait: reading goes on while the disk is full.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from pyromq.store.json_table import JsonTable
 
 class GroupTable:
     def __init__(self, file: JsonTable, clock: Clock, auto_create: Callable[[], bool]) -> None:
-        self._file = TableFile(file, self.wrapper)
+        self._file = TableFile(file, self._snapshot)
         self._clock = clock
         self._auto_create = auto_create
         loaded = file.load(SubscriptionGroupWrapper) or SubscriptionGroupWrapper()
@@ -100,6 +100,21 @@ class GroupTable:
             subscription_group_table=self._groups,
         )
 
+    def _snapshot(self) -> SubscriptionGroupWrapper:
+        return SubscriptionGroupWrapper(
+            data_version=self.data_version,
+            forbidden_table={group: dict(masks) for group, masks in self._forbidden.items()},
+            subscription_group_table=dict(self._groups),
+        )
+
+    async def saved(self) -> None:
+        """Return when all changes up to this call are safe; raises OSError if the disk does not let us."""
+        await self._file.saved()
+
+    def write_in_threads(self) -> None:
+        """From now on leave the file to threads."""
+        self._file.write_in_threads()
+
     def _changed(self) -> None:
         self._tell_change()
         self._file.save()
@@ -114,5 +129,9 @@ class GroupTable:
         self._file.retry()
 
     def persist(self) -> None:
-        """Write what could not be written, for the last time."""
+        """Write what is not written yet, for the last time."""
         self._file.persist()
+
+    def abandon(self) -> None:
+        """From now on nobody writes any more."""
+        self._file.abandon()

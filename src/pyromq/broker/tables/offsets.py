@@ -180,7 +180,7 @@ class OffsetTable:
 
     async def persist_in_thread(self, slices: Slices) -> None:
         """Write a copy of what has changed, so that the loop waits neither for the disk nor for the copy."""
-        if self._is_dirty:
+        if self._is_dirty or self._saved_turn != self._turn:
             self._is_dirty = False
             # Taken before the copy: should this end in between, `persist` still has something to write.
             turn = self._next_turn()
@@ -199,7 +199,7 @@ class OffsetTable:
         try:
             with self._saving:
                 if turn > self._saved_turn:
-                    self._file.save(wrapper)
+                    self._file.save_from_thread(wrapper)
                     self._saved_turn = turn
         except BaseException:
             self._is_dirty = True

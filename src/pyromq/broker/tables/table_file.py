@@ -2,11 +2,18 @@
 
 An operator's change fails if it cannot be written. A change that a reader brings about, such as a group that
 makes itself, must not: reading goes on while the disk is full, and the file follows when there is room.
+
+Under a loop, threads write the file, and the loop waits neither for the disk nor for the encoding of a large
+table. A promise to somebody waits for `saved`. Changes that come while a thread writes are written together.
 """
 
+import asyncio
+import errno
 import logging
+import threading
 from collections.abc import Callable
-from typing import Any
+
+import msgspec
 
 from pyromq.store.json_table import JsonTable
 
@@ -14,43 +21,123 @@ _log = logging.getLogger(__name__)
 
 
 class TableFile:
-    def __init__(self, file: JsonTable, content: Callable[[], Any]) -> None:
+    def __init__(self, file: JsonTable, content: Callable[[], msgspec.Struct]) -> None:
+        """`content` gives a copy that later changes of the table leave alone."""
         self._file = file
         self._content = content
-        self._is_unwritten = False
+        self._is_in_threads = False
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._write: asyncio.Task[tuple[int, OSError | None]] | None = None
         self._problem = ""
+        self.changes = 0
+        """How many changes there were."""
+        self.written = 0
+        """How many of them are safe."""
 
     def __repr__(self) -> str:
-        return f"<TableFile {self._file.path.name}{' unwritten' if self._is_unwritten else ''}>"
+        return f"<TableFile {self._file.path.name} unwritten={self.changes - self.written}>"
+
+    def write_in_threads(self) -> None:
+        """From now on leave writing to threads; there must be a running loop."""
+        self._is_in_threads = True
 
     def save(self) -> None:
-        """Write the table; on return it is safe. After an OSError `retry` and `persist` try again."""
-        self._is_unwritten = True
-        self._file.save(self._content())
-        self._is_unwritten = False
-        if self._problem:
-            self._problem = ""
-            _log.info("table written after all file=%s", self._file.path.name)
+        """Note a change and write the table; on return it is safe, or under a loop after `saved`.
+
+        After an OSError `retry` and `persist` try again.
+        """
+        self.changes += 1
+        if self._is_in_threads:
+            self._start()
+        else:
+            self._save_now()
 
     def save_or_wait(self) -> None:
         """Write the table if the disk lets us. If not, that is told once, until it works again."""
         try:
             self.save()
         except OSError as problem:
-            if self._problem != str(problem):
-                self._problem = str(problem)
-                _log.warning(
-                    "table not written, goes on in memory and is tried again file=%s: %s",
-                    self._file.path.name,
-                    problem,
-                )
+            self._tell(problem)
+
+    async def saved(self) -> None:
+        """Return when all changes up to this call are safe; raises OSError if the disk does not let us."""
+        mine = self.changes
+        while self.written < mine:
+            if not self._is_in_threads:
+                self._save_now()
+                return
+            # A caller that leaves does not take the write away from the others.
+            covered, problem = await asyncio.shield(self._start())
+            if problem is not None and covered >= mine:
+                raise problem
 
     def retry(self) -> None:
         """Try again what could not be written."""
-        if self._is_unwritten:
-            self.save_or_wait()
+        if self.written < self.changes:
+            if self._is_in_threads:
+                self._start()
+                return
+            try:
+                self._save_now()
+            except OSError as problem:
+                self._tell(problem)
 
     def persist(self) -> None:
-        """Write what could not be written, for the last time."""
-        if self._is_unwritten:
-            self.save()
+        """Write what is not written yet, for the last time: on return no thread writes any more."""
+        try:
+            if self.written < self.changes:
+                self._save_now()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """From now on nobody writes any more."""
+        with self._lock:
+            self._is_closed = True
+
+    def _save_now(self) -> None:
+        self._put(self.changes, self._content(), self._file.save)
+        self._tell_success()
+
+    def _start(self) -> "asyncio.Task[tuple[int, OSError | None]]":
+        if self._write is None:
+            self._write = asyncio.create_task(self._write_in_thread(), name=f"save {self._file.path.name}")
+        return self._write
+
+    async def _write_in_thread(self) -> tuple[int, OSError | None]:
+        covered = self.changes
+        try:
+            await asyncio.to_thread(self._put, covered, self._content(), self._file.save_from_thread)
+        except OSError as problem:
+            self._tell(problem)
+            return covered, problem
+        finally:
+            self._write = None
+        self._tell_success()
+        if self.changes > covered:
+            self._start()
+        return covered, None
+
+    def _put(self, covered: int, content: msgspec.Struct, save: Callable[[msgspec.Struct], None]) -> None:
+        """A thread that was slow to start does not write over something newer."""
+        with self._lock:
+            if covered > self.written:
+                if self._is_closed:
+                    raise OSError(errno.ESHUTDOWN, "the broker stops, and its tables are closed")
+                save(content)
+                self.written = covered
+
+    def _tell(self, problem: OSError) -> None:
+        if self._problem != str(problem) and not self._is_closed:
+            self._problem = str(problem)
+            _log.warning(
+                "table not written, goes on in memory and is tried again file=%s: %s",
+                self._file.path.name,
+                problem,
+            )
+
+    def _tell_success(self) -> None:
+        if self._problem:
+            self._problem = ""
+            _log.info("table written after all file=%s", self._file.path.name)

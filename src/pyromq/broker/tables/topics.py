@@ -1,7 +1,7 @@
 """The topics of this broker.
 
-Every change advances the data version, is on disk when the call returns, and is told to `on_change`. Only
-topics that a reader needs may exist before they are on disk: reading goes on while the disk is full.
+Every change advances the data version and is told to `on_change`. It is on disk after `saved`: operators and
+first messages wait for that. Readers do not: reading goes on while the disk is full.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,7 +58,7 @@ def system_topics(
 class TopicTable:
     def __init__(self, file: JsonTable, clock: Clock, system: Iterable[TopicConfig] = ()) -> None:
         """`system`: topics that exist whatever the file says; one of the file's wins, with its queues."""
-        self._file = TableFile(file, self.wrapper)
+        self._file = TableFile(file, self._snapshot)
         self._clock = clock
         self._listeners: list[Callable[[list[TopicConfig]], None]] = []
         loaded = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -66,6 +66,8 @@ class TopicTable:
         self._system = frozenset(system_configs)
         self._topics = system_configs | loaded.topic_config_table
         self.data_version = loaded.data_version
+        self._made: dict[str, int] = {}
+        """New topics that may not be on disk yet, with the number of the change that made them."""
 
     def __repr__(self) -> str:
         return f"<TopicTable topics={len(self._topics)} version={self.data_version.counter}>"
@@ -157,7 +159,25 @@ class TopicTable:
 
     def _put(self, configs: Iterable[TopicConfig]) -> None:
         for config in configs:
+            if config.topic_name not in self._topics:
+                self._made[config.topic_name] = self._file.changes + 1
             self._topics[config.topic_name] = config
+
+    def is_written(self, topic: str) -> bool:
+        """Whether a topic survives a crash, in whatever state."""
+        if not self._made:
+            return True
+        if self._file.written == self._file.changes:
+            self._made.clear()
+        return self._made.get(topic, 0) <= self._file.written
+
+    async def saved(self) -> None:
+        """Return when all changes up to this call are safe; raises OSError if the disk does not let us."""
+        await self._file.saved()
+
+    def write_in_threads(self) -> None:
+        """From now on leave the file to threads."""
+        self._file.write_in_threads()
 
     def delete(self, topic: str) -> bool:
         if self._topics.pop(topic, None) is None:
@@ -180,6 +200,11 @@ class TopicTable:
     def wrapper(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(data_version=self.data_version, topic_config_table=self._topics)
 
+    def _snapshot(self) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper(
+            data_version=self.data_version, topic_config_table=dict(self._topics)
+        )
+
     def bump_version(self) -> None:
         """Make name servers take the whole table again, although no topic changed."""
         self.data_version = self.data_version.next(self._clock.now_ms())
@@ -198,5 +223,9 @@ class TopicTable:
         self._file.retry()
 
     def persist(self) -> None:
-        """Write what could not be written, for the last time."""
+        """Write what is not written yet, for the last time."""
         self._file.persist()
+
+    def abandon(self) -> None:
+        """From now on nobody writes any more."""
+        self._file.abandon()

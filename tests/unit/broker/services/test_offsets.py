@@ -456,16 +456,16 @@ class TestOnDisk:
         world.parts.live.now = world.parts.live.now.updated({"flushConsumerOffsetInterval": "1"})
         full = OSError(28, "No space left on device")
         attempts = asyncio.Event()
-        save = JsonTable.save
+        save = JsonTable.save_from_thread
 
-        def fail_once(file: JsonTable, value: object) -> None:
+        def fail_once(file: JsonTable, value: Any) -> None:
             if not attempts.is_set():
                 loop.call_soon_threadsafe(attempts.set)
                 raise full
             save(file, value)
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(JsonTable, "save", fail_once)
+        monkeypatch.setattr(JsonTable, "save_from_thread", fail_once)
         world.update(9)
         task = asyncio.create_task(world.offsets.run())
         async with asyncio.timeout(60):
@@ -517,15 +517,15 @@ class TestOnDisk:
         table = OffsetTable(JsonTable(Files(), tmp_path / "offsets.json"), ManualClock())
         began, may_end = threading.Event(), threading.Event()
         steps: list[str] = []
-        save = JsonTable.save
+        save = JsonTable.save_from_thread
 
-        def save_slowly(file: JsonTable, value: object) -> None:
+        def save_slowly(file: JsonTable, value: Any) -> None:
             began.set()
             assert may_end.wait(60)
             save(file, value)
             steps.append("saved")
 
-        monkeypatch.setattr(JsonTable, "save", save_slowly)
+        monkeypatch.setattr(JsonTable, "save_from_thread", save_slowly)
         table.commit("g", "T", 0, 1)
         writing = asyncio.create_task(table.persist_in_thread(Slices(ManualClock())))
         await asyncio.to_thread(began.wait, 60)

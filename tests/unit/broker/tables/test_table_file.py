@@ -1,16 +1,22 @@
 """Groups and topics that readers bring about exist at once, and reach the disk when it lets them."""
 
+import asyncio
 import errno
 import logging
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.support.faulty_files import FaultyFiles
 
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
-from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.store.json_table import JsonTable
 
@@ -69,3 +75,117 @@ def test_a_change_by_an_operator_fails_if_it_cannot_be_written(tmp_path: Path, f
         topics.update(TopicConfig(topic_name="Orders"))
     with pytest.raises(OSError, match="No space"):
         groups.persist()
+
+
+# ---------------------------------------------------------------------- beside a loop
+
+
+class Gate:
+    """Holds the threads that write tables, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.may_end = threading.Event(), threading.Event()
+        self.threads: list[threading.Thread] = []
+        save = JsonTable.save_from_thread
+
+        def save_slowly(file: JsonTable, value: msgspec.Struct) -> None:
+            self.threads.append(threading.current_thread())
+            self.began.set()
+            self.may_end.wait(60)
+            save(file, value)
+
+        monkeypatch.setattr(JsonTable, "save_from_thread", save_slowly)
+
+    async def reached(self) -> None:
+        await asyncio.to_thread(self.began.wait, 60)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(monkeypatch)
+
+
+async def test_threads_write_and_changes_meanwhile_are_written_together(
+    tmp_path: Path, files: FaultyFiles, gate: Gate
+) -> None:
+    topics = topic_table(files, tmp_path)
+    topics.write_in_threads()
+    topics.update(TopicConfig(topic_name="First"))
+    await gate.reached()
+    for number in range(20):
+        topics.update(TopicConfig(topic_name=f"Later{number}"))
+    assert not topics.is_written("First")
+    gate.may_end.set()
+    await topics.saved()
+    assert topics.is_written("First")
+    assert topics.is_written("Later19")
+    assert len(gate.threads) == 2
+    assert threading.current_thread() not in gate.threads
+    assert "Later19" in topic_table(files, tmp_path)
+
+
+async def test_what_threads_cannot_write_is_an_error_for_those_who_wait_and_tried_again(
+    tmp_path: Path, files: FaultyFiles
+) -> None:
+    topics = topic_table(files, tmp_path)
+    topics.write_in_threads()
+    files.failures["write"] = errno.ENOSPC
+    topics.update(TopicConfig(topic_name="Orders"))
+    with pytest.raises(OSError, match="No space"):
+        await topics.saved()
+    assert not topics.is_written("Orders")
+    with pytest.raises(OSError, match="No space"):
+        await topics.saved()
+    files.failures.clear()
+    await topics.saved()
+    assert topics.is_written("Orders")
+    assert "Orders" in topic_table(files, tmp_path)
+
+
+async def test_a_change_of_a_topic_does_not_make_it_unwritten(
+    tmp_path: Path, files: FaultyFiles, gate: Gate
+) -> None:
+    topics = topic_table(files, tmp_path)
+    topics.update(TopicConfig(topic_name="Orders"))
+    topics.write_in_threads()
+    topics.update(TopicConfig(topic_name="Orders", perm=4))
+    assert topics.is_written("Orders")
+    gate.may_end.set()
+    await topics.saved()
+
+
+@pytest.mark.parametrize("end", ["persist", "abandon"])
+async def test_after_the_end_no_thread_writes(
+    tmp_path: Path, files: FaultyFiles, gate: Gate, end: str
+) -> None:
+    topics = topic_table(files, tmp_path)
+    topics.write_in_threads()
+    topics.update(TopicConfig(topic_name="First"))
+    await gate.reached()
+    topics.update(TopicConfig(topic_name="Second"))
+    threading.Timer(0.05, gate.may_end.set).start()
+    getattr(topics, end)()
+    names_then = topic_table(files, tmp_path).all().keys()
+    topics.update(TopicConfig(topic_name="Third"))
+    with pytest.raises(OSError, match="the broker stops"):
+        await topics.saved()
+    assert topic_table(files, tmp_path).all().keys() == names_then
+    assert ("Second" in names_then) is (end == "persist")
+
+
+@pytest.mark.parametrize("count", [0, 1, 49, 50, 51, 120])
+def test_a_table_encoded_in_pieces_has_the_same_bytes(count: int) -> None:
+    groups = SubscriptionGroupWrapper(
+        subscription_group_table={
+            f'g"{n}': SubscriptionGroupConfig(group_name=f"é{n}") for n in range(count)
+        },
+        forbidden_table={f"g{n}": {"T": 1} for n in range(count)},
+    )
+    topics = TopicConfigSerializeWrapper(
+        topic_config_table={f"T{n}": TopicConfig(topic_name=f"T{n}") for n in range(count)}
+    )
+    offsets = ConsumerOffsetSerializeWrapper(offset_table={f"T@{n}": {n: 1, 7: 2} for n in range(count)})
+    for table in (groups, topics, offsets):
+        pieces = list(json_body.encode_in_pieces(table))
+        assert b"".join(pieces) == json_body.encode(table)
+    assert len(list(json_body.encode_in_pieces(topics))) >= count // 50
