@@ -19,7 +19,7 @@ from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.registration import Announcement, Inventory
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.tables import RouteRules
-from pyromq.nameserver.unregistration import Farewell
+from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import BrokerData, QueueData, TopicRouteData
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
@@ -345,7 +345,7 @@ class Trio:
 
     def unregister(self, cluster: str, address: str, name: str) -> list[Changes]:
         self.model.unregister(cluster, address, name)
-        return [table.unregister(Farewell(cluster, address, name, 0)) for table in self.tables]
+        return [table.unregister(Unregistration(cluster, address, name, 0)) for table in self.tables]
 
     def lose(self, connection: str) -> list[Changes]:
         self.model.lose(connection)

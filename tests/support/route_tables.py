@@ -8,7 +8,7 @@ from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.registration import Announcement, Inventory, Registered
 from pyromq.nameserver.route_table import Expired, RouteTable
 from pyromq.nameserver.tables import RouteRules
-from pyromq.nameserver.unregistration import Farewell
+from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
@@ -103,8 +103,8 @@ class World:
         connection: Hashable = None,
         origin: str | None = None,
     ) -> Changes:
-        farewell = Farewell(cluster, address or address_of(name, id_), name, id_)
-        return self._note(self.table.unregister(farewell, connection=connection, origin=origin))
+        broker = Unregistration(cluster, address or address_of(name, id_), name, id_)
+        return self._note(self.table.unregister(broker, connection=connection, origin=origin))
 
     def lose(self, connection: Hashable) -> Changes:
         return self._note(self.table.connection_lost(connection))

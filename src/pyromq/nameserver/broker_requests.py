@@ -1,4 +1,4 @@
-"""Brokers come, say that they are alive, and leave."""
+"""Brokers register, send heartbeats and unregister."""
 
 import asyncio
 import logging
@@ -10,12 +10,18 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
 from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.departures import Departures
-from pyromq.nameserver.inventory_reading import InventoryLimits, InventoryReading, Sent, read_inventory, sent
+from pyromq.nameserver.inventory_reading import (
+    InventoryLimits,
+    InventoryReading,
+    UnreadRegistration,
+    read_inventory,
+    unread_registration,
+)
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
 from pyromq.nameserver.registration import Announcement, Registered
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
-from pyromq.nameserver.unregistration import Farewell
+from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol.bodies import registration
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
 from pyromq.protocol.bodies.kv import KVTable
@@ -80,7 +86,7 @@ class BrokerRequests:
             request.heartbeat_timeout_millis,
             request.enable_acting_master,
         )
-        unread = sent(body, compressed=request.compressed, version=caller.version)
+        unread = unread_registration(body, compressed=request.compressed, version=caller.version)
         if self._reading.is_busy_with(who.name):
             return self._later(who.name, self._register_later(who, unread, caller))
         repeated = self._repeat(who, unread, caller)
@@ -100,7 +106,7 @@ class BrokerRequests:
         return self._registered(who, caller, registered)
 
     def _later(self, broker: str, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Do it when everything is done that came before it and is about the same broker name."""
+        """Run `work` after all earlier requests about the same broker name."""
         turn = self._reading.take_turn(broker)
 
         async def in_turn() -> T:
@@ -109,7 +115,7 @@ class BrokerRequests:
 
         return asyncio.create_task(in_turn())
 
-    def _repeat(self, who: Announcement, unread: Sent, caller: Caller) -> Registered | None:
+    def _repeat(self, who: Announcement, unread: UnreadRegistration, caller: Caller) -> Registered | None:
         return self._table.repeat(
             who,
             digest=unread.digest,
@@ -118,13 +124,15 @@ class BrokerRequests:
             now_ms=self._now_ms(),
         )
 
-    async def _register_later(self, who: Announcement, unread: Sent, caller: Caller) -> RegisterBrokerAnswer:
+    async def _register_later(
+        self, who: Announcement, unread: UnreadRegistration, caller: Caller
+    ) -> RegisterBrokerAnswer:
         registered = self._repeat(who, unread, caller)
         if registered is not None:
             return self._registered(who, caller, registered)
         inventory = await self._reading.read(unread, self._limits(), who.name, _host(caller))
         if not caller.channel.is_open:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "RegisterBroker: the broker has left already")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "RegisterBroker: the broker's connection is closed")
         parts = self._table.register_in_parts(
             who,
             inventory,
@@ -140,17 +148,17 @@ class BrokerRequests:
             await asyncio.sleep(0)
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"RegisterBroker: {who.name} at {who.address} was replaced before all topics were there",
+            f"RegisterBroker: {who.name} at {who.address} was replaced before all topics were registered",
         )
 
     def _registered(self, who: Announcement, caller: Caller, registered: Registered) -> RegisterBrokerAnswer:
-        if registered.is_newcomer:
+        if registered.is_new:
             _log.info(
                 "broker registered cluster=%s name=%s id=%d address=%s peer=%s",
                 *(who.cluster, who.name, who.id, who.address, caller.address),
             )
         self._consequences.act(registered.changes)
-        self._departures.expect_no_later_than(self._table.next_expiry_check_ms())
+        self._departures.wake_before(self._table.next_expiry_check_ms())
         ordered = None
         if self._settings.now.return_order_topic_config_to_broker:
             ordered = self._kv.namespace(ORDER_TOPIC_CONFIG)
@@ -163,22 +171,24 @@ class BrokerRequests:
     @handles(UnregisterBroker, may_wait=True)
     def unregister(self, request: UnregisterBroker, caller: Caller) -> asyncio.Future[None] | None:
         # java: 5.x queues this and answers before it is done, because it walks over all topics under a lock.
-        # Here it takes no time, so whoever has the answer also gets the new routes.
-        farewell = Farewell(request.cluster_name, request.broker_addr, request.broker_name, request.broker_id)
-        if self._reading.is_busy_with(farewell.name):
-            return self._later(farewell.name, self._unregister_later(farewell, caller))
-        self._unregister(farewell, caller)
+        # Here it is fast, so a client that has the answer also gets the new routes.
+        broker = Unregistration(
+            request.cluster_name, request.broker_addr, request.broker_name, request.broker_id
+        )
+        if self._reading.is_busy_with(broker.name):
+            return self._later(broker.name, self._unregister_later(broker, caller))
+        self._unregister(broker, caller)
         return None
 
-    async def _unregister_later(self, farewell: Farewell, caller: Caller) -> None:
-        self._unregister(farewell, caller)
+    async def _unregister_later(self, broker: Unregistration, caller: Caller) -> None:
+        self._unregister(broker, caller)
 
-    def _unregister(self, farewell: Farewell, caller: Caller) -> None:
-        changes = self._table.unregister(farewell, connection=caller.channel, origin=_host(caller))
-        self._departures.count_farewell()
+    def _unregister(self, broker: Unregistration, caller: Caller) -> None:
+        changes = self._table.unregister(broker, connection=caller.channel, origin=_host(caller))
+        self._departures.count_unregistration()
         _log.info(
             "broker unregistered cluster=%s name=%s id=%s address=%s",
-            *(farewell.cluster, farewell.name, farewell.id, farewell.address),
+            *(broker.cluster, broker.name, broker.id, broker.address),
         )
         self._consequences.act(changes)
         self._departures.sweep_soon()

@@ -1,6 +1,6 @@
-"""What a change of the tables asks its caller to do.
+"""What a caller must do after a change of the tables.
 
-The tables never act: they say whose routes look different now and which brokers should hear of it.
+The tables never act: they say which routes changed and which brokers must be notified.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class MinBrokerIdNotice:
 @dataclass(slots=True)
 class Changes:
     topics: list[Topics] = field(default_factory=list)
-    """Topics whose route is another one now, in several parts; to be looked at before the next change."""
+    """Topics whose route changed, in several parts; valid until the next change."""
     notices: list[MinBrokerIdNotice] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ def min_broker_id_notice(
     recipients: Iterable[str]
     if offline_address is not None or len(addresses) == 1:
         recipients = addresses.values()
-    else:  # A new smallest id: it knows already.
+    else:  # The broker with the new smallest id knows it already.
         recipients = (address for id_, address in addresses.items() if id_ != smallest)
     return MinBrokerIdNotice(
         tuple(recipients),

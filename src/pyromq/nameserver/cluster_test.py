@@ -1,4 +1,4 @@
-"""A name server for tests beside a real environment: what it does not know it asks of the other one.
+"""A name server for tests beside a real environment: it queries unknown routes from the real one.
 
 java: 5.x answers every request in this mode as if it were a route query, so that not even brokers can
 register; only route queries are different here, as in 4.9.
@@ -37,7 +37,7 @@ class ClusterTestLookup:
 
     @handles(GetRoute)
     async def get_route(self, request: GetRoute, caller: Caller) -> RawAnswer:
-        # java: the order configuration is told in this mode whether or not it is switched on
+        # java: in this mode the answer always contains the order configuration
         body = self._lookup.find(request, caller, with_order=True)
         ext = self._lookup.watch(request.topic, caller) if request.watch else {}
         if body is None:
@@ -49,7 +49,7 @@ class ClusterTestLookup:
         return RawAnswer(body=body, ext=ext)
 
     async def _ask_elsewhere(self, topic: str) -> bytes | None:
-        """java: written in the plain dialect whoever asks"""
+        """java: encoded in the plain dialect for every client"""
         for address in self._addresses:
             try:
                 answer = await self._dialer.call(address, GetRoute(topic=topic), _TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Reading and changing the name server's own settings over the network."""
+"""Reads and changes the name server's settings over the network."""
 
 import logging
 

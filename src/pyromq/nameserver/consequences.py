@@ -1,4 +1,4 @@
-"""What changed tables mean for others: watching clients and broker groups are told."""
+"""Acts on changes of the tables: notifies watching clients and broker groups."""
 
 import asyncio
 import logging
@@ -64,7 +64,9 @@ class Consequences:
                 await self._dialer.send_oneway(address, request)
         except (TransportError, TimeoutError) as problem:
             # Brokers also find out by themselves, when they next ask for their group.
-            _log.warning("a broker was not told of its smallest id address=%s: %s", address, problem)
+            _log.warning(
+                "could not notify a broker of its group's smallest id address=%s: %s", address, problem
+            )
         else:
             self._notices.add()
 

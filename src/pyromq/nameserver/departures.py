@@ -1,4 +1,4 @@
-"""Brokers that leave without a word: their connection ends at once, or they fall silent."""
+"""Removes brokers that did not unregister: their connection was lost, or they expired."""
 
 import asyncio
 import logging
@@ -29,14 +29,14 @@ class Departures:
         self._settings = settings
         self._clock = clock
         self._counter = counter
-        self._next_look_ms = 0.0
-        self._look_again = asyncio.Event()
+        self._wakes_at_ms = 0.0
+        self._wake = asyncio.Event()
         self._is_sweeping = False
 
     def __repr__(self) -> str:
         return f"<Departures {self._counter!r}>"
 
-    def count_farewell(self) -> None:
+    def count_unregistration(self) -> None:
         self._counter.add(("unregistered",))
 
     def connection_lost(self, connection: Connection) -> None:
@@ -49,7 +49,7 @@ class Departures:
             self.sweep_soon()
 
     def sweep_soon(self) -> None:
-        """Very many topics that are gone are forgotten some at a time, while others are served."""
+        """Remove the topics of brokers that left from the tables, a part in each turn of the loop."""
         if self._table.needs_sweeping and not self._is_sweeping:
             self._is_sweeping = True
             asyncio.get_running_loop().call_soon(self._sweep)
@@ -59,13 +59,13 @@ class Departures:
         self._table.sweep()
         self.sweep_soon()
 
-    def expect_no_later_than(self, check_ms: float | None) -> None:
-        """Somebody may be due before we meant to look again."""
-        if check_ms is not None and check_ms < self._next_look_ms:
-            self._look_again.set()
+    def wake_before(self, check_ms: float | None) -> None:
+        """A broker may expire at this time: wake up earlier if necessary."""
+        if check_ms is not None and check_ms < self._wakes_at_ms:
+            self._wake.set()
 
     def expire(self) -> None:
-        """Let go of brokers that were silent for too long."""
+        """Remove brokers whose timeout has passed."""
         expired = self._table.expire(self._clock.monotonic() * 1000)
         if not expired.brokers:
             return
@@ -79,16 +79,16 @@ class Departures:
                 connection.abort()
 
     async def run(self) -> None:
-        """Wake when the first deadline may have passed, and not more often than it takes."""
+        """Wake up when the next deadline may have passed, and at every scan interval."""
         while True:
             self.expire()
             now_ms = self._clock.monotonic() * 1000
-            self._next_look_ms = now_ms + self._settings.now.scan_interval_ms
+            self._wakes_at_ms = now_ms + self._settings.now.scan_interval_ms
             next_check_ms = self._table.next_expiry_check_ms()
             if next_check_ms is not None:
-                # A deadline has passed when the clock is beyond it, not on it.
-                self._next_look_ms = min(self._next_look_ms, next_check_ms + 1)
-            self._look_again.clear()
+                # A deadline has passed when the clock is later than it, not equal to it.
+                self._wakes_at_ms = min(self._wakes_at_ms, next_check_ms + 1)
+            self._wake.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout((self._next_look_ms - now_ms) / 1000):
-                    await self._look_again.wait()
+                async with asyncio.timeout((self._wakes_at_ms - now_ms) / 1000):
+                    await self._wake.wait()

@@ -1,7 +1,7 @@
-"""Who has been silent for too long, without looking at everybody.
+"""Finds keys whose deadline has passed without scanning all of them.
 
-Every key has one entry in a heap. A sign of life only moves the key's deadline; the heap learns of it when
-the old entry comes up.
+Every key has one entry in a heap. A heartbeat only moves the key's deadline; the heap is updated when the
+old entry reaches the top.
 """
 
 import heapq
@@ -31,16 +31,16 @@ class Deadlines(Generic[K]):
             self._push(key, deadline)
 
     def forget(self, key: K) -> None:
-        """The entry in the heap goes when it comes up, or serves the key again if it returns."""
+        """The heap's entry stays until it reaches the top, or is used again if the key returns."""
         self._deadlines.pop(key, None)
 
     def next_check(self) -> float | None:
-        """Nothing is due before this moment."""
+        """No key is due before this time."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: float) -> list[K]:
-        """The keys whose deadline has passed, the oldest first; they are forgotten."""
+        """Remove and return the keys whose deadline has passed, the oldest first."""
         due: list[K] = []
         while self._heap and self._heap[0][0] < now:
             at, _, key = heapq.heappop(self._heap)

@@ -1,7 +1,7 @@
-"""Registrations as they arrive, read into what the tables take; whatever they cost, nobody waits for it.
+"""Decodes registrations without delaying other requests.
 
-What is small is read at once. What may be large, a packed body above all, is read in a thread of its own,
-one after the other, and the broker's other requests about itself wait until it is done.
+A small body is decoded at once. A large or compressed one is decoded in a thread, one at a time; meanwhile
+other requests about the same broker name wait.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from pyromq.protocol.codes import V3_0_11, ResponseCode
 
 _log = logging.getLogger(__name__)
 
-_MAX_UNPACKED_BYTES: Final = 32 * 1024 * 1024
-"""What a packed registration may become; a hundred thousand topics are five times less."""
+_MAX_DECOMPRESSED_BYTES: Final = 32 * 1024 * 1024
+"""The limit of a decompressed registration: five times the size of a hundred thousand topics."""
 
 _MAX_SHORT_BYTES: Final = 16 * 1024
 _MAX_SHAPES: Final = 1_000
@@ -28,25 +28,25 @@ _MAX_WAITING_BYTES: Final = 256 * 1024 * 1024
 _MAX_WAITING_BYTES_PER_HOST: Final = 64 * 1024 * 1024
 
 
-class Sent(NamedTuple):
-    """The body of a registration, unread."""
+class UnreadRegistration(NamedTuple):
+    """The body of a registration that is not decoded yet."""
 
     body: bytes
     compressed: bool
     version: int
     digest: tuple[object, ...]
-    """Stands for all of this: equal digests, equal inventories."""
+    """Equal digests mean equal inventories."""
 
     @property
     def is_short(self) -> bool:
-        is_packed = registration.is_packed(self.body, compressed=self.compressed)
-        return len(self.body) <= _MAX_SHORT_BYTES and not is_packed
+        is_compressed = registration.is_compressed(self.body, compressed=self.compressed)
+        return len(self.body) <= _MAX_SHORT_BYTES and not is_compressed
 
 
-def sent(body: bytes, *, compressed: bool, version: int) -> Sent:
-    # Python's own hash is the fastest good one at hand. It guards against chance, not against malice:
-    # with a forged body a broker would deceive the name server about nobody but itself.
-    return Sent(body, compressed, version, (len(body), hash(body), compressed, version))
+def unread_registration(body: bytes, *, compressed: bool, version: int) -> UnreadRegistration:
+    # Python's own hash is the fastest good one at hand. It does not protect against forged bodies, but
+    # a broker could forge only its own registration.
+    return UnreadRegistration(body, compressed, version, (len(body), hash(body), compressed, version))
 
 
 class InventoryLimits(NamedTuple):
@@ -54,20 +54,20 @@ class InventoryLimits(NamedTuple):
     queues: int
 
 
-def read_inventory(unread: Sent, limits: InventoryLimits, broker: str) -> Inventory:
-    """Topics with absurd numbers of queues are left out: the others have done nothing wrong."""
+def read_inventory(unread: UnreadRegistration, limits: InventoryLimits, broker: str) -> Inventory:
+    """Decode a registration; topics with an invalid number of queues are left out, the others are kept."""
     try:
         read = registration.decode(
             unread.body,
             compressed=unread.compressed,
             version=unread.version,
-            max_bytes=_MAX_UNPACKED_BYTES,
+            max_bytes=_MAX_DECOMPRESSED_BYTES,
             max_topics=limits.topics,
         )
     except RemoteProtocolError as problem:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"RegisterBroker: {problem}") from None
     content = read.topic_config_serialize_wrapper
-    # Thousands of topics, few different shapes: one object each.
+    # Thousands of topics have few different shapes: share one object for each.
     known: dict[tuple[int, int, int, int], QueueShape | None] = {}
     shapes: dict[str, QueueShape] = {}
     left_out: list[str] = []
@@ -77,8 +77,8 @@ def read_inventory(unread: Sent, limits: InventoryLimits, broker: str) -> Invent
             shape = known[numbers]
         else:
             shape = QueueShape(*numbers)
-            shape = known[numbers] = shape if shape.most_queues <= limits.queues else None
-        if shape is not None and shape.fewest_queues >= 0:
+            shape = known[numbers] = shape if shape.max_queues <= limits.queues else None
+        if shape is not None and shape.min_queues >= 0:
             shapes[topic.topic_name] = shape
         else:
             left_out.append(
@@ -92,7 +92,7 @@ def read_inventory(unread: Sent, limits: InventoryLimits, broker: str) -> Invent
         )
     if left_out:
         _log.warning(
-            "left out topics with absurd queue counts broker=%s limit=%d count=%d topics=%s",
+            "left out topics with invalid queue counts broker=%s limit=%d count=%d topics=%s",
             *(broker[:100], limits.queues, len(left_out), ",".join(left_out[:5])),
         )
     return Inventory(
@@ -104,7 +104,7 @@ def read_inventory(unread: Sent, limits: InventoryLimits, broker: str) -> Invent
 
 
 class Turn:
-    """Held by one at a time; whoever has taken it enters it."""
+    """A lock for the requests about one broker; removed when its last taker has left."""
 
     def __init__(self, forget: Callable[[], object]) -> None:
         self.takers = 0
@@ -122,10 +122,10 @@ class Turn:
 
 
 class InventoryReading:
-    """The thread, and who waits for it."""
+    """The decoding thread and its queue."""
 
     def __init__(self) -> None:
-        # One thread, so that the loop has every second turn at the interpreter.
+        # Only one thread, so that the event loop gets its share of the interpreter.
         self._thread = ThreadPoolExecutor(1, "registration reader")
         self._turns: dict[str, Turn] = {}
         self._waiting: Counter[str] = Counter()
@@ -138,20 +138,22 @@ class InventoryReading:
         return broker in self._turns
 
     def take_turn(self, broker: str) -> "Turn":
-        """Requests about one broker name are handled one after the other, as they arrived."""
+        """Requests about one broker name are handled one after the other, in the order of arrival."""
         turn = self._turns.get(broker)
         if turn is None:
             turn = self._turns[broker] = Turn(lambda: self._turns.pop(broker))
         turn.takers += 1
         return turn
 
-    async def read(self, unread: Sent, limits: InventoryLimits, broker: str, host: str) -> Inventory:
+    async def read(
+        self, unread: UnreadRegistration, limits: InventoryLimits, broker: str, host: str
+    ) -> Inventory:
         size_bytes = len(unread.body)
         if (
             self._waiting_bytes + size_bytes > _MAX_WAITING_BYTES
             or self._waiting[host] + size_bytes > _MAX_WAITING_BYTES_PER_HOST
         ):
-            raise Refused(ResponseCode.SYSTEM_BUSY, "too many large registrations are waiting to be read")
+            raise Refused(ResponseCode.SYSTEM_BUSY, "too many large registrations are waiting")
         self._waiting_bytes += size_bytes
         self._waiting[host] += size_bytes
         try:

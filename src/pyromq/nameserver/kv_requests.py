@@ -1,4 +1,4 @@
-"""Small texts that administrators keep in the name server."""
+"""Reads and writes the key-value entries of administrators."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ from pyromq.remoting.routing import Caller, handles
 
 
 class KvRequests:
-    """`order_changed` hears of topics whose order configuration changed."""
+    """`order_changed` is called with each topic whose order configuration changed."""
 
     def __init__(self, table: KvTable, saving: Saving, order_changed: Callable[[str], None]) -> None:
         self._table = table

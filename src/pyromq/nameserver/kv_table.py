@@ -1,4 +1,4 @@
-"""Namespace → key → text. Pure: keeping it on disk is somebody else's business."""
+"""Namespace → key → text. Pure: `KvRequests` saves it to disk."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -7,7 +7,7 @@ from pyromq.protocol import json_body
 from pyromq.protocol.bodies.kv import KVConfigSerializeWrapper
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-"""The one namespace the name server itself reads: topic → `brokerA:queues;brokerB:queues`."""
+"""The only namespace that the name server itself reads: topic → `brokerA:queues;brokerB:queues`."""
 
 
 class KvTable:
@@ -44,5 +44,5 @@ class KvTable:
         return json_body.encode(KVConfigSerializeWrapper(config_table=self._namespaces))
 
     def load(self, data: bytes) -> None:
-        """Take over what `encode`, or Apache's name server, wrote; raises RemoteProtocolError."""
+        """Load a file that `encode` or Apache's name server wrote; raises RemoteProtocolError."""
         self._namespaces = json_body.decode(data, KVConfigSerializeWrapper).config_table

@@ -1,4 +1,4 @@
-"""What a name server counts, for Prometheus."""
+"""The metrics of a name server, for Prometheus."""
 
 from pyromq.metrics import Metrics
 from pyromq.nameserver.kv_table import KvTable
@@ -13,7 +13,7 @@ _UNKNOWN = "unknown"
 
 
 class Metering:
-    """Observes every request; reads everything else when it is asked for."""
+    """Counts every request; reads all other figures when metrics are requested."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Metering:
             result = ResponseCode(result_code).name
         except ValueError:
             result = str(result_code)
-        if declaration is None:  # Strangers may send any code: they all count as one.
+        if declaration is None:  # Clients may send any code: all unknown ones count as one.
             return _UNKNOWN, _UNKNOWN, result
         labels = self._labels[code, result_code] = (str(code), declaration.name, result)
         return labels

@@ -1,4 +1,4 @@
-"""The name server put together: what knows whom, what starts and what stops. Nothing is decided here."""
+"""Assembles the name server, starts it and stops it. The rules are in the parts."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 _log = logging.getLogger(__name__)
 
 UNSERVED: dict[int, str] = {}
-"""Requests to a name server that are not answered, by code, with the reason."""
+"""Requests to a name server that are not supported, by code, with the reason."""
 
 _FIRST_KV_LOG_S = 60.0
 _KV_LOG_INTERVAL_S = 600.0
@@ -65,7 +65,7 @@ class NameServer:
         clock: Clock | None = None,
         admission: Admission | None = None,
     ) -> None:
-        """Without an `admission` anyone may do anything."""
+        """Without an `admission` every request is allowed."""
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._live_settings = settings_now = LiveSettings(settings)
         form = settings.header_form
@@ -116,7 +116,7 @@ class NameServer:
             observer=self._metering,
             admission=admission,
             form=form,
-            # Nearly everything a name server hears is a question for a route.
+            # Nearly all requests to a name server are route queries.
             direct=DirectHeaders([declaration_of(GetRoute)]),
         )
         self._server.on_connection_lost(self._connection_lost)
@@ -127,7 +127,7 @@ class NameServer:
         self._background: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._stopped = asyncio.Event()
-        for listener in (self._obey_rules, self._readiness.obey, self._lookup.obey):
+        for listener in (self._apply_settings, self._readiness.apply_settings, self._lookup.apply_settings):
             settings_now.follow(listener)
 
     def __repr__(self) -> str:
@@ -139,12 +139,12 @@ class NameServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; raises StateError before the start."""
+        """The address it listens on; raises StateError before the start."""
         return self._server.address
 
     @property
     def metrics_address(self) -> tuple[str, int]:
-        """Where metrics and readiness are; raises StateError if they are switched off."""
+        """The address of the HTTP port; raises StateError if there is none."""
         return self._http.address
 
     def statistics(self) -> NameServerStatistics:
@@ -163,7 +163,7 @@ class NameServer:
         settings = self.settings
         try:
             if settings.metrics_port is not None:
-                content_type()  # What it loads is better loaded before clients come.
+                content_type()  # Import the metrics library before clients connect.
                 await self._http.start(settings.metrics_address, settings.metrics_port)
             taken = listening_socket(
                 settings.bind_address,
@@ -179,7 +179,7 @@ class NameServer:
         _log.info("name server started address=%s:%d", *self.address)
 
     async def run_until_stopped(self) -> None:
-        """Return after `stop`; raises what ended the background work, should it ever end by itself."""
+        """Return after `stop`; raises the error of the background task if that fails."""
         if self._background is None:
             raise StateError("the name server has not been started")
         stopped = asyncio.create_task(self._stopped.wait())
@@ -192,7 +192,7 @@ class NameServer:
         await self._stopped.wait()
 
     async def stop(self) -> None:
-        """Accept nothing more, finish what is in flight, close."""
+        """Stop accepting, finish the requests in flight, then close."""
         if self._background is None or self._is_stopping:
             return
         self._is_stopping = True
@@ -229,21 +229,21 @@ class NameServer:
             await asyncio.sleep(_KV_LOG_INTERVAL_S)
 
     async def _load_kv(self) -> None:
-        """The file, or what it was before its last change; a name server without either starts empty."""
+        """Load the file, or its backup if the file is damaged; without either, start empty."""
         contents = await asyncio.to_thread(lambda: list(self._kv_file.contents()))
         for path, data in contents:
             try:
                 self._kv.load(data)
             except RemoteProtocolError as problem:
                 aside = await asyncio.to_thread(self._kv_file.put_aside, path)
-                _log.error("could not read file=%s, put it aside as %s: %s", path, aside.name, problem)
+                _log.error("could not read file=%s, moved it to %s: %s", path, aside.name, problem)
             else:
                 _log.info("kv configuration loaded file=%s entries=%d", path, len(self._kv))
                 return
 
     def _connection_lost(self, connection: Connection) -> None:
         self._consequences.watches.forget(connection)
-        if not self._is_stopping:  # Then we are the ones who leave, not the brokers.
+        if not self._is_stopping:  # When stopping, we close the connections; the brokers are not gone.
             self._departures.connection_lost(connection)
 
     def _route_service(self, settings: NameServerSettings) -> RouteLookup | ClusterTestLookup:
@@ -253,7 +253,7 @@ class NameServer:
             self._lookup, self._dialer, settings.cluster_test_name_servers, settings.product_env_name
         )
 
-    def _obey_rules(self, settings: NameServerSettings) -> None:
+    def _apply_settings(self, settings: NameServerSettings) -> None:
         self._table.rules = RouteRules(
             delete_absent_topics=settings.delete_topic_with_broker_registration,
             notify_min_broker_id=settings.notify_min_broker_id_changed,

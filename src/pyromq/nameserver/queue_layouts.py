@@ -1,9 +1,9 @@
-"""Topics grouped by where their queues are: equal queues on equal brokers, one `Layout`.
+"""Topics grouped by their queues: topics with equal queues on the same brokers share one `Layout`.
 
-A hundred thousand topics spread over a hundred brokers are ten million pairs, but only a handful of different
-layouts. A broker that leaves changes layouts, not topics, and a route is encoded once for each layout. The
-topics of a large layout that loses its last broker are gone at once, and are taken out of the index later by
-`sweep`, some at a time.
+A hundred thousand topics on a hundred brokers are ten million pairs, but only a handful of different
+layouts. Removing a broker changes layouts, not topics, and a route is encoded once for each layout. When a
+large layout loses its last broker, its topics disappear at once; `sweep` removes them from the index later,
+some at a time.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -26,11 +26,11 @@ class QueueShape(NamedTuple):
         return self.perm & WRITABLE != 0
 
     @property
-    def most_queues(self) -> int:
+    def max_queues(self) -> int:
         return max(self.read_queues, self.write_queues)
 
     @property
-    def fewest_queues(self) -> int:
+    def min_queues(self) -> int:
         return min(self.read_queues, self.write_queues)
 
     def without_write(self) -> "QueueShape":
@@ -41,7 +41,7 @@ class QueueShape(NamedTuple):
 
 
 class EncodedRoute(NamedTuple):
-    """The body of a route answer; parts that belong to single topics can be put in."""
+    """The body of a route answer, into which parts of single topics can be inserted."""
 
     body: bytes
     order_configuration_at: int
@@ -51,7 +51,7 @@ _Key = tuple[tuple[str, ...], tuple[QueueShape, ...]]
 
 
 class Layout:
-    """Which queues are on which brokers, and every topic laid out like that."""
+    """Which queues are on which brokers, and all topics with these queues."""
 
     __slots__ = ("answers", "key", "shapes", "topics")
 
@@ -60,7 +60,7 @@ class Layout:
         """Broker name to queues, in the order of the names."""
         self.key = key
         self.topics: dict[str, str] = {}
-        """Each topic under itself: the value is the one string object that all tables share."""
+        """Topic to topic: the value is the string object that all tables share."""
         self.answers: dict[Hashable, EncodedRoute] = {}
         """Encoded routes; emptied whenever one of the brokers or queues changes."""
 
@@ -75,7 +75,7 @@ class Layout:
 SWEPT_AT_ONCE = 5_000
 
 Topics = Collection[str]
-"""Topics whose queues changed; to be looked at before the next change."""
+"""Topics whose queues changed; valid until the next change."""
 
 
 class QueueLayouts:
@@ -111,7 +111,7 @@ class QueueLayouts:
         return bool(self._abandoned)
 
     def sweep(self, max_topics: int = SWEPT_AT_ONCE) -> None:
-        """Forget some of the topics that are gone."""
+        """Remove some of the topics without brokers from the index."""
         while self._abandoned and max_topics > 0:
             topics = self._abandoned[-1].topics
             swept = min(len(topics), max_topics)
@@ -142,18 +142,18 @@ class QueueLayouts:
             yield from layout.topics
 
     def revision_of_broker(self, broker: str) -> int:
-        """A number that changes whenever a topic starts or ceases to be on the broker."""
+        """A number that changes whenever a topic is added to the broker or removed from it."""
         return self._revisions.get(broker, 0)
 
     def put(
         self, broker: str, shapes: Iterable[tuple[str, QueueShape]], *, only_missing: bool = False
     ) -> Topics:
-        """Give topics queues on a broker; `only_missing` leaves alone what the broker already has."""
+        """Give topics queues on a broker; `only_missing` skips topics that the broker already has."""
         changed: dict[str, None] = {}
         moves: dict[tuple[Layout | None, QueueShape], Layout | None] = {}
         appeared = 0
         of_topic = self._of_topic
-        # Neighbours mostly move alike; what was found for one holds for the next.
+        # Consecutive topics mostly move alike: reuse the last result.
         source: Layout | None = None
         shape: QueueShape | None = None
         target: Layout | None = None
@@ -184,7 +184,7 @@ class QueueLayouts:
     def _target(
         self, source: Layout | None, broker: str, shape: QueueShape, only_missing: bool
     ) -> Layout | None:
-        """Where a topic of this layout goes when it gets these queues; None if it stays."""
+        """The new layout of a topic that gets these queues; None if it stays in this layout."""
         if source is None:
             return self._layout({broker: shape})
         existing = source.shapes.get(broker)
@@ -193,7 +193,7 @@ class QueueLayouts:
         return self._layout(_with(source.shapes, broker, shape))
 
     def remove(self, broker: str, topics: Iterable[str]) -> Topics:
-        """Take a broker's queues away from some topics; a topic without any queues is gone."""
+        """Remove a broker's queues from some topics; a topic without queues is removed."""
         changed: dict[str, None] = {}
         targets: dict[Layout, Layout | None] = {}
         for name in topics:
@@ -250,7 +250,7 @@ class QueueLayouts:
         return changed
 
     def reshape(self, broker: str, change: Callable[[QueueShape], QueueShape]) -> list[Topics]:
-        """Change a broker's queues in all of its topics; what is changed already must not change again."""
+        """Change a broker's queues in all of its topics; `change` must be idempotent."""
         changed: list[Topics] = []
         for layout in list(self.of_broker(broker)):
             before = layout.shapes[broker]
@@ -261,7 +261,7 @@ class QueueLayouts:
         return changed
 
     def forget_answers_of(self, broker: str) -> list[Topics]:
-        """Something else than queues changed about a broker; the topics that show it."""
+        """Drop the encoded routes of a broker's topics; returns these topics."""
         changed: list[Topics] = []
         for layout in self.of_broker(broker):
             layout.answers.clear()
@@ -282,9 +282,9 @@ class QueueLayouts:
         return layout
 
     def _relabel(self, layout: Layout, shapes: dict[str, QueueShape]) -> None:
-        """Lay out all topics of a layout differently at once, without touching each of them if possible.
+        """Give all topics of a layout new queues at once, if possible without touching each topic.
 
-        The brokers stay the same, or are fewer by one that has been taken out of the index already.
+        The brokers stay the same, or one of them is missing and has been removed from the index already.
         """
         key = _key_of(shapes)
         twin = self._by_key.get(key)

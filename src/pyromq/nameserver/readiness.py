@@ -1,4 +1,4 @@
-"""Whether brokers had time to register since the start; until then a missing route means nothing."""
+"""Whether brokers have had time to register since the start; until then a route may be missing."""
 
 from pyromq.clock import Clock
 from pyromq.nameserver.settings import NameServerSettings
@@ -13,7 +13,7 @@ class Readiness:
     def __repr__(self) -> str:
         return f"<Readiness {'ready' if self.is_ready else f'in {self.remaining_s:.0f} s'}>"
 
-    def obey(self, settings: NameServerSettings) -> None:
+    def apply_settings(self, settings: NameServerSettings) -> None:
         self._ready_at = 0.0
         if settings.need_wait_for_service:
             self._ready_at = self._started + settings.wait_seconds_for_service
@@ -21,7 +21,7 @@ class Readiness:
     @property
     def is_ready(self) -> bool:
         if self._ready_at and self.remaining_s <= 0:
-            self._ready_at = 0.0  # From now on the question costs nothing.
+            self._ready_at = 0.0  # From now on the clock is not read.
         return not self._ready_at
 
     @property

@@ -1,8 +1,8 @@
-"""What a registration does to the tables, as a list of steps.
+"""How a registration changes the tables, as numbered steps.
 
-Brokers repeat their whole registration every half minute. A repetition does nothing but keep the broker
-alive, so it is recognised before its body is read. What a broker with very many topics brings is put into
-the tables in parts, and counts as registered when the last of them is there.
+Brokers repeat their whole registration every half minute. A repetition only keeps the broker alive, so it is
+recognised before its body is read. Very many topics are added to the tables in parts; the registration is
+complete with the last part.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -20,13 +20,13 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 
 PART_TOPICS = 5_000
-LONGEST_TIMEOUT_MS = 3_600_000
+MAX_TIMEOUT_MS = 3_600_000
 
 T = TypeVar("T")
 
 
 class Announcement(NamedTuple):
-    """Who registers."""
+    """The broker that registers."""
 
     cluster: str
     address: str
@@ -36,7 +36,7 @@ class Announcement(NamedTuple):
     zone: str | None = None
     timeout_ms: int | None = None
     acting_master: bool | None = None
-    """java: brokers that never heard of acting masters leave it out, and are treated differently"""
+    """java: brokers that do not know acting masters leave it out, and are treated differently"""
 
     @property
     def key(self) -> BrokerKey:
@@ -45,13 +45,13 @@ class Announcement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a registering broker has."""
+    """The topics and filter servers of a registering broker."""
 
     data_version: DataVersion
     shapes: Mapping[str, QueueShape] = field(default_factory=dict)
     mappings: Mapping[str, TopicQueueMappingInfo] = field(default_factory=dict)
     filter_servers: list[str] | None = None
-    """None comes from brokers too old to have any; it leaves what is known alone."""
+    """None comes from old brokers without filter servers; it changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class Registered:
     changes: Changes
     master_address: str | None = None
     master_ha_address: str | None = None
-    is_newcomer: bool = False
+    is_new: bool = False
     """Whether the broker was not alive before."""
     is_complete: bool = True
-    """Whether there is nothing more to come."""
+    """Whether this was the last part."""
 
 
 def is_repetition(tables: Tables, who: Announcement, digest: Hashable) -> bool:
-    """Whether the last registration of this broker was the same, and nothing happened that would let the
-    whole procedure have an effect this time."""
+    """Whether the last registration of this broker was the same, and registering again would change
+    nothing."""
     live = tables.live.get(who.key)
     group = tables.groups.get(who.name)
     return (
@@ -85,17 +85,19 @@ def repeat(
     changes = Changes()
     tables.clusters.setdefault(who.cluster, {})[who.name] = None
     group, live = tables.groups[who.name], tables.live[who.key]
-    before = group.looks()
+    before = group.route_fields()
     _describe(group, who)
-    if group.looks() != before:
-        tables.note_look(who.name, changes)
+    if group.route_fields() != before:
+        tables.group_changed(who.name, changes)
     tables.bind(live, connection, origin)
     tables.keep_alive(live, now_ms)
     return _registered(tables, group, who, changes)
 
 
-def rivals(tables: Tables, who: Announcement, connection: Hashable, origin: str | None) -> list[LiveBroker]:
-    """Live brokers of other hosts that would be pushed aside: at this address, or with this name and id."""
+def conflicting_brokers(
+    tables: Tables, who: Announcement, connection: Hashable, origin: str | None
+) -> list[LiveBroker]:
+    """Live brokers of other hosts that would be replaced: at this address, or with this name and id."""
     if not tables.rules.guard_live_brokers:
         return []
     found = {id(live): live for live in tables.alive_at(who.name, who.address)}
@@ -112,17 +114,17 @@ def is_foreign(live: LiveBroker, connection: Hashable, origin: str | None) -> bo
     return live.connection is not connection and live.origin != origin
 
 
-def check_rivals(
-    rivals: Iterable[LiveBroker], who: Announcement, inventory: Inventory, origin: str | None
+def check_conflicts(
+    conflicting: Iterable[LiveBroker], who: Announcement, inventory: Inventory, origin: str | None
 ) -> None:
-    """A broker takes the place of a live one only if it has proof: a controller's newer state version."""
-    for rival in rivals:
-        if inventory.data_version.state_version <= rival.data_version.state_version:
+    """A broker may replace a live one only with a newer state version, which a controller gives out."""
+    for other in conflicting:
+        if inventory.data_version.state_version <= other.data_version.state_version:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"broker {who.name} with id {who.id} is alive at {rival.key.address}, registered from "
-                f"{rival.origin}: {who.address} cannot take its place from {origin} before it has said "
-                f"goodbye, lost its connection or been silent for {rival.timeout_ms} ms",
+                f"broker {who.name} with id {who.id} is alive at {other.key.address}, registered from "
+                f"{other.origin}: {who.address} cannot replace it from {origin} until it unregisters, loses "
+                f"its connection or is silent for {other.timeout_ms} ms",
             )
 
 
@@ -135,7 +137,7 @@ def register(
     now_ms: float,
     origin: str | None = None,
 ) -> Registered:
-    """All at once."""
+    """Register in one step."""
     changes = Changes()
     registered = Registered(changes)
     for registered in register_in_parts(tables, who, inventory, digest, connection, now_ms, origin):
@@ -153,17 +155,17 @@ def register_in_parts(
     now_ms: float,
     origin: str | None = None,
 ) -> Iterator[Registered]:
-    """What changed, part by part; other things may happen in between, and may put an end to it."""
+    """Yields the changes of each part. Other requests may be handled in between, and may end it early."""
     changes = Changes()
 
     # 1. The cluster has this broker name, and the name has an entry.
     tables.clusters.setdefault(who.cluster, {})[who.name] = None
     is_first = who.name not in tables.groups
     group = tables.groups.setdefault(who.name, BrokerGroup(who.cluster, who.name))
-    before = group.looks()
+    before = group.route_fields()
     previous_min_id = group.min_id if group.addresses else MASTER_ID
 
-    # 2. Zone and acting master are what the last registration of the group says.
+    # 2. The last registration in the group sets its zone and acting master.
     _describe(group, who)
 
     # 3. An address has one id: a replica that became master gives up its old one.
@@ -173,20 +175,20 @@ def register_in_parts(
     # 4. The id may be in use at another address; if that broker is alive and ahead of us, it stays.
     if _is_outdated(tables, group, who, inventory):
         tables.release(who.key, who.name)
-        if group.looks() != before:
-            tables.note_look(who.name, changes)
+        if group.route_fields() != before:
+            tables.group_changed(who.name, changes)
         yield Registered(changes)
         return
 
     # 5. The id is ours now. java: 5.x refuses a new id that comes with exactly one topic, 4.x does not.
     is_first |= not group.addresses.get(who.id)
     tables.give_address(group, who.id, who.address)
-    if group.looks() != before:
-        tables.note_look(who.name, changes)
+    if group.route_fields() != before:
+        tables.group_changed(who.name, changes)
 
-    # 6. The broker is alive, as long as its connection lives and it is heard from.
+    # 6. The broker is alive while its connection is open and its deadline has not passed.
     live = tables.live.get(who.key)
-    is_newcomer = live is None
+    is_new = live is None
     is_new_version = live is None or live.data_version != inventory.data_version
     if live is None:
         live = tables.live[who.key] = LiveBroker(who.key)
@@ -204,7 +206,7 @@ def register_in_parts(
     # 8. Topics come from the master, or from the replica that stands in for it.
     role = _role(group, who)
     if role != "replica":
-        # Mappings of static topics go under the broker name that they say themselves.
+        # Mappings of static topics are stored under the broker name that they contain.
         if is_first or is_new_version:
             _merge_mappings(tables, who, inventory, changes)
         absent: list[str] = []
@@ -220,7 +222,7 @@ def register_in_parts(
         for part in _parts(absent, PART_TOPICS):
             if steps:
                 yield Registered(changes, is_complete=False)
-                if not _goes_on(tables, who, live, token, role):
+                if not _can_continue(tables, who, live, token, role):
                     return
                 changes = Changes()
             steps += 1
@@ -228,7 +230,7 @@ def register_in_parts(
         for shapes in _parts(inventory.shapes.items(), PART_TOPICS):
             if steps:
                 yield Registered(changes, is_complete=False)
-                if not _goes_on(tables, who, live, token, role):
+                if not _can_continue(tables, who, live, token, role):
                     return
                 changes = Changes()
             steps += 1
@@ -236,14 +238,14 @@ def register_in_parts(
                 shapes = [(topic, read_only[shape]) for topic, shape in shapes]
             changes.add(tables.queues.put(who.name, shapes, only_missing=only_missing))
 
-    # 9. All of it is there: only now the broker is told that its topics are known.
+    # 9. Everything is registered: from now on the broker's data version is known.
     live.data_version = inventory.data_version
     live.receipt = _receipt(tables, group, who, digest)
 
-    # 10. A new smallest id is told to the others.
+    # 10. The other brokers of the group are notified of a new smallest id.
     if who.id < previous_min_id and tables.rules.notify_min_broker_id:
         changes.notices.append(min_broker_id_notice(group.addresses, ha_address=who.ha_address))
-    yield _registered(tables, group, who, changes, is_newcomer=is_newcomer)
+    yield _registered(tables, group, who, changes, is_new=is_new)
 
 
 def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -252,8 +254,8 @@ def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield part
 
 
-def _goes_on(tables: Tables, who: Announcement, live: LiveBroker, token: object, role: str) -> bool:
-    """Whether nothing happened in between that leaves the rest of the topics without a place."""
+def _can_continue(tables: Tables, who: Announcement, live: LiveBroker, token: object, role: str) -> bool:
+    """Whether the broker is still registered as it was when the first part was added."""
     group = tables.groups.get(who.name)
     return (
         live.receipt is token
@@ -265,22 +267,22 @@ def _goes_on(tables: Tables, who: Announcement, live: LiveBroker, token: object,
 
 
 def _timeout_ms(tables: Tables, who: Announcement) -> int:
-    """What the broker announces, within reason: one that never expires could not be told from a dead one."""
+    """The timeout that the broker announced, limited: without a limit a dead broker might never expire."""
     if who.timeout_ms is None or who.timeout_ms <= 0:
         return tables.rules.broker_expiry_ms
-    return min(who.timeout_ms, max(LONGEST_TIMEOUT_MS, tables.rules.broker_expiry_ms))
+    return min(who.timeout_ms, max(MAX_TIMEOUT_MS, tables.rules.broker_expiry_ms))
 
 
 def _registered(
-    tables: Tables, group: BrokerGroup, who: Announcement, changes: Changes, *, is_newcomer: bool = False
+    tables: Tables, group: BrokerGroup, who: Announcement, changes: Changes, *, is_new: bool = False
 ) -> Registered:
-    """A replica is told where its master is, if it is alive."""
+    """The answer tells a replica the address of its master, if the master is alive."""
     master_address = group.addresses.get(MASTER_ID)
     if who.id != MASTER_ID and master_address is not None:
         master = tables.live.get(BrokerKey(who.cluster, master_address))
         if master is not None:
-            return Registered(changes, master_address, master.ha_address, is_newcomer)
-    return Registered(changes, is_newcomer=is_newcomer)
+            return Registered(changes, master_address, master.ha_address, is_new)
+    return Registered(changes, is_new=is_new)
 
 
 def _describe(group: BrokerGroup, who: Announcement) -> None:
@@ -299,17 +301,17 @@ def _is_outdated(tables: Tables, group: BrokerGroup, who: Announcement, inventor
 def _role(group: BrokerGroup, who: Announcement) -> str:
     if who.id == MASTER_ID:
         return "master"
-    # A broker that has no id yet says -1, and stands in for nobody.
+    # A broker without an id yet sends -1 and cannot be an acting master.
     if who.acting_master is not None and who.id > MASTER_ID and who.id == group.min_id:
         return "prime replica"
     return "replica"
 
 
 def _receipt(tables: Tables, group: BrokerGroup, who: Announcement, digest: Hashable) -> tuple[object, ...]:
-    """Equal receipts: registering again would find every topic in place and every other field as it is.
+    """If two receipts are equal, registering again would change nothing.
 
-    The role decides whether topics count at all; the revision moves when any topic comes to or leaves the
-    broker, by whatever hand.
+    The role decides whether the broker's topics count. The revision changes whenever a topic is added to the
+    broker or removed from it.
     """
     return (
         who,

@@ -4,7 +4,7 @@ A route body has no topic in it, so it is kept with the layout that many topics 
 
     {"brokerDatas":[…],"filterServerTable":{…} ‹order configuration› ,"queueDatas":[…] ‹mappings› }
 
-The two parts in ‹› belong to single topics and are put in when the answer is made.
+The two parts in ‹› belong to single topics and are inserted into each answer.
 """
 
 from typing import NamedTuple
@@ -22,12 +22,12 @@ _UNCHANGED_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class _Form(NamedTuple):
-    """In what form a route is told."""
+    """The form in which a route is encoded."""
 
     is_strict: bool
     has_acting_masters: bool
     zone: str | None = None
-    """Lower case; None is not about zones at all, and "" is a zone in which no broker is."""
+    """In lower case; None means all zones, and "" means a zone without brokers."""
 
 
 _PLAIN = _Form(is_strict=False, has_acting_masters=False)
@@ -37,14 +37,14 @@ _STRICT_ACTING = _Form(is_strict=True, has_acting_masters=True)
 
 
 class RouteAnswers:
-    """Encoded routes. Beyond its budget it forgets everything: what is asked for comes back."""
+    """Encoded routes. Beyond the budget all are dropped; the routes in use are encoded again."""
 
     def __init__(self, tables: Tables, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._tables = tables
         self._budget_bytes = budget_bytes
         self._kept_bytes = 0
         self.encodings = 0
-        """How many routes were encoded; look-ups in between cost nothing."""
+        """How many routes were encoded."""
 
     def __repr__(self) -> str:
         return f"<RouteAnswers kept_bytes<={self._kept_bytes} encodings={self.encodings}>"
@@ -78,7 +78,7 @@ class RouteAnswers:
         return _with_topic_parts(encoded, form, order_configuration, mappings)
 
     def _known_zone(self, layout: Layout, zone: str) -> str:
-        """Strangers may ask for any zone; only those of the brokers are worth keeping answers for."""
+        """A client may ask for any zone; answers are kept for zones that have brokers only."""
         wanted = zone.lower()
         groups = self._tables.groups
         zones = {(groups[name].zone or "").lower() for name in layout.shapes}
@@ -122,7 +122,7 @@ class RouteAnswers:
 
 
 def _is_elsewhere(group: BrokerGroup, is_acting: bool, zone: str) -> bool:
-    """A group without a master is near to everyone: somebody has to be read from."""
+    """Whether the group is left out for this zone; a group without a master is in every zone's route."""
     has_master = group.has_master or is_acting
     return has_master and (not group.zone or group.zone.lower() != zone)
 

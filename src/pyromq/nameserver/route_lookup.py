@@ -1,7 +1,7 @@
-"""Route queries: the request every client sends, answered from bytes that are ready.
+"""Answers route queries with bodies that are encoded already.
 
-`watch` on the request asks to be told, on the same connection, when the route changes; the answer's `watch`
-says whether that will happen. Other name servers ignore the field and answer without it.
+`watch` in the request asks for a notice, on the same connection, when the route changes; `watch` in the
+answer says whether there will be one. Other name servers ignore the field and answer without it.
 """
 
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
@@ -35,7 +35,7 @@ class RouteLookup:
     def __repr__(self) -> str:
         return f"<RouteLookup {self._answers!r} {self._watches!r}>"
 
-    def obey(self, settings: NameServerSettings) -> None:
+    def apply_settings(self, settings: NameServerSettings) -> None:
         before = self._acting_masters, self._with_order
         self._acting_masters = settings.support_acting_master
         self._with_order = settings.order_message_enable

@@ -1,6 +1,6 @@
-"""The name server's knowledge with everything that may be asked of it or done to it.
+"""The name server's tables with all queries and changes.
 
-Pure: no loop, no socket, no clock. Every change says in its `Changes` what the caller has to tell whom.
+Pure: no loop, no socket, no clock. Every change returns `Changes`, which the caller acts on.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -12,7 +12,7 @@ from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.registration import Announcement, Inventory, Registered
 from pyromq.nameserver.route_answers import RouteAnswers, broker_data
 from pyromq.nameserver.tables import BrokerKey, RouteRules, Tables
-from pyromq.nameserver.unregistration import Farewell
+from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.bodies.versions import DataVersion
@@ -46,7 +46,7 @@ class RouteTable:
         self._tables = Tables(rules or RouteRules())
         self.answers = RouteAnswers(self._tables)
         self.repetitions = 0
-        """Registrations whose body did not have to be read."""
+        """Registrations whose body did not have to be decoded."""
 
     def __repr__(self) -> str:
         return f"<RouteTable {self._tables!r}>"
@@ -72,7 +72,7 @@ class RouteTable:
             static_topics=len(tables.mappings),
         )
 
-    # Brokers come, live and leave
+    # Brokers
 
     def register(
         self,
@@ -84,7 +84,7 @@ class RouteTable:
         origin: str | None = None,
         now_ms: float,
     ) -> Registered:
-        """`digest` stands for the unread inventory: equal digests, equal inventories; None is never equal."""
+        """`digest` identifies the inventory before it is decoded; None is equal to no other digest."""
         repeated = self.repeat(who, digest=digest, connection=connection, origin=origin, now_ms=now_ms)
         if repeated is not None:
             return repeated
@@ -95,10 +95,10 @@ class RouteTable:
     def repeat(
         self, who: Announcement, *, digest: Hashable, connection: Hashable, origin: str | None, now_ms: float
     ) -> Registered | None:
-        """What a registration comes to that brings no news; None if it has to be read."""
+        """Handle a registration that is a repetition; None if it is not, and has to be decoded."""
         if digest is None or not registration.is_repetition(self._tables, who, digest):
             return None
-        if registration.rivals(self._tables, who, connection, origin):
+        if registration.conflicting_brokers(self._tables, who, connection, origin):
             return None
         self.repetitions += 1
         return registration.repeat(self._tables, who, connection, origin, now_ms)
@@ -113,7 +113,7 @@ class RouteTable:
         origin: str | None,
         now_ms: float,
     ) -> Iterator[Registered]:
-        """The same for a large inventory; each step takes some milliseconds, and the last has the answer."""
+        """Register a large inventory; each step takes some milliseconds, and the last one has the answer."""
         self.check(who, inventory, connection, origin)
         return registration.register_in_parts(
             self._tables, who, inventory, digest, connection, now_ms, origin
@@ -122,20 +122,20 @@ class RouteTable:
     def check(
         self, who: Announcement, inventory: Inventory, connection: Hashable, origin: str | None
     ) -> None:
-        """Refused if the registration would push aside a live broker of another host."""
-        rivals = registration.rivals(self._tables, who, connection, origin)
-        registration.check_rivals(rivals, who, inventory, origin)
+        """Raises Refused if the registration would replace a live broker of another host."""
+        conflicting = registration.conflicting_brokers(self._tables, who, connection, origin)
+        registration.check_conflicts(conflicting, who, inventory, origin)
 
     @property
     def needs_sweeping(self) -> bool:
         return self._tables.queues.needs_sweeping
 
     def sweep(self) -> None:
-        """Forget some of the topics whose brokers have left."""
+        """Remove some of the topics whose brokers have left."""
         self._tables.queues.sweep()
 
     def heartbeat(self, cluster: str, address: str, now_ms: float) -> bool:
-        """Keep a broker alive; one that is not known stays unknown."""
+        """Keep a broker alive; False if it is not registered."""
         live = self._tables.live.get(BrokerKey(cluster, address))
         if live is None:
             return False
@@ -143,7 +143,7 @@ class RouteTable:
         return True
 
     def data_version(self, cluster: str, address: str, now_ms: float) -> DataVersion | None:
-        """The data version a broker registered with. java: asking is a sign of life"""
+        """The data version of a broker's last registration. java: the query keeps the broker alive"""
         live = self._tables.live.get(BrokerKey(cluster, address))
         if live is None:
             return None
@@ -151,36 +151,36 @@ class RouteTable:
         return live.data_version
 
     def unregister(
-        self, farewell: Farewell, *, connection: Hashable = None, origin: str | None = None
+        self, broker: Unregistration, *, connection: Hashable = None, origin: str | None = None
     ) -> Changes:
-        unregistration.check_farewell(self._tables, farewell, connection, origin)
-        return unregistration.unregister(self._tables, [farewell])
+        unregistration.check_unregistration(self._tables, broker, connection, origin)
+        return unregistration.unregister(self._tables, [broker])
 
     def brokers_on(self, connection: Hashable) -> list[BrokerKey]:
         return list(self._tables.by_connection.get(connection, ()))
 
     def connection_lost(self, connection: Hashable) -> Changes:
-        """All brokers that spoke through the connection are gone."""
-        return self._lose(self.brokers_on(connection))
+        """Remove all brokers that used the connection."""
+        return self._remove_brokers(self.brokers_on(connection))
 
     def expire(self, now_ms: float) -> Expired:
-        """Brokers that were silent for longer than they may be are gone."""
+        """Remove all brokers whose timeout has passed."""
         due = self._tables.deadlines.pop_due(now_ms)
         if not due:
             return Expired([], [], Changes())
         connections = [self._tables.live[key].connection for key in due]
-        return Expired(due, [each for each in connections if each is not None], self._lose(due))
+        return Expired(due, [each for each in connections if each is not None], self._remove_brokers(due))
 
     def next_expiry_check_ms(self) -> float | None:
         return self._tables.deadlines.next_check()
 
-    def _lose(self, keys: Iterable[BrokerKey]) -> Changes:
-        farewells: list[Farewell] = []
+    def _remove_brokers(self, keys: Iterable[BrokerKey]) -> Changes:
+        gone: list[Unregistration] = []
         for key in keys:
-            farewells += unregistration.farewells_of(self._tables, self._tables.live[key])
-        return unregistration.unregister(self._tables, farewells)
+            gone += unregistration.unregistrations_of(self._tables, self._tables.live[key])
+        return unregistration.unregister(self._tables, gone)
 
-    # Topics and permissions, by the hand of an administrator
+    # Topics and permissions, changed by administrators
 
     def register_topic(self, topic: str, shapes: Iterable[tuple[str, QueueShape]]) -> Changes:
         """Give a topic queues on brokers that exist.
@@ -200,7 +200,7 @@ class RouteTable:
         return changes
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> Changes:
-        """Without a cluster everywhere. It comes back with the next registration of a broker that has it."""
+        """Delete a topic, without `cluster` everywhere. A broker that has it restores it by registering."""
         changes = Changes()
         if not cluster:
             changes.add(self._tables.queues.remove_topic(topic))
@@ -221,7 +221,7 @@ class RouteTable:
         # java: counts every topic of the broker, changed or not
         return sum(len(layout.topics) for layout in self._tables.queues.of_broker(broker)), changes
 
-    # Questions
+    # Queries
 
     def cluster_info(self) -> ClusterInfo:
         return ClusterInfo(
@@ -247,7 +247,7 @@ class RouteTable:
         return TopicList(topic_list=list(topics))
 
     def system_topics(self) -> TopicList:
-        """Every cluster and every broker is a topic of its own; with the address of any one broker."""
+        """The names of all clusters and brokers, which are system topics, and the address of any broker."""
         names: dict[str, None] = {}
         for cluster, brokers in self._tables.clusters.items():
             names[cluster] = None

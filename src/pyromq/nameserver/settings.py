@@ -1,7 +1,7 @@
-"""Everything that can be set on a name server: Apache's keys under Apache's names, and a few of our own.
+"""The settings of a name server: Apache's keys under Apache's names, and a few of our own.
 
-A key of `namesrv.properties` means here what it means to Apache's name server. Thread pools and Netty tuning
-have no counterpart in one event loop; their keys are still read and checked, so existing files work unchanged.
+A key of `namesrv.properties` has the meaning that it has in Apache's name server. Thread pools and Netty
+tuning have no counterpart in one event loop; their keys are read and checked, so existing files still work.
 """
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
@@ -30,38 +30,38 @@ class NameServerSettings(ServerSettings):
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping server waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=NOT_NEGATIVE)
 
     # Routes and brokers
-    broker_expiry_ms: Millis = setting(120_000, "A broker that announced no timeout of its own is dropped after this much silence.", key="brokerExpiryMillis", mutable=True, check=POSITIVE)
-    scan_interval_ms: Millis = setting(5000, "How often silent brokers are looked for.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
-    delete_topic_with_broker_registration: bool = setting(False, "A topic missing from a broker's registration loses that broker's queues.", mutable=True)
-    guard_live_brokers: bool = setting(True, "Nobody takes the place of a live broker, or unregisters it, from another host; a greater state version, which a controller gives, counts as proof.", mutable=True)
+    broker_expiry_ms: Millis = setting(120_000, "A broker that announces no timeout of its own is removed after this time without a heartbeat.", key="brokerExpiryMillis", mutable=True, check=POSITIVE)
+    scan_interval_ms: Millis = setting(5000, "How often the name server checks for expired brokers.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
+    delete_topic_with_broker_registration: bool = setting(False, "A topic that is missing from a broker's registration loses its queues on that broker.", mutable=True)
+    guard_live_brokers: bool = setting(True, "A live broker cannot be replaced or unregistered from another host; a greater state version, which a controller gives out, allows it.", mutable=True)
     max_topics_per_broker: int = setting(250_000, "A registration with more topics is refused.", mutable=True, check=POSITIVE)
-    max_queues_per_topic: int = setting(MAX_QUEUES_PER_TOPIC, "A topic with more queues on one broker, or with fewer than none, is left out of its registration.", mutable=True, check=POSITIVE)
-    return_order_topic_config_to_broker: bool = setting(True, "Registration answers carry the configuration of ordered topics.", mutable=True)
-    order_message_enable: bool = setting(False, "Route answers carry the queue layout of ordered topics.", mutable=True)
-    support_acting_master: bool = setting(False, "A replica may stand in for a missing master in route answers.", mutable=True)
-    notify_min_broker_id_changed: bool = setting(False, "Brokers are told when the smallest id of their group changes.", mutable=True)
-    enable_all_topic_list: bool = setting(True, "Anyone may ask for the list of all topics.", mutable=True)
-    enable_topic_list: bool = setting(True, "Anyone may ask for the topics of a cluster or unit.", mutable=True)
-    need_wait_for_service: bool = setting(False, "Route queries are refused for a while after the start, until brokers have registered.", mutable=True)
-    wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after the start, if they are.", mutable=True, check=NOT_NEGATIVE)
+    max_queues_per_topic: int = setting(MAX_QUEUES_PER_TOPIC, "A topic with more queues on one broker, or with a negative number, is left out of the registration.", mutable=True, check=POSITIVE)
+    return_order_topic_config_to_broker: bool = setting(True, "Answers to registrations contain the configuration of ordered topics.", mutable=True)
+    order_message_enable: bool = setting(False, "Answers to route queries contain the queue layout of ordered topics.", mutable=True)
+    support_acting_master: bool = setting(False, "Routes show a replica as acting master while the master is missing.", mutable=True)
+    notify_min_broker_id_changed: bool = setting(False, "The name server notifies brokers when the smallest id of their group changes.", mutable=True)
+    enable_all_topic_list: bool = setting(True, "Clients may ask for the list of all topics.", mutable=True)
+    enable_topic_list: bool = setting(True, "Clients may ask for the topics of a cluster or unit.", mutable=True)
+    need_wait_for_service: bool = setting(False, "Route queries are refused for a while after the start, while brokers register.", mutable=True)
+    wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after the start, with needWaitForService.", mutable=True, check=NOT_NEGATIVE)
 
     # Cluster test: unknown routes come from another environment
-    cluster_test: bool = setting(False, "Routes unknown here are asked of the name servers of another environment.")
-    cluster_test_namesrv_addr: str = setting("", "The name servers of that other environment, as host:port;host:port.", local=True)
-    product_env_name: str = setting("center", "The unit name used towards the other environment.")
+    cluster_test: bool = setting(False, "Unknown routes are queried from the name servers of another environment.")
+    cluster_test_namesrv_addr: str = setting("", "The name servers of the other environment, as host:port;host:port.", local=True)
+    product_env_name: str = setting("center", "The unit name of the other environment.")
 
     # Files
-    kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "The file that keeps key-value configuration.")
-    config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "Where settings changed over the network are written; the file given with -c takes its place.")
-    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys, parted by semicolons, that nobody may change over the network.", local=True)
-    rocketmq_home: Path | None = setting(None, "The installation directory that RocketMQ's scripts know.", environment="ROCKETMQ_HOME", has_effect=False)
+    kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "The file for key-value configuration.")
+    config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "The file for settings that are changed over the network; the file given with -c takes precedence.")
+    config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
+    rocketmq_home: Path | None = setting(None, "The installation directory; RocketMQ's scripts set it.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Being observed
-    metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, nothing opens none.", check=PORT)
-    metrics_address: str = setting("127.0.0.1", "The address the HTTP port for metrics and health listens on.", check=HOST)
-    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log; nothing writes to the console only.")
-    log_level: LogLevel = setting("INFO", "The least severe log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated when it would grow beyond this size.", check=POSITIVE)
+    metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, empty opens none.", check=PORT)
+    metrics_address: str = setting("127.0.0.1", "The address of the HTTP port for metrics and health.", check=HOST)
+    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log; empty writes to the console only.")
+    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
 
     # Known to RocketMQ, without a counterpart here
@@ -75,12 +75,12 @@ class NameServerSettings(ServerSettings):
     server_worker_threads: int = setting(8, "Netty worker threads.", check=POSITIVE, has_effect=False)
     server_callback_executor_threads: int = setting(0, "Threads for callbacks.", check=NOT_NEGATIVE, has_effect=False)
     server_selector_threads: int = setting(3, "Netty selector threads.", check=POSITIVE, has_effect=False)
-    server_oneway_semaphore_value: int = setting(256, "Oneway requests started at the same time.", check=POSITIVE, has_effect=False)
-    server_async_semaphore_value: int = setting(64, "Calls started at the same time.", check=POSITIVE, has_effect=False)
+    server_oneway_semaphore_value: int = setting(256, "Oneway requests sent at the same time.", check=POSITIVE, has_effect=False)
+    server_async_semaphore_value: int = setting(64, "Calls made at the same time.", check=POSITIVE, has_effect=False)
     write_buffer_low_water_mark: SizeBytes = setting(0, "Netty write buffer, lower mark.", check=NOT_NEGATIVE, has_effect=False)
     server_netty_worker_group_enable: bool = setting(True, "A Netty thread group of its own for workers.", has_effect=False)
     server_pooled_byte_buf_allocator_enable: bool = setting(True, "Netty buffer pooling.", has_effect=False)
-    enable_shutdown_gracefully: bool = setting(False, "Wait for requests in flight when stopping; always done here.", has_effect=False)
+    enable_shutdown_gracefully: bool = setting(False, "Wait for requests in flight when stopping. PyroMQ always does.", has_effect=False)
     use_epoll_native_selector: bool = setting(False, "Netty's native epoll.", has_effect=False)
     client_worker_threads: int = setting(4, "Netty worker threads of the client side.", check=POSITIVE, has_effect=False)
     client_callback_executor_threads: int = setting(4, "Threads for callbacks of the client side.", check=NOT_NEGATIVE, has_effect=False)

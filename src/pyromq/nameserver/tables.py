@@ -1,6 +1,6 @@
-"""What a name server knows, and nothing about how it comes to know it.
+"""The state of a name server; other files change it.
 
-Everything here is rebuilt from what brokers say; nothing is written to disk.
+Registrations rebuild it after a restart; nothing is written to disk.
 """
 
 from collections.abc import Hashable
@@ -34,7 +34,7 @@ class BrokerGroup:
         self.zone: str | None = None
         self.acting_master = False
         self.encoded: dict[object, bytes] = {}
-        """How it looks in routes; emptied whenever something of the above changes."""
+        """Its JSON for routes; cleared whenever one of the fields above changes."""
 
     def __repr__(self) -> str:
         return f"<BrokerGroup {self.name} of {self.cluster} {self.addresses}>"
@@ -47,13 +47,13 @@ class BrokerGroup:
     def has_master(self) -> bool:
         return MASTER_ID in self.addresses
 
-    def looks(self) -> tuple[object, ...]:
-        """Everything about it that shows in a route."""
+    def route_fields(self) -> tuple[object, ...]:
+        """All fields that appear in a route."""
         return dict(self.addresses), self.zone, self.acting_master
 
 
 class LiveBroker:
-    """A broker process that is believed to be alive."""
+    """A broker process that has registered and has not expired."""
 
     __slots__ = (
         "connection",
@@ -69,7 +69,7 @@ class LiveBroker:
     def __init__(self, key: BrokerKey) -> None:
         self.key = key
         self.names: dict[str, None] = {}
-        """The names it registered under: one, unless it was renamed without a farewell."""
+        """The names it registered under: one, unless it was renamed without unregistering."""
         self.timeout_ms = 0
         self.data_version = DataVersion()
         self.connection: Hashable = None
@@ -77,7 +77,7 @@ class LiveBroker:
         """The host that it registered from."""
         self.ha_address = ""
         self.receipt: object = None
-        """What the last registration was, to recognise its repetition."""
+        """Identifies the last registration, to recognise its repetition."""
 
     def __repr__(self) -> str:
         return f"<LiveBroker {'/'.join(self.names)} {self.key.address} timeout={self.timeout_ms}ms>"
@@ -85,13 +85,13 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class RouteRules:
-    """The settings that the tables obey."""
+    """The settings that apply to the tables."""
 
     delete_absent_topics: bool = False
     notify_min_broker_id: bool = False
     broker_expiry_ms: int = 120_000
     guard_live_brokers: bool = False
-    """Nobody takes the place of a live broker, or says goodbye for it, from another host."""
+    """A live broker cannot be replaced or unregistered from another host."""
 
 
 class TopicMappings:
@@ -113,7 +113,7 @@ class Tables:
         self.live: dict[BrokerKey, LiveBroker] = {}
         self.filter_servers: dict[BrokerKey, list[str]] = {}
         self._groups_at: dict[str, dict[str, None]] = {}
-        """Address → names of the groups that have it; `give_address` and `take_address` keep it."""
+        """Address → names of the groups that have it; `give_address` and `take_address` update it."""
         self.mappings: dict[str, TopicMappings] = {}
         """java: stays when brokers leave"""
         self.by_connection: dict[Hashable, dict[BrokerKey, None]] = {}
@@ -122,8 +122,8 @@ class Tables:
     def __repr__(self) -> str:
         return f"<Tables topics={len(self.queues)} groups={len(self.groups)} live={len(self.live)}>"
 
-    def note_look(self, name: str, changes: Changes) -> None:
-        """Something about a broker group changed that shows in routes."""
+    def group_changed(self, name: str, changes: Changes) -> None:
+        """A field of a broker group changed that appears in routes."""
         group = self.groups.get(name)
         if group is not None:
             group.encoded.clear()
@@ -146,9 +146,9 @@ class Tables:
             del self._groups_at[address]
 
     def set_filter_servers(self, key: BrokerKey, servers: list[str], changes: Changes) -> None:
-        """A route shows the filter servers at every address of its groups, if the clusters are the same.
+        """A route contains the filter servers of every address of its groups, if the cluster is the same.
 
-        So they change the routes of all groups at that address, whatever names the process itself goes by.
+        So this changes the routes of all groups with that address, whatever the broker's own names are.
         """
         before = self.filter_servers.pop(key, [])
         if servers:
@@ -156,10 +156,10 @@ class Tables:
         if servers != before:
             for name in self._groups_at.get(key.address, ()):
                 if self.groups[name].cluster == key.cluster:
-                    self.note_look(name, changes)
+                    self.group_changed(name, changes)
 
     def alive_at(self, name: str, address: str) -> list[LiveBroker]:
-        """The processes at an address that go by a name; more than one if it was seen in several clusters."""
+        """The live brokers with this name and address; several if they registered in several clusters."""
         found = (
             self.live.get(BrokerKey(cluster, address))
             for cluster, names in self.clusters.items()
@@ -168,7 +168,7 @@ class Tables:
         return [live for live in found if live is not None and name in live.names]
 
     def bind(self, live: LiveBroker, connection: Hashable, origin: str | None) -> None:
-        """The broker speaks through this connection now; its end will be the broker's end."""
+        """The broker uses this connection now; when it is lost, the broker is removed."""
         live.origin = origin
         if live.connection is not connection:
             self._unbind(live)
@@ -177,10 +177,10 @@ class Tables:
             self.by_connection.setdefault(connection, {})[live.key] = None
 
     def release(self, key: BrokerKey, name: str) -> bool:
-        """The process no longer goes by this name; whether it has no name left, and is gone.
+        """Take a name from a broker; returns whether it has no name left and is no longer alive.
 
-        java: takes it for dead even under a name that it never had, or while it has another one; it then
-        stays in routes for ever, because nobody waits for its heartbeats any more
+        java: removes the live broker even under a name that it never had, or while it has another one; it
+        then stays in routes for ever, because its timeout is no longer checked
         """
         live = self.live.get(key)
         if live is None:

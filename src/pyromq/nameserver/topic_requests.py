@@ -1,4 +1,4 @@
-"""Lists of topics and brokers, and topics changed by hand."""
+"""Answers requests for lists of topics and brokers, and changes topics for administrators."""
 
 from pyromq.config.live import LiveSettings
 from pyromq.errors import Refused
@@ -79,7 +79,7 @@ class TopicRequests:
         ]
         limit = self._settings.now.max_queues_per_topic
         for broker, shape in shapes:
-            if not 0 <= shape.fewest_queues <= shape.most_queues <= limit:
+            if not 0 <= shape.min_queues <= shape.max_queues <= limit:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,
                     f"topic {request.topic} on {broker}: {shape.read_queues} read and {shape.write_queues} "

@@ -1,6 +1,6 @@
-"""Clients that want to be told when a route changes, and what is still to be told to whom.
+"""Clients that watch routes, and the changes that they have not been told yet.
 
-Everything that changes in one turn of the loop reaches a connection as one message.
+All changes of one turn of the loop go to a connection in one message.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -44,7 +44,7 @@ class Watches(Generic[C]):
         return len(self._topics)
 
     def add(self, topic: str, connection: C) -> bool:
-        """Whether the connection now watches the topic: there is only so much room."""
+        """Watch a topic; returns False at a limit."""
         watched = self._topics.get(connection)
         if watched is None:
             watched = {}
@@ -72,7 +72,7 @@ class Watches(Generic[C]):
             self._total -= 1
 
     def note(self, changed: Iterable[Topics]) -> None:
-        """Routes changed. Costs as much as the smaller of all changed and all watched topics."""
+        """Note changed routes. Iterates over the changed or the watched topics, whichever are fewer."""
         watchers = self._watchers
         if not watchers:
             return
@@ -92,6 +92,6 @@ class Watches(Generic[C]):
         self.note([list(self._watchers)])
 
     def take_pending(self) -> dict[C, list[str]]:
-        """What to tell to whom, once."""
+        """The changed topics of each connection; each is returned once."""
         pending, self._pending = self._pending, {}
         return {connection: list(topics) for connection, topics in pending.items()}

@@ -7,7 +7,12 @@ import pytest
 from tests.support.route_tables import READ_WRITE, World
 
 from pyromq.errors import Refused
-from pyromq.nameserver.inventory_reading import InventoryLimits, Sent, read_inventory, sent
+from pyromq.nameserver.inventory_reading import (
+    InventoryLimits,
+    UnreadRegistration,
+    read_inventory,
+    unread_registration,
+)
 from pyromq.nameserver.queue_layouts import SWEPT_AT_ONCE
 from pyromq.nameserver.registration import PART_TOPICS, Announcement, Inventory, Registered
 from pyromq.protocol.bodies import registration
@@ -101,14 +106,14 @@ def test_many_small_layouts_are_forgotten_bit_by_bit_too() -> None:
     assert world.table.sizes().topics == 0
 
 
-def unread(*topics: TopicConfig, packed: bool = False) -> Sent:
+def unread(*topics: TopicConfig, packed: bool = False) -> UnreadRegistration:
     body = RegisterBrokerBody(
         topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
             topic_config_table={topic.topic_name: topic for topic in topics}
         )
     )
     encode = registration.encode_compressed if packed else registration.encode_plain
-    return sent(encode(body, CURRENT_VERSION), compressed=packed, version=CURRENT_VERSION)
+    return unread_registration(encode(body, CURRENT_VERSION), compressed=packed, version=CURRENT_VERSION)
 
 
 @pytest.mark.parametrize(("read", "write"), [(2_000_000_000, 8), (8, 2_000_000_000), (-1, 8), (8, -1)])

@@ -330,10 +330,10 @@ def test_a_replica_is_told_nothing_of_a_master_in_another_cluster() -> None:
 
 def test_a_broker_is_a_newcomer_once() -> None:
     world = World()
-    assert world.register("a", 0, connection="k").is_newcomer
-    assert not world.register("a", 0, version=2, connection="k").is_newcomer
+    assert world.register("a", 0, connection="k").is_new
+    assert not world.register("a", 0, version=2, connection="k").is_new
     world.lose("k")
-    assert world.register("a", 0).is_newcomer
+    assert world.register("a", 0).is_new
 
 
 def test_a_repetition_is_not_read_again() -> None:

@@ -92,14 +92,14 @@ def decode(
     """Read a registration of a sender of `version`; a packed one may unpack to at most `max_bytes`."""
     if not data:
         return RegisterBrokerBody()
-    if is_packed(data, compressed=compressed):
+    if is_compressed(data, compressed=compressed):
         return _decode_packed(decompress(data, Compression.ZLIB, max_bytes), version, max_topics)
     body = _decode_json(data, version)
     _check_topics(len(body.topic_config_serialize_wrapper.topic_config_table), max_topics)
     return body
 
 
-def is_packed(data: bytes, *, compressed: bool) -> bool:
+def is_compressed(data: bytes, *, compressed: bool) -> bool:
     # java: brokers of 5.0 to 5.3 pack the body and say in the header that they did not
     return data[:1] == b"x" or (compressed and not data.startswith(b"{"))
 
