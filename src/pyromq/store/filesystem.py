@@ -12,6 +12,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -22,6 +23,7 @@ _CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 _CANNOT_WRITE = frozenset({errno.EROFS, errno.EACCES})
 _BLOCK_BYTES = 65536
 _FILL_BYTES = 4 * 1024 * 1024
+_LARGE_BYTES = 1024 * 1024
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
@@ -132,6 +134,16 @@ class FileLock:
         os.close(self._descriptor)
 
 
+def _open_large(path: Path) -> int | None:
+    """A descriptor that keeps the blocks of a large file; None if it is small or missing."""
+    try:
+        if path.stat().st_size < _LARGE_BYTES:
+            return None
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
@@ -142,6 +154,7 @@ class Files:
     def __init__(self) -> None:
         self._unsynced_directories: set[Path] = set()
         self._syncing_directories = threading.Lock()
+        self._releaser: ThreadPoolExecutor | None = None
 
     # Files that are mapped
 
@@ -303,8 +316,23 @@ class Files:
         self._unsynced_directories.add(target.parent)
 
     def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+        """Take a name away. A thread gives back the blocks of a large file, which may take half a second."""
+        descriptor = _open_large(path)
+        try:
+            path.unlink(missing_ok=True)
+        finally:
+            if descriptor is not None:
+                self._releasing().submit(self._release, descriptor)
         self._unsynced_directories.add(path.parent)
+
+    def _releasing(self) -> ThreadPoolExecutor:
+        if self._releaser is None:
+            self._releaser = ThreadPoolExecutor(1, thread_name_prefix="release-files")
+        return self._releaser
+
+    def _release(self, descriptor: int) -> None:
+        """The last one who holds a file without a name frees its blocks."""
+        os.close(descriptor)
 
     def remove_tree(self, path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
