@@ -503,9 +503,12 @@ def test_a_message_that_is_refused_is_named(shell: Shell, topic: str, tmp_path: 
         f"Error: some messages were not sent; {large} and 1 more: the body has 4194305 bytes"
     )
     outcome = shell.produce(topic, "--key", "with blank", stdin="x", code=1)
-    assert "line 1: keys ('with blank',): a key is empty, or has a blank in it" in outcome.stderr
+    assert (
+        "line 1: a key must not be empty or contain a blank, which separates keys: ('with blank',)"
+        in outcome.stderr
+    )
     outcome = shell.produce(topic, "-H", "KEYS=x", stdin="x", code=1)
-    assert "the property KEYS belongs to the system" in outcome.stderr
+    assert "the property name KEYS is reserved" in outcome.stderr
     assert "expected NAME=VALUE" in shell.produce(topic, "-H", "a", stdin="x", code=1).stderr
 
 

@@ -84,22 +84,22 @@ async def test_a_queue_can_be_chosen(producer: aio.Producer) -> None:
 
 
 async def test_two_ways_to_choose_a_queue_are_one_too_many(producer: aio.Producer) -> None:
-    with pytest.raises(BadMessage, match="give one of queue, selector and sharding_key"):
+    with pytest.raises(BadMessage, match="set only one of queue, selector and sharding_key"):
         await producer.send(
             Message("Orders", b"x"), queue=MessageQueue("Orders", "broker-a", 0), sharding_key="k"
         )
-    with pytest.raises(BadMessage, match="not one of the topic"):
+    with pytest.raises(BadMessage, match="does not belong to the topic"):
         await producer.send(Message("Orders", b"x"), queue=MessageQueue("Bills", "broker-a", 0))
 
 
 async def test_what_is_no_message_or_no_choice_says_so(producer: aio.Producer) -> None:
     for nothing in (b"x", "text", ("Orders", b"x"), 7):
-        with pytest.raises(BadMessage, match="a Message, or several in a list, can be sent"):
+        with pytest.raises(BadMessage, match="send takes a Message or a sequence"):
             await producer.send(nothing)  # type: ignore[arg-type]
     message = Message("Orders", b"x")
-    with pytest.raises(BadMessage, match="the selector chose None"):
+    with pytest.raises(BadMessage, match="the selector must return one of the queues it was given, not None"):
         await producer.send(message, selector=lambda queues, message: None)  # type: ignore[arg-type, return-value]
-    with pytest.raises(BadMessage, match="the sharding key 7 is no text"):
+    with pytest.raises(BadMessage, match="sharding_key must be str, not int"):
         await producer.send(message, sharding_key=7)  # type: ignore[call-overload]
 
 
@@ -271,7 +271,7 @@ async def test_a_producer_works_between_start_and_close_only(cluster: ClientClus
             await producer.start()
     with pytest.raises(StateError, match="is closed"):
         await producer.send(Message("Orders", b"x"))
-    with pytest.raises(StateError, match="make another one"):
+    with pytest.raises(StateError, match="create a new one"):
         await producer.start()
     await producer.close()
 

@@ -79,5 +79,5 @@ async def test_only_requests_can_be_replied_to(cluster: ClientCluster, broker: B
     async with aio.Producer("askers", cluster.namesrv) as producer:
         await producer.send(Message("Questions", b"just saying"))
         message = await next_request(broker)
-        with pytest.raises(BadMessage, match="is no request"):
+        with pytest.raises(BadMessage, match="is not a request"):
             await producer.reply(message, b"oh")

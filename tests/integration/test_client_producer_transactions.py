@@ -177,8 +177,8 @@ async def test_questions_about_other_groups_are_not_answered(
         broker.push(question(group="orders"))
         assert (await broker.ended.get()).producer_group == "orders"
         assert broker.ended.empty()
-    assert "nobody here knows of group=strangers" in caplog.text
-    assert "nobody here knows of group=plain" in caplog.text
+    assert "without a transaction producer group=strangers" in caplog.text
+    assert "without a transaction producer group=plain" in caplog.text
 
 
 async def test_a_check_under_way_ends_with_the_producer(broker: ScriptedBroker) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pyromq.client.batching import pack_letters
-from pyromq.client.letters import LetterWriter
+from pyromq.client.batching import encode_batch
 from pyromq.client.plain_entries import _plain_entry, plain_entry
+from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.values import Message
 
 KEY = "C000020200009FCF0000000000000001"
@@ -38,12 +38,12 @@ plain_messages = st.builds(
 
 
 def general_entry(message: Message, namespace: str | None) -> bytes:
-    writer = LetterWriter(namespace=namespace, max_bytes=BODY_LIMIT - 1, pack_bytes=BODY_LIMIT)
-    return pack_letters([writer.write(message, KEY, 5)]).body
+    preparer = MessagePreparer(namespace=namespace, max_bytes=BODY_LIMIT - 1, compress_from_bytes=BODY_LIMIT)
+    return encode_batch([preparer.prepare(message, KEY, 5)]).body
 
 
 def suffix(namespace: str | None) -> str:
-    return LetterWriter(namespace=namespace).suffix
+    return MessagePreparer(namespace=namespace).suffix
 
 
 @given(messages | plain_messages, st.sampled_from([None, "shop"]))

@@ -9,7 +9,7 @@ from typing import IO, Any
 import msgspec
 
 from pyromq.client.blocking import SIGNAL_LOOK_S
-from pyromq.client.letters import DEFAULT_MAX_BYTES
+from pyromq.client.prepared_messages import DEFAULT_MAX_BYTES
 from pyromq.client.values import Message
 from pyromq.errors import BadMessage
 from pyromq.protocol import properties as props

@@ -1,15 +1,15 @@
-"""Several messages in one request: those that the sender hands over together, and those that come together.
+"""Several messages in one request: a list from the application, or single messages sent at the same time.
 
-All messages of a batch go to one topic and wait, or do not wait, to be made safe; none of them is delayed,
-retried, packed or part of a transaction.
+All messages of a batch have the same topic and the same `wait_stored`. A message that is delayed, compressed,
+sent to a retry topic, or part of a transaction is never batched.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from pyromq.client.letters import Letter
-from pyromq.client.plain_entries import Parcel
+from pyromq.client.plain_entries import EncodedEntry
+from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.errors import BadMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
@@ -19,66 +19,66 @@ from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
 
 
-def entry_bytes(letter: Letter) -> int:
-    """What a letter takes in a batch; not less than it does."""
-    properties = letter.properties
+def entry_bytes(message: PreparedMessage) -> int:
+    """The size of the message in a batch; exact, or slightly too large."""
+    properties = message.properties
     size_bytes = len(properties) if properties.isascii() else len(properties.encode())
-    return MIN_ENTRY_SIZE + len(letter.body) + size_bytes
+    return MIN_ENTRY_SIZE + len(message.body) + size_bytes
 
 
-def batching_problem(letter: Letter) -> str | None:
-    """Why a letter cannot be in a batch, if it cannot."""
-    if letter.is_delayed:
+def batching_problem(message: PreparedMessage) -> str | None:
+    """Why a message cannot be in a batch, if it cannot."""
+    if message.is_delayed:
         return "a delayed message cannot be in a batch"
-    if names.is_retry_topic(letter.topic):
+    if names.is_retry_topic(message.topic):
         return "a message to a retry topic cannot be in a batch"
-    if letter.kind is not SendMessageV2 or letter.sys_flag:
+    if message.kind is not SendMessageV2 or message.sys_flag:
         return "only plain messages can be in a batch"
     return None
 
 
-def check_batch(letters: Sequence[Letter]) -> None:
-    """Raises BadMessage for letters that cannot be in one batch."""
-    if not letters:
+def check_batch(messages: Sequence[PreparedMessage]) -> None:
+    """Raises BadMessage for messages that cannot be in one batch."""
+    if not messages:
         raise BadMessage("the batch is empty")
-    topics = {letter.topic for letter in letters}
+    topics = {message.topic for message in messages}
     if len(topics) > 1:
-        raise BadMessage(f"a batch goes to one topic, not to {', '.join(sorted(topics))}")
-    if len({letter.wait_stored for letter in letters}) > 1:
-        raise BadMessage("of the messages of a batch all wait until they are stored, or none")
-    for letter in letters:
-        if (problem := batching_problem(letter)) is not None:
+        raise BadMessage(f"all messages of a batch must have the same topic, not {', '.join(sorted(topics))}")
+    if len({message.wait_stored for message in messages}) > 1:
+        raise BadMessage("all messages of a batch must have the same wait_stored")
+    for message in messages:
+        if (problem := batching_problem(message)) is not None:
             raise BadMessage(problem)
 
 
-def split(letters: Iterable[Letter], max_bytes: int) -> list[list[Letter]]:
-    """The same letters in the same order, in parts that fit into a request each."""
-    parts: list[list[Letter]] = []
-    room_bytes = 0
-    for letter in letters:
-        size_bytes = entry_bytes(letter)
-        if size_bytes > room_bytes:
+def split(messages: Iterable[PreparedMessage], max_bytes: int) -> list[list[PreparedMessage]]:
+    """The same messages in the same order, in parts that each fit into a request."""
+    parts: list[list[PreparedMessage]] = []
+    left_bytes = 0
+    for message in messages:
+        size_bytes = entry_bytes(message)
+        if size_bytes > left_bytes:
             parts.append([])
-            room_bytes = max_bytes
-        parts[-1].append(letter)
-        room_bytes -= size_bytes
+            left_bytes = max_bytes
+        parts[-1].append(message)
+        left_bytes -= size_bytes
     return parts
 
 
-def pack_letters(letters: Sequence[Letter | Parcel]) -> Letter:
-    """One letter that holds them all."""
-    first = letters[0]
+def encode_batch(messages: Sequence[PreparedMessage | EncodedEntry]) -> PreparedMessage:
+    """One message to send that holds them all."""
+    first = messages[0]
     entries: list[bytes] = []
-    for letter in letters:
-        if isinstance(letter, Parcel):
-            entries.append(letter.entry)
+    for message in messages:
+        if isinstance(message, EncodedEntry):
+            entries.append(message.entry)
         else:
-            add_entry(entries, letter.body, letter.properties.encode(), letter.flag)
+            add_entry(entries, message.body, message.properties.encode(), message.flag)
     body = b"".join(entries)
     # java: brokers append these to the properties of every message inside, where a unique key of the batch
     # would win over those of the messages
     properties = "" if first.wait_stored else f"{props.WAIT}{NAME_SEPARATOR}false{PAIR_SEPARATOR}"
-    return Letter(
+    return PreparedMessage(
         first.topic,
         body,
         properties,
@@ -93,33 +93,36 @@ def pack_letters(letters: Sequence[Letter | Parcel]) -> Letter:
 R = TypeVar("R")
 
 _Key: TypeAlias = tuple[str, MessageQueue | None, bool, str | None]
-"""What letters must have in common to come into one batch: topic, queue, `wait_stored`, tags."""
+"""What messages must have in common to share a batch: topic, queue, `wait_stored`, tags."""
 
 
-class _Gathering(Generic[R]):
-    """A batch that is not full yet."""
+class SendBatch(Generic[R]):
+    """A batch that is being filled, and the futures of its messages."""
 
-    __slots__ = ("letters", "parcel_bytes", "parcels", "promises", "size_bytes", "timer")
+    __slots__ = ("encoded", "encoded_bytes", "futures", "messages", "size_bytes", "timer")
 
     def __init__(self) -> None:
-        self.letters: list[Letter | Parcel] = []
-        self.promises: list[asyncio.Future[R]] = []
+        self.messages: list[PreparedMessage | EncodedEntry] = []
+        self.futures: list[asyncio.Future[R]] = []
         self.size_bytes = 0
-        self.parcels = 0
-        self.parcel_bytes = 0
+        self.encoded = 0
+        """How many of the messages are an `EncodedEntry`."""
+        self.encoded_bytes = 0
         self.timer: asyncio.Handle | None = None
 
 
 class Accumulator(Generic[R]):
-    """Gathers letters for a moment and sends them together; each gets a result of its own.
+    """Collects messages for a moment and sends them together; each gets its own result.
 
-    `deliver` sends the letters of one batch and gives a result for each; `left` hears how many
-    parcels, of how many bytes, are not on their way any more.
+    `deliver` sends the messages of one batch and returns a result for each. `left` is told how many
+    `EncodedEntry` messages, of how many bytes, are no longer in flight.
     """
 
     def __init__(
         self,
-        deliver: Callable[[list[Letter | Parcel], MessageQueue | None], Awaitable[Sequence[R]]],
+        deliver: Callable[
+            [list[PreparedMessage | EncodedEntry], MessageQueue | None], Awaitable[Sequence[R]]
+        ],
         *,
         linger_s: float,
         max_bytes: int,
@@ -130,56 +133,56 @@ class Accumulator(Generic[R]):
         self._linger_s = linger_s
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
-        self._gatherings: dict[_Key, _Gathering[R]] = {}
+        self._filling: dict[_Key, SendBatch[R]] = {}
         self._deliveries: set[asyncio.Task[None]] = set()
         self.batches = 0
-        self.letters = 0
+        self.messages = 0
 
     def __repr__(self) -> str:
         return (
-            f"<Accumulator gathering={len(self._gatherings)} delivering={len(self._deliveries)} "
-            f"batches={self.batches} letters={self.letters}>"
+            f"<Accumulator filling={len(self._filling)} delivering={len(self._deliveries)} "
+            f"batches={self.batches} messages={self.messages}>"
         )
 
-    def maybe_add(self, letter: Letter, queue: MessageQueue | None) -> "asyncio.Future[R] | None":
-        """Where the result will be; None for a letter that must go alone."""
-        size_bytes = entry_bytes(letter)
-        if size_bytes > self._max_bytes or batching_problem(letter) is not None:
+    def maybe_add(self, message: PreparedMessage, queue: MessageQueue | None) -> "asyncio.Future[R] | None":
+        """The future result; None for a message that must be sent alone."""
+        size_bytes = entry_bytes(message)
+        if size_bytes > self._max_bytes or batching_problem(message) is not None:
             return None
-        key = (letter.topic, queue, letter.wait_stored, letter.tags)
-        return self.add(key, letter, size_bytes)
+        key = (message.topic, queue, message.wait_stored, message.tags)
+        return self.add(key, message, size_bytes)
 
-    def add(self, key: _Key, letter: Letter | Parcel, size_bytes: int) -> "asyncio.Future[R]":
-        """Where the result will be; no letter that may be in a batch is larger than one."""
-        gathering = self._gatherings.get(key)
-        if gathering is None or gathering.size_bytes + size_bytes > self._max_bytes:
-            gathering = self._begin(key)
-        promise: asyncio.Future[R] = self._loop.create_future()
-        gathering.letters.append(letter)
-        gathering.promises.append(promise)
-        gathering.size_bytes += size_bytes
-        if type(letter) is Parcel:
-            gathering.parcels += 1
-            gathering.parcel_bytes += size_bytes
-        if gathering.size_bytes >= self._max_bytes:
+    def add(self, key: _Key, message: PreparedMessage | EncodedEntry, size_bytes: int) -> "asyncio.Future[R]":
+        """The future result; the caller has checked that the message may be batched and fits."""
+        batch = self._filling.get(key)
+        if batch is None or batch.size_bytes + size_bytes > self._max_bytes:
+            batch = self._begin(key)
+        future: asyncio.Future[R] = self._loop.create_future()
+        batch.messages.append(message)
+        batch.futures.append(future)
+        batch.size_bytes += size_bytes
+        if type(message) is EncodedEntry:
+            batch.encoded += 1
+            batch.encoded_bytes += size_bytes
+        if batch.size_bytes >= self._max_bytes:
             self._flush(key)
-        return promise
+        return future
 
-    def _begin(self, key: _Key) -> _Gathering[R]:
-        """A new batch; the one before leaves."""
-        if key in self._gatherings:
+    def _begin(self, key: _Key) -> SendBatch[R]:
+        """A new batch; the one before it is sent."""
+        if key in self._filling:
             self._flush(key)
-        gathering = self._gatherings[key] = _Gathering()
+        batch = self._filling[key] = SendBatch()
         if self._linger_s > 0:
-            gathering.timer = self._loop.call_later(self._linger_s, self._flush, key)
+            batch.timer = self._loop.call_later(self._linger_s, self._flush, key)
         else:
-            # What is sent in one turn of the loop leaves together.
-            gathering.timer = self._loop.call_soon(self._flush, key)
-        return gathering
+            # Messages of the same turn of the loop share a batch.
+            batch.timer = self._loop.call_soon(self._flush, key)
+        return batch
 
     def flush(self, topic: str | None = None) -> None:
-        """Send what is gathered for a topic, or everything, now."""
-        for key in list(self._gatherings):
+        """Send the batches of a topic, or all of them, now."""
+        for key in list(self._filling):
             if topic is None or key[0] == topic:
                 self._flush(key)
 
@@ -188,45 +191,45 @@ class Accumulator(Generic[R]):
         await asyncio.gather(*self._deliveries)
 
     def _flush(self, key: _Key) -> None:
-        gathering = self._gatherings.pop(key)
-        if gathering.timer is not None:
-            gathering.timer.cancel()
-        task = self._loop.create_task(self._send(gathering, key[1]))
+        batch = self._filling.pop(key)
+        if batch.timer is not None:
+            batch.timer.cancel()
+        task = self._loop.create_task(self._send(batch, key[1]))
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
-    async def _send(self, gathering: _Gathering[R], queue: MessageQueue | None) -> None:
-        letters, promises = gathering.letters, gathering.promises
-        if any(map(asyncio.Future.done, promises)):
-            # Whoever was cancelled before it left does not leave.
-            wanted = [each for each in zip(letters, promises, strict=True) if not each[1].done()]
-            letters, promises = [letter for letter, _ in wanted], [promise for _, promise in wanted]
+    async def _send(self, batch: SendBatch[R], queue: MessageQueue | None) -> None:
+        messages, futures = batch.messages, batch.futures
+        if any(map(asyncio.Future.done, futures)):
+            # Messages whose caller was cancelled meanwhile are not sent.
+            wanted = [each for each in zip(messages, futures, strict=True) if not each[1].done()]
+            messages, futures = [message for message, _ in wanted], [future for _, future in wanted]
         try:
-            if letters:
-                await self._send_letters(letters, promises, queue)
+            if messages:
+                await self._send_messages(messages, futures, queue)
         finally:
-            if gathering.parcels:
-                self._left(gathering.parcels, gathering.parcel_bytes)
+            if batch.encoded:
+                self._left(batch.encoded, batch.encoded_bytes)
 
-    async def _send_letters(
+    async def _send_messages(
         self,
-        letters: list[Letter | Parcel],
-        promises: "list[asyncio.Future[R]]",
+        messages: list[PreparedMessage | EncodedEntry],
+        futures: "list[asyncio.Future[R]]",
         queue: MessageQueue | None,
     ) -> None:
         self.batches += 1
-        self.letters += len(letters)
+        self.messages += len(messages)
         try:
-            results = await self._deliver(letters, queue)
+            results = await self._deliver(messages, queue)
         except asyncio.CancelledError:
-            for promise in promises:
-                promise.cancel()
+            for future in futures:
+                future.cancel()
             raise
         except Exception as problem:
-            for promise in promises:
-                if not promise.done():
-                    promise.set_exception(problem)
+            for future in futures:
+                if not future.done():
+                    future.set_exception(problem)
         else:
-            for promise, result in zip(promises, results, strict=True):
-                if not promise.done():
-                    promise.set_result(result)
+            for future, result in zip(futures, results, strict=True):
+                if not future.done():
+                    future.set_result(result)

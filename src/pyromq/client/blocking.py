@@ -1,7 +1,7 @@
 """The same producers and consumers for programs without an event loop.
 
-All of them live on one background loop of the process; a call here is a call there, awaited. A child made by
-fork has no such loop: what the parent made cannot be used in it, what the child makes gets a loop of its own.
+All of them run on one background loop of the process; a call here waits for a call there. A forked child has
+no such loop: clients of the parent cannot be used in it, clients made in the child get a loop of its own.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-MOST_WAIT_FOR_AN_END_S = 5.0
-"""How long an interrupted call waits for its work, which may be cleaning up, to end."""
+MAX_WAIT_FOR_AN_END_S = 5.0
+"""How long an interrupted call waits until its work, which may be cleaning up, has ended."""
 
 SIGNAL_LOOK_S = 0.5
-"""How long a thread waits before it looks around: a signal that came just before it began did not wake it."""
+"""A waiting thread wakes up this often: a signal that came just before it waits does not wake it."""
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -67,11 +67,11 @@ class LoopThread:
                 SystemExit,
                 KeyboardInterrupt,
             ) as problem:  # an application's coroutine has called sys.exit()
-                _log.error("an exit on the client's own thread ends nothing", exc_info=problem)
+                _log.error("sys.exit() on the client's own thread is ignored", exc_info=problem)
 
     @classmethod
     def shared(cls) -> "LoopThread":
-        """The one of this process."""
+        """The loop thread of this process."""
         with cls._making:
             if cls._shared is None:
                 cls._shared = cls()
@@ -79,7 +79,7 @@ class LoopThread:
 
     @classmethod
     def _forked(cls) -> None:
-        """In the child: the thread was not copied, and the lock may have been held by one that was not."""
+        """In the child: fork copies neither the loop's thread nor the one that may have held the lock."""
         cls._shared = None
         cls._making = threading.Lock()
 
@@ -88,14 +88,16 @@ class LoopThread:
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Raises StateError where waiting would never end."""
+        """Raises StateError where a call would wait for ever."""
         if not self.is_of_this_process:
             raise StateError(
-                f"made in process {self._pid}, used in {os.getpid()}: after a fork, make producers and"
-                " consumers anew in the child"
+                f"created in process {self._pid}, used in {os.getpid()}:"
+                " create new producers and consumers in the forked child"
             )
         if threading.current_thread() is self._thread:
-            raise StateError("a blocking call on the client's own loop would wait for itself: use pyromq.aio")
+            raise StateError(
+                "a blocking call on the client's own event loop would never return: use pyromq.aio"
+            )
 
     def start(
         self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
@@ -104,13 +106,13 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work(*args, **kwargs), self._loop)
 
     def run(self, work: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call and await it there, wait here. Whatever interrupts the waiting ends the work as well, first.
+        """Call and await `work` on the loop, and wait here. An interrupt of the wait cancels the work first.
 
-        Nothing is called here: a signal may interrupt us anywhere, and would leave a coroutine that nobody
-        awaits.
+        `work` is called on the loop, not here: a signal may interrupt this thread anywhere, and would leave a
+        coroutine that nobody awaits.
         """
         self.check()
-        # A bare lock: whatever interrupts us, wherever, leaves nothing held that the loop would wait for.
+        # A bare lock: an interrupt, wherever it comes, leaves nothing held that the loop would wait for.
         ended = threading.Lock()
         ended.acquire()
         task: asyncio.Task[T] | None = None
@@ -120,7 +122,7 @@ class LoopThread:
 
         def over(done: asyncio.Task[T]) -> None:
             if not done.cancelled():
-                done.exception()  # who was interrupted does not look, which would be complained about
+                done.exception()  # retrieved, or asyncio complains when an interrupted caller does not
             ended.release()
 
         def begin() -> None:
@@ -131,7 +133,7 @@ class LoopThread:
         def end() -> None:
             if task is not None:
                 task.cancel()
-            else:  # what is called earlier runs earlier: it never will
+            else:  # `begin` was called earlier and did not run: it never will
                 ended.release()
 
         try:
@@ -141,8 +143,8 @@ class LoopThread:
         except BaseException:
             if task is None or not task.done():
                 self._loop.call_soon_threadsafe(end)
-                # A task that still waits when the process ends would be complained about.
-                ended.acquire(timeout=MOST_WAIT_FOR_AN_END_S)
+                # asyncio complains about tasks that are pending when the process ends.
+                ended.acquire(timeout=MAX_WAIT_FOR_AN_END_S)
             raise
         assert task is not None
         if task.cancelled():
@@ -159,7 +161,7 @@ class Lifetime(Protocol):
 
 
 class Blocking:
-    """What the blocking classes have in common: a beginning, an end, and a loop thread."""
+    """What the blocking classes have in common: start, close, and the loop thread."""
 
     _aio: Lifetime
 
@@ -167,14 +169,14 @@ class Blocking:
         self._thread = LoopThread.shared()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} stays in its process: make another one in the child")
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: create a new one in the other process")
 
     def start(self) -> None:
         """Done by `with`."""
         self._thread.run(self._aio.start)
 
     def close(self) -> None:
-        """Done by `with`. In a child made by fork there is nothing to close."""
+        """Done by `with`. Does nothing in a forked child."""
         if self._thread.is_of_this_process:
             self._thread.run(self._aio.close)
 
@@ -197,7 +199,7 @@ class Producer(Blocking):
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
-        """`namesrv`: addresses of name servers, separated by `;` or in a list; None looks at NAMESRV_ADDR."""
+        """`namesrv`: addresses of name servers, separated by `;` or in a list; None: NAMESRV_ADDR."""
         self._set_up(aio.Producer(group, namesrv, **options))
 
     def _set_up(self, producer: aio.Producer) -> None:
@@ -246,10 +248,10 @@ class Producer(Blocking):
         sharding_key: str | None = None,
         timeout_s: float | None = None,
     ) -> SendResult | list[SendResult]:
-        """Send one message, or several to one topic in as few requests as hold them.
+        """Send one message, or several of one topic in as few requests as possible.
 
-        At most one of `queue`, `selector` and `sharding_key` says where it goes; it is tried again there, and
-        not elsewhere. Raises SendFailed, Refused, NoRoute or BadMessage.
+        At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
+        queue. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
         send: Callable[..., Coroutine[Any, Any, SendResult | list[SendResult]]] = self._aio.send
         return self._thread.run(
@@ -270,7 +272,7 @@ class Producer(Blocking):
         sharding_key: str | None = None,
         timeout_s: float | None = None,
     ) -> "Future[SendResult]":
-        """Send without waiting for the result; waits only while `max_in_flight` others are on their way."""
+        """Send without waiting for the result; waits only while `max_in_flight` messages are in flight."""
         self._thread.check()
         self._submitted.acquire()
         try:
@@ -296,17 +298,17 @@ class Producer(Blocking):
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> None:
-        """Send a message and do not ask what became of it."""
+        """Send a message without an answer: it may be lost unnoticed."""
         self._thread.run(
             self._aio.send_oneway, message, queue=queue, selector=selector, sharding_key=sharding_key
         )
 
     def flush(self) -> None:
-        """Send what waits to be sent now, and return when nothing is in flight."""
+        """Send all batches now, and return when nothing is in flight."""
         self._thread.run(self._aio.flush)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be sent to."""
+        """The writable queues of a topic."""
         return self._thread.run(self._aio.queues, topic)
 
     def request(
@@ -318,7 +320,7 @@ class Producer(Blocking):
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it; raises NoReply if none comes."""
+        """Send a message and wait for a consumer's reply; raises NoReply if none comes in time."""
         return self._thread.run(
             self._aio.request, message, timeout_s, queue=queue, selector=selector, sharding_key=sharding_key
         )
@@ -355,9 +357,9 @@ class TransactionProducer(Producer):
     def send_in_transaction(
         self, message: Message, work: aio_transactions.LocalTransaction
     ) -> TransactionResult:
-        """Send, run `work` on the message on this very thread, and commit or roll back as it says.
+        """Send a half message, run `work` on the calling thread, and commit or roll back as it returns.
 
-        If it raises, the broker is told that the end is unknown, and the error is raised again.
+        If `work` raises, the broker is told UNKNOWN, and the error is raised again.
         """
         half = self._thread.run(self._transactions.prepare, message)
         if not half.result.is_ok:

@@ -1,4 +1,4 @@
-"""What servers ask of a client, passed on to the producer or consumer it is about."""
+"""Requests of servers to a client, passed on to the producer or consumer they are for."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ class Callbacks:
         group = message.get(props.PRODUCER_GROUP) or ""
         members = self._producers.get(group, ())
         if not any(member.check_transaction(request, message, caller.address) for member in members):
-            _log.warning("a transaction was asked about that nobody here knows of group=%s", group)
+            _log.warning("transaction check for a group without a transaction producer group=%s", group)
 
     @handles(PushReply)
     def take_reply(self, request: PushReply, caller: Caller) -> None:
@@ -107,7 +107,7 @@ class Callbacks:
         try:
             offsets = _offsets(request.body)
         except PyroError as problem:
-            _log.warning("a reset of offsets cannot be read group=%s: %s", request.group, problem)
+            _log.warning("offset reset cannot be read group=%s: %s", request.group, problem)
             return
         member.offsets_reset(request.topic, offsets)
 
@@ -133,7 +133,7 @@ class Callbacks:
     def _consumer(self, group: str) -> ConsumerMember:
         member = self._consumers.get(group)
         if member is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the consumer group {group} is not in this client")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this client has no consumer of group {group}")
         return member
 
     def _received(self, record: bytes, broker_name: str) -> ReceivedMessage:
@@ -149,7 +149,7 @@ def _offsets(body: bytes) -> dict[MessageQueue, int]:
     try:
         return json_body.decode(body, ResetOffsetBody).offset_table
     except RemoteProtocolError:
-        # java: whoever resets by a tool in C++ has the broker send a list
+        # java: for a reset by a C++ tool the broker sends a list
         listed = json_body.decode(body, ResetOffsetBodyForC).offset_table
     return {MessageQueue(each.topic, each.broker_name, each.queue_id): each.offset for each in listed}
 

@@ -1,6 +1,6 @@
-"""Brokers that were slow or failed are left alone for a while; how long depends on how slow they were.
+"""Brokers that were slow or failed are avoided for a while, longer the slower they were.
 
-Pure: times are handed in, in milliseconds.
+Pure: callers pass the time, in milliseconds.
 """
 
 from bisect import bisect_right
@@ -9,13 +9,13 @@ from typing import Final
 
 LATENCIES_MS: Final = (50, 100, 550, 1800, 3000, 5000, 15000)
 PAUSES_MS: Final = (0, 0, 2000, 5000, 6000, 10000, 30000)
-"""java: who took that long is left alone for this long."""
+"""java: a broker with this latency is avoided for the time at the same index."""
 
 FAILURE_COUNTS_AS_MS: Final = 10000
 
 
 def pause_ms(latency_ms: float) -> int:
-    """How long a broker that took this long is left alone."""
+    """How long a broker with this latency is avoided."""
     index = bisect_right(LATENCIES_MS, latency_ms) - 1
     return PAUSES_MS[index] if index >= 0 else 0
 
@@ -51,7 +51,7 @@ class BrokerFaults:
             if for_ms > 0:
                 self._faults[broker_name] = _Fault(now_ms + for_ms, is_reachable)
             return
-        # java: a quick answer does not end a pause that was begun
+        # java: a quick answer does not shorten a pause
         fault.until_ms = max(fault.until_ms, now_ms + for_ms)
         fault.is_reachable = is_reachable
         if is_reachable and fault.until_ms <= now_ms:

@@ -1,4 +1,4 @@
-"""What a session knows of its producers and consumers: what brokers ask for is passed on through these."""
+"""What a session needs of its producers and consumers, to pass on requests of brokers."""
 
 from typing import Protocol
 
@@ -13,36 +13,36 @@ class ProducerMember(Protocol):
     def check_transaction(
         self, request: CheckTransactionState, message: ReceivedMessage, address: str
     ) -> bool:
-        """A broker wants to know what became of a transaction; the answer goes to `address`, later.
+        """A broker asks how a transaction ended; the answer goes to `address`, later.
 
-        Says whether this producer has transactions at all.
+        Returns whether this producer has transactions at all.
         """
         ...
 
 
 class ConsumerMember(Protocol):
-    """Topics and groups are told as brokers know them, with their namespace."""
+    """Topics and groups have the names that brokers know, with the namespace."""
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats say about this consumer."""
+        """This consumer's part of a heartbeat."""
         ...
 
     def topics(self) -> set[str]:
-        """What it subscribes to."""
+        """The subscribed topics."""
         ...
 
     def members_changed(self) -> None:
-        """The queues of its group must be divided anew, soon."""
+        """The members of its group changed: rebalance soon."""
 
     def offsets_reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Someone wants it to go on elsewhere."""
+        """An operator reset the group's offsets: go on from these."""
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
-        """How far it is in each queue."""
+        """The offset of each queue up to which everything is done."""
         ...
 
     def running_info(self) -> ConsumerRunningInfo: ...
 
     async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
-        """Consume this message now, because an operator wants to see what comes of it."""
+        """Handle this message now, for an operator, and tell the result."""
         ...

@@ -1,4 +1,4 @@
-"""Namespaces: brokers know `orders` as `<namespace>%orders`; retry and dead-letter prefixes stay in front."""
+"""Namespaces: for brokers `orders` is `<namespace>%orders`; retry and dead-letter prefixes stay in front."""
 
 from pyromq.protocol import names
 
@@ -7,7 +7,7 @@ _REPLY_TOPIC_SUFFIX = names.reply_topic("")
 
 
 def wrap(name: str, namespace: str | None) -> str:
-    """The name of a topic or group as brokers know it."""
+    """The name of a topic or group that brokers know."""
     if not namespace or not name or _is_system(name):
         return name
     prefix, bare = _split(name)
@@ -17,7 +17,7 @@ def wrap(name: str, namespace: str | None) -> str:
 
 
 def unwrap(name: str, namespace: str | None) -> str:
-    """The name as the application knows it; names of other namespaces stay as they are."""
+    """The name that the application knows; names of other namespaces stay as they are."""
     if not namespace:
         return name
     prefix, bare = _split(name)

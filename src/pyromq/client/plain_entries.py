@@ -1,7 +1,7 @@
-"""Plain messages on their shortest way into a batch: from the application's value to its bytes, in one go.
+"""The fast path of plain messages into a batch: a message is encoded in one step, without a PreparedMessage.
 
-What is unusual about a message is declined; the general road writes the same bytes, or says what is wrong.
-There is a compiled twin.
+It declines unusual messages; the general path writes the same bytes for them, or raises. There is a compiled
+twin.
 """
 
 import struct
@@ -22,8 +22,8 @@ _TAGS: Final = f"{props.TAGS}{NAME_SEPARATOR}"
 _UNIQUE_KEY: Final = f"{props.UNIQ_KEY}{NAME_SEPARATOR}"
 
 
-class Parcel(msgspec.Struct, gc=False):
-    """A plain message that waits in a batch."""
+class EncodedEntry(msgspec.Struct, gc=False):
+    """A plain message, encoded as the entry of a batch."""
 
     topic: str
     """As brokers know it."""
@@ -38,9 +38,9 @@ class Parcel(msgspec.Struct, gc=False):
 
 
 def _plain_entry(message: Message, unique_key: str, suffix: str, body_limit: int) -> bytes | None:
-    """A message as an entry of a batch; None if it needs a closer look.
+    """A message as an entry of a batch; None if the general path must take it.
 
-    Its body must be shorter than `body_limit`; `suffix` stands behind its properties.
+    The body must be shorter than `body_limit`. `suffix` is appended to the properties.
     """
     body = message.body
     if (

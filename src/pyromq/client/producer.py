@@ -1,4 +1,4 @@
-"""The asyncio producer. Nothing is done twice: the blocking one is the same, awaited on another thread."""
+"""The asyncio producer. The blocking producer runs this one on a background thread."""
 
 import asyncio
 import uuid
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self, Unpack, overload
 
-from pyromq.client.batching import Accumulator, check_batch, pack_letters, split
-from pyromq.client.letters import Letter, LetterWriter
-from pyromq.client.plain_entries import Parcel, plain_entry
+from pyromq.client.batching import Accumulator, check_batch, encode_batch, split
+from pyromq.client.in_flight_limit import InFlightLimit
+from pyromq.client.plain_entries import EncodedEntry, plain_entry
+from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.queue_choice import Selector, queue_of_key
 from pyromq.client.requesting import reply_to, request_properties
-from pyromq.client.room import Room
-from pyromq.client.sending import Sender, SenderStatistics, Sent
+from pyromq.client.sending import Sender, SenderStatistics, SendOutcome
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.trace_records import MessageKind, sent_record
@@ -56,7 +56,7 @@ class Producer:
     def __init__(
         self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
-        """`namesrv`: addresses of name servers, separated by `;` or in a list; None looks at NAMESRV_ADDR."""
+        """`namesrv`: addresses of name servers, separated by `;` or in a list; None: NAMESRV_ADDR."""
         problem = names.group_problem(group)
         if problem is None and group == _RESERVED_GROUP:
             problem = "the name is reserved"
@@ -70,19 +70,19 @@ class Producer:
 
     def __repr__(self) -> str:
         parts = self._parts
-        state = "closed" if self._is_closed else "not started" if parts is None else repr(parts.room)
+        state = "closed" if self._is_closed else "not started" if parts is None else repr(parts.in_flight)
         return f"<{type(self).__name__} {self.group} {state}>"
 
     def statistics(self) -> ProducerStatistics:
         parts = self._started()
         accumulator, tracing = parts.accumulator, parts.tracing
         return ProducerStatistics(
-            in_flight=parts.room.count,
-            in_flight_bytes=parts.room.size_bytes,
-            waiting_for_room=parts.room.waiting,
+            in_flight=parts.in_flight.count,
+            in_flight_bytes=parts.in_flight.size_bytes,
+            waiting_for_room=parts.in_flight.waiting,
             sender=parts.sender.statistics,
             batches=accumulator.batches if accumulator is not None else 0,
-            batched_messages=accumulator.letters if accumulator is not None else 0,
+            batched_messages=accumulator.messages if accumulator is not None else 0,
             dropped_traces=tracing.dropped if tracing is not None else 0,
         )
 
@@ -91,7 +91,7 @@ class Producer:
     async def start(self) -> None:
         """Done by `async with`."""
         if self._is_closed:
-            raise StateError("the producer is closed: make another one")
+            raise StateError("the producer is closed: create a new one")
         if self._parts is not None:
             raise StateError("the producer has been started already")
         session = await Session.obtain(self.client_settings)
@@ -99,7 +99,7 @@ class Producer:
         session.add_producer(session.wrap(self.group), self)
 
     async def close(self) -> None:
-        """Send what waits to be sent, wait for what is in flight, leave."""
+        """Send all batches, wait for messages in flight, and leave."""
         parts = self._parts
         if self._is_closed or parts is None:
             self._is_closed = True
@@ -115,7 +115,7 @@ class Producer:
     async def _finish(self, parts: "ProducerParts") -> None:
         if parts.accumulator is not None:
             await parts.accumulator.close()
-        await parts.room.wait_empty()
+        await parts.in_flight.wait_empty()
         if parts.tracing is not None:
             await parts.tracing.close()
 
@@ -166,24 +166,24 @@ class Producer:
         sharding_key: str | None = None,
         timeout_s: float | None = None,
     ) -> SendResult | list[SendResult]:
-        """Send one message, or several to one topic in as few requests as hold them.
+        """Send one message, or several of one topic in as few requests as possible.
 
-        At most one of `queue`, `selector` and `sharding_key` says where it goes; it is tried again there, and
-        not elsewhere. Raises SendFailed, Refused, NoRoute or BadMessage.
+        At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
+        queue. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
         parts = self._started()
-        if type(message) is Message and parts.gathers_plainly and timeout_s is None:
+        if type(message) is Message and parts.batches_plain and timeout_s is None:
             if queue is None and selector is None and sharding_key is None:
-                promise = parts.gather(message)
-                if promise is not None:
-                    return await promise
+                future = parts.batch(message)
+                if future is not None:
+                    return await future
         elif not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         if queue is None and selector is None and sharding_key is None:
-            return await parts.send(parts.write(message), None, timeout_s)
-        letter = parts.write(message, _sharding(sharding_key))
-        queue = await self._choose(parts, message, letter.topic, queue, selector, sharding_key)
-        return await parts.send(letter, queue, timeout_s)
+            return await parts.send(parts.prepare(message), None, timeout_s)
+        prepared = parts.prepare(message, _sharding(sharding_key))
+        queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
+        return await parts.send(prepared, queue, timeout_s)
 
     async def _send_many(
         self,
@@ -196,16 +196,16 @@ class Producer:
     ) -> list[SendResult]:
         messages = _several(messages)
         system = _sharding(sharding_key)
-        letters = [parts.write(message, system, pack=False) for message in messages]
-        check_batch(letters)
+        entries = [parts.prepare(message, system, compress=False) for message in messages]
+        check_batch(entries)
         if queue is not None or selector is not None or sharding_key is not None:
-            queue = await self._choose(parts, messages[0], letters[0].topic, queue, selector, sharding_key)
+            queue = await self._choose(parts, messages[0], entries[0].topic, queue, selector, sharding_key)
         results: list[SendResult] = []
-        for part in split(letters, self.settings.max_message_bytes):
+        for part in split(entries, self.settings.max_message_bytes):
             try:
                 results += await parts.send_batch(part, queue, timeout_s)
             except PyroError as problem:
-                problem.add_note(f"{len(results)} of {len(letters)} messages of the batch were stored before")
+                problem.add_note(f"{len(results)} of {len(entries)} messages of the batch were stored before")
                 raise
         return results
 
@@ -217,22 +217,22 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> None:
-        """Send a message and do not ask what became of it."""
+        """Send a message without an answer: it may be lost unnoticed."""
         parts = self._started()
-        letter = parts.write(message, _sharding(sharding_key))
+        prepared = parts.prepare(message, _sharding(sharding_key))
         if queue is not None or selector is not None or sharding_key is not None:
-            queue = await self._choose(parts, message, letter.topic, queue, selector, sharding_key)
-        await parts.sender.send_oneway(letter, queue)
+            queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
+        await parts.sender.send_oneway(prepared, queue)
 
     async def flush(self) -> None:
-        """Send what waits to be sent now, and return when nothing is in flight."""
+        """Send all batches now, and return when nothing is in flight."""
         parts = self._started()
         if parts.accumulator is not None:
             parts.accumulator.flush()
-        await parts.room.wait_empty()
+        await parts.in_flight.wait_empty()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be sent to."""
+        """The writable queues of a topic."""
         parts = self._started()
         route = await parts.sender.route(parts.session.wrap(topic))
         return tuple(map(parts.shown_queue, route.publish_queues))
@@ -246,9 +246,9 @@ class Producer:
         selector: Selector | None,
         sharding_key: str | None,
     ) -> MessageQueue:
-        """The queue that a message must go to, as brokers know it."""
+        """The chosen queue of a message, with the topic name that brokers know."""
         if (queue is not None) + (selector is not None) + (sharding_key is not None) > 1:
-            raise BadMessage("give one of queue, selector and sharding_key, not several")
+            raise BadMessage("set only one of queue, selector and sharding_key")
         if queue is None:
             route = await parts.sender.route_in_time(topic)
             if sharding_key is not None:
@@ -256,10 +256,10 @@ class Producer:
             assert selector is not None
             queue = selector(tuple(map(parts.shown_queue, route.publish_queues)), message)
             if not isinstance(queue, MessageQueue):
-                raise BadMessage(f"the selector chose {queue!r}: it must return one of the queues it gets")
+                raise BadMessage(f"the selector must return one of the queues it was given, not {queue!r}")
         wanted = MessageQueue(parts.session.wrap(queue.topic), queue.broker_name, queue.queue_id)
         if wanted.topic != topic:
-            raise BadMessage(f"the queue {queue} is not one of the topic {message.topic}")
+            raise BadMessage(f"the queue {queue} does not belong to the topic {message.topic}")
         return wanted
 
     # Requests and replies between clients
@@ -273,25 +273,25 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
     ) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it; raises NoReply if none comes."""
+        """Send a message and wait for a consumer's reply; raises NoReply if none comes in time."""
         parts = self._started()
         session = parts.session
         correlation_id = str(uuid.uuid4())
         system = request_properties(correlation_id, session.client_id, timeout_s)
-        letter = parts.write(message, system | (_sharding(sharding_key) or {}))
+        prepared = parts.prepare(message, system | (_sharding(sharding_key) or {}))
         replied = session.replies.expect(correlation_id)
         try:
             async with asyncio.timeout(timeout_s):
-                await parts.sender.route_in_time(letter.topic)
-                # The reply may come through any broker: all of them must know who waits for it.
+                await parts.sender.route_in_time(prepared.topic)
+                # Any broker may deliver the reply, so all of them must know this client.
                 await session.wait_known()
                 if queue is not None or selector is not None or sharding_key is not None:
-                    queue = await self._choose(parts, message, letter.topic, queue, selector, sharding_key)
-                await parts.send(letter, queue, timeout_s, alone=True)
+                    queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
+                await parts.send(prepared, queue, timeout_s, alone=True)
                 return await replied
         except TimeoutError:
             raise NoReply(
-                f"no reply to {message!r} came in {timeout_s} s: does a consumer of {message.topic} reply?"
+                f"no reply to {message!r} within {timeout_s} s: does a consumer of {message.topic} reply?"
             ) from None
         finally:
             session.replies.forget(correlation_id)
@@ -308,10 +308,10 @@ class Producer:
         """Answer a message that was sent by `request`."""
         parts = self._started()
         message, system = reply_to(to, body, tags=tags, properties=properties)
-        letter = parts.write(message, system, kind=SendReplyV2)
-        return await parts.send(letter, None, timeout_s, alone=True)
+        prepared = parts.prepare(message, system, kind=SendReplyV2)
+        return await parts.send(prepared, None, timeout_s, alone=True)
 
-    # What brokers ask
+    # Questions of brokers
 
     def check_transaction(
         self, request: CheckTransactionState, message: ReceivedMessage, address: str
@@ -320,7 +320,7 @@ class Producer:
 
 
 class ProducerParts:
-    """What a started producer consists of."""
+    """The parts of a started producer."""
 
     def __init__(self, producer: Producer, session: Session) -> None:
         settings = producer.settings
@@ -328,131 +328,142 @@ class ProducerParts:
         self.session = session
         self.group = producer.group
         self.sender = Sender(session, session.wrap(producer.group), settings)
-        self.writer = LetterWriter(
+        self.preparer = MessagePreparer(
             wrap=session.wrap,
             namespace=client_settings.namespace or client_settings.namespace_v2,
             max_bytes=settings.max_message_bytes,
-            pack_bytes=settings.compress_from_bytes,
+            compress_from_bytes=settings.compress_from_bytes,
             compression=settings.compression,
             level=settings.compression_level,
         )
-        self.room = Room(settings.max_in_flight, settings.max_in_flight_bytes)
+        self.in_flight = InFlightLimit(settings.max_in_flight, settings.max_in_flight_bytes)
         self.tracing = (
             Tracing(session, producer.group, "PRODUCE", settings.trace_topic) if settings.trace else None
         )
         self.accumulator: Accumulator[SendResult] | None = None
         if settings.linger_ms is not None:
             self.accumulator = Accumulator(
-                self._send_gathered,
+                self._send_accumulated,
                 linger_s=settings.linger_ms / 1000,
                 max_bytes=settings.batch_max_bytes,
-                left=self.room.leave_together,
+                left=self.in_flight.leave_together,
             )
-        self.gathers_plainly = self.accumulator is not None and self.tracing is None
+        self.batches_plain = self.accumulator is not None and self.tracing is None
         self._batch_max_bytes = settings.batch_max_bytes
         self._now_ms, self._next_key = session.clock.now_ms, session.unique_keys.next
         self._body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
         self._has_namespace = client_settings.namespace is not None
 
-    def write(
+    def prepare(
         self,
         message: Message,
         system: Mapping[str, str] | None = None,
         *,
-        pack: bool = True,
+        compress: bool = True,
         kind: type[SendMessageV2] = SendMessageV2,
-    ) -> Letter:
+    ) -> PreparedMessage:
         session = self.session
         session.check_loop()
         now_ms = session.clock.now_ms()
         unique_key = session.unique_keys.next(now_ms)
-        return self.writer.write(message, unique_key, now_ms, system, pack=pack, kind=kind)
+        return self.preparer.prepare(message, unique_key, now_ms, system, compress=compress, kind=kind)
 
-    def gather(self, message: Message) -> "asyncio.Future[SendResult] | None":
-        """Put a plain message into a batch; None if it needs a closer look, or if there is no room."""
+    def batch(self, message: Message) -> "asyncio.Future[SendResult] | None":
+        """Batch a plain message; None if the general path must take it, or too much is in flight."""
         accumulator = self.accumulator
-        topic = self.writer.batch_topics.get(message.topic)
+        topic = self.preparer.batch_topics.get(message.topic)
         if topic is None or accumulator is None:
             return None
         self.session.check_loop()
         now_ms = self._now_ms()
         unique_key = self._next_key(now_ms)
-        entry = plain_entry(message, unique_key, self.writer.suffix, self._body_limit)
+        entry = plain_entry(message, unique_key, self.preparer.suffix, self._body_limit)
         if entry is None:
             return None
         size_bytes = len(entry)
-        if size_bytes > self._batch_max_bytes or not self.room.try_enter(size_bytes):
+        if size_bytes > self._batch_max_bytes or not self.in_flight.try_enter(size_bytes):
             return None
-        parcel = Parcel(topic, entry, unique_key, now_ms, message)
-        return accumulator.add((topic, None, True, message.tags), parcel, size_bytes)
+        encoded = EncodedEntry(topic, entry, unique_key, now_ms, message)
+        return accumulator.add((topic, None, True, message.tags), encoded, size_bytes)
 
     def shown_queue(self, queue: MessageQueue) -> MessageQueue:
-        """A queue as the application knows it."""
+        """The queue with the topic name that the application knows."""
         if not self._has_namespace:
             return queue
         return MessageQueue(self.session.unwrap(queue.topic), queue.broker_name, queue.queue_id)
 
     async def send(
-        self, letter: Letter, queue: MessageQueue | None, timeout_s: float | None, *, alone: bool = False
+        self,
+        prepared: PreparedMessage,
+        queue: MessageQueue | None,
+        timeout_s: float | None,
+        *,
+        alone: bool = False,
     ) -> SendResult:
-        """`alone`: even if others would share a request with it."""
-        size_bytes = letter.size_bytes
-        if not self.room.try_enter(size_bytes):
-            await self.room.enter(size_bytes)
+        """`alone`: never in a batch."""
+        size_bytes = prepared.size_bytes
+        if not self.in_flight.try_enter(size_bytes):
+            await self.in_flight.enter(size_bytes)
         try:
             if self.accumulator is not None and not alone:
-                promise = self.accumulator.maybe_add(letter, queue) if timeout_s is None else None
-                if promise is not None:
-                    return await promise
-                # What was sent before this one leaves before it.
-                self.accumulator.flush(letter.topic)
+                future = self.accumulator.maybe_add(prepared, queue) if timeout_s is None else None
+                if future is not None:
+                    return await future
+                # Keep the order: batches with earlier messages leave first.
+                self.accumulator.flush(prepared.topic)
                 await asyncio.sleep(0)
-            sent = await self.sender.send(letter, queue, timeout_s)
+            outcome = await self.sender.send(prepared, queue, timeout_s)
         finally:
-            self.room.leave(size_bytes)
-        return self.result(letter, sent)
+            self.in_flight.leave(size_bytes)
+        return self.result(prepared, outcome)
 
     async def send_batch(
-        self, letters: Sequence[Letter], queue: MessageQueue | None, timeout_s: float | None
+        self, entries: Sequence[PreparedMessage], queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
-        size_bytes = sum(letter.size_bytes for letter in letters)
-        await self.room.enter(size_bytes)
+        size_bytes = sum(prepared.size_bytes for prepared in entries)
+        await self.in_flight.enter(size_bytes)
         try:
-            return await self._send_packed(letters, queue, timeout_s)
+            return await self._send_as_batch(entries, queue, timeout_s)
         finally:
-            self.room.leave(size_bytes)
+            self.in_flight.leave(size_bytes)
 
-    async def _send_gathered(
-        self, letters: list[Letter | Parcel], queue: MessageQueue | None
+    async def _send_accumulated(
+        self, entries: list[PreparedMessage | EncodedEntry], queue: MessageQueue | None
     ) -> list[SendResult]:
-        if len(letters) > 1:
-            return await self._send_packed(letters, queue, None)
-        (letter,) = letters
-        if type(letter) is Parcel:
-            letter = self.writer.write(letter.message, letter.unique_key, letter.born_ms)
-        assert isinstance(letter, Letter)
-        return [self.result(letter, await self.sender.send(letter, queue))]
+        if len(entries) > 1:
+            return await self._send_as_batch(entries, queue, None)
+        (prepared,) = entries
+        if type(prepared) is EncodedEntry:
+            prepared = self.preparer.prepare(prepared.message, prepared.unique_key, prepared.born_ms)
+        assert isinstance(prepared, PreparedMessage)
+        return [self.result(prepared, await self.sender.send(prepared, queue))]
 
-    async def _send_packed(
-        self, letters: Sequence[Letter | Parcel], queue: MessageQueue | None, timeout_s: float | None
+    async def _send_as_batch(
+        self,
+        entries: Sequence[PreparedMessage | EncodedEntry],
+        queue: MessageQueue | None,
+        timeout_s: float | None,
     ) -> list[SendResult]:
-        sent = await self.sender.send(pack_letters(letters), queue, timeout_s)
-        answer = sent.answer
-        places = answer.msg_id.split(",")
-        if len(places) != len(letters):
-            # java: queues made for batches have one place for all of them
-            places = [answer.msg_id] * len(letters)
-        return self._results(letters, places, sent)
+        outcome = await self.sender.send(encode_batch(entries), queue, timeout_s)
+        answer = outcome.answer
+        offset_ids = answer.msg_id.split(",")
+        if len(offset_ids) != len(entries):
+            # java: a batch queue has one id for all messages of a batch
+            offset_ids = [answer.msg_id] * len(entries)
+        return self._results(entries, offset_ids, outcome)
 
-    def result(self, letter: Letter, sent: Sent) -> SendResult:
-        return self._results((letter,), (sent.answer.msg_id,), sent)[0]
+    def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult:
+        return self._results((prepared,), (outcome.answer.msg_id,), outcome)[0]
 
     def _results(
-        self, letters: Sequence[Letter | Parcel], places: Sequence[str], sent: Sent
+        self,
+        entries: Sequence[PreparedMessage | EncodedEntry],
+        offset_ids: Sequence[str],
+        outcome: SendOutcome,
     ) -> list[SendResult]:
-        """What became of letters that left together; `places` are their ids in the store."""
-        answer = sent.answer
-        queue = sent.queue if not self._has_namespace else self.shown_queue(sent.queue)
+        """The results of messages sent in one request; `offset_ids` are their ids in the store."""
+        answer = outcome.answer
+        queue = outcome.queue if not self._has_namespace else self.shown_queue(outcome.queue)
         if queue.queue_id != answer.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, answer.queue_id)
         status, offset = _STATUS[answer.code], answer.queue_offset
@@ -461,57 +472,59 @@ class ProducerParts:
         results = [
             SendResult(
                 status,
-                letter.unique_key,
-                place,
+                prepared.unique_key,
+                offset_id,
                 queue,
                 offset + index,
                 transaction_id,
                 recall_handle,
                 region,
             )
-            for index, (letter, place) in enumerate(zip(letters, places, strict=True))
+            for index, (prepared, offset_id) in enumerate(zip(entries, offset_ids, strict=True))
         ]
         tracing = self.tracing
-        if tracing is not None and answer.trace_on is not False and letters[0].topic != tracing.topic:
-            for letter, result in zip(letters, results, strict=True):
-                assert isinstance(letter, Letter), "who reports on messages looks at them closely"
-                self._trace(tracing, letter, sent, result)
+        if tracing is not None and answer.trace_on is not False and entries[0].topic != tracing.topic:
+            for prepared, result in zip(entries, results, strict=True):
+                assert isinstance(prepared, PreparedMessage), "with tracing, every message is prepared"
+                self._trace(tracing, prepared, outcome, result)
         return results
 
-    def _trace(self, tracing: Tracing, letter: Letter, sent: Sent, result: SendResult) -> None:
+    def _trace(
+        self, tracing: Tracing, prepared: PreparedMessage, outcome: SendOutcome, result: SendResult
+    ) -> None:
         kind = MessageKind.NORMAL
-        if letter.sys_flag & SysFlag.TRANSACTION_PREPARED:
+        if prepared.sys_flag & SysFlag.TRANSACTION_PREPARED:
             kind = MessageKind.TRANSACTION_HALF
-        elif letter.is_delayed:
+        elif prepared.is_delayed:
             kind = MessageKind.DELAYED
         record = sent_record(
-            at_ms=self.session.clock.now_ms() - round(sent.latency_ms),
+            at_ms=self.session.clock.now_ms() - round(outcome.latency_ms),
             region=result.region,
             group=self.group,
-            topic=self.session.unwrap(letter.topic),
+            topic=self.session.unwrap(prepared.topic),
             message_id=result.message_id,
-            tags=letter.tags,
-            keys=letter.keys or None,
-            store_host=sent.address,
-            body_bytes=len(letter.body),
-            cost_ms=round(sent.latency_ms),
+            tags=prepared.tags,
+            keys=prepared.keys or None,
+            store_host=outcome.address,
+            body_bytes=len(prepared.body),
+            cost_ms=round(outcome.latency_ms),
             kind=kind,
             offset_message_id=result.offset_message_id,
             is_ok=result.is_ok,
         )
-        tracing.report(record, (result.message_id, *letter.keys.split()))
+        tracing.report(record, (result.message_id, *prepared.keys.split()))
 
 
 def _several(messages: object) -> list[Message]:
-    """Applications without a type checker give all sorts of things."""
+    """Checked at run time, for applications without a type checker."""
     if isinstance(messages, Iterable) and not isinstance(messages, str | bytes):
         several = list(messages)
         if all(isinstance(each, Message) for each in several):
             return several
-    raise BadMessage(f"a Message, or several in a list, can be sent, not {type(messages).__name__}")
+    raise BadMessage(f"send takes a Message or a sequence of them, not {type(messages).__name__}")
 
 
 def _sharding(key: str | None) -> dict[str, str] | None:
     if key is not None and not isinstance(key, str):
-        raise BadMessage(f"the sharding key {key!r} is no text: give str(...) of it")
+        raise BadMessage(f"sharding_key must be str, not {type(key).__name__}")
     return None if key is None else {props.SHARDING_KEY: key}

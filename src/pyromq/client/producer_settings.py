@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from pyromq.client.letters import DEFAULT_MAX_BYTES, DEFAULT_PACK_BYTES
+from pyromq.client.prepared_messages import DEFAULT_COMPRESS_FROM_BYTES, DEFAULT_MAX_BYTES
 from pyromq.client.settings import ClientOptions
 from pyromq.config.kinds import NOT_NEGATIVE, above, between
 from pyromq.config.options import Options, setting
@@ -24,7 +24,7 @@ class ProducerSettings(Options):
     create_topic_key: str = setting(names.AUTO_CREATE_TOPIC, "The topic that brokers use as a template for topics that do not exist.")
     default_topic_queues: int = setting(4, "The number of queues of a topic that is created by sending to it.")
     max_message_bytes: int = setting(DEFAULT_MAX_BYTES, "The producer refuses larger bodies and splits batches to fit.", check=above(0))
-    compress_from_bytes: int = setting(DEFAULT_PACK_BYTES, "Bodies of this size and more are compressed.")
+    compress_from_bytes: int = setting(DEFAULT_COMPRESS_FROM_BYTES, "Bodies of this size and more are compressed.")
     compression: Compression = setting(Compression.ZLIB, "How bodies are compressed; brokers and clients before 4.9.4 know ZLIB only.")
     compression_level: int = setting(DEFAULT_LEVEL, "The level of compression.")
     max_in_flight: int = setting(1024, "Further sends wait while this many messages are in flight.", check=above(0))

@@ -1,4 +1,4 @@
-"""Which queue a message goes to: the next one, the one its key belongs to, or the one its sender wants."""
+"""Which queue a message goes to: the next one, that of its sharding key, or one the application chose."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
 def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """The queue to which everything with this key goes, as long as there are as many queues."""
-    # java: the remainder has the sign of the hash, and loses it then
+    """The queue of a sharding key; the same as long as the number of queues is."""
+    # java: the remainder has the sign of the hash, and its absolute value is taken
     return queues[abs(java_string_hash(key)) % len(queues)]
 
 
 class RoundRobin:
-    """One queue after the other, for each topic; brokers in trouble are passed over.
+    """One queue after the other, for each topic; avoids brokers with faults.
 
-    Without `faults` only the broker that has just failed is.
+    Without `faults` it avoids only the broker that has just failed.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RoundRobin:
         return queues[start % count]
 
     def _wishes(self, now_ms: float, avoid_broker: str | None) -> list[Callable[[str], bool]]:
-        """What a broker should be, the strictest first."""
+        """Conditions for a broker, the strictest first."""
         faults = self._faults
         wishes: list[Callable[[str], bool]] = []
         if faults is not None:

@@ -1,4 +1,4 @@
-"""Requests between clients: a message that waits for another one, which carries the same correlation id."""
+"""Requests between clients: the sender of a message waits for a reply with the same correlation id."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ _REPLY = "reply"
 
 
 class PendingReplies:
-    """Who waits for which reply."""
+    """The replies that callers wait for, by correlation id."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
@@ -37,13 +37,13 @@ class PendingReplies:
     def take(self, reply: ReceivedMessage) -> None:
         replied = self._waiting.pop(reply.get(props.CORRELATION_ID) or "", None)
         if replied is None or replied.done():
-            _log.info("a reply came that nobody waits for message=%s", reply.message_id)
+            _log.info("a reply came too late, or to no request message=%s", reply.message_id)
         else:
             replied.set_result(reply)
 
 
 def request_properties(correlation_id: str, client_id: str, timeout_s: float) -> dict[str, str]:
-    """What makes a request of a message."""
+    """The properties that make a message a request."""
     return {
         props.CORRELATION_ID: correlation_id,
         props.REPLY_TO_CLIENT: client_id,
@@ -54,12 +54,12 @@ def request_properties(correlation_id: str, client_id: str, timeout_s: float) ->
 def reply_to(
     request: ReceivedMessage, body: bytes, *, tags: str | None, properties: Mapping[str, str]
 ) -> tuple[Message, dict[str, str]]:
-    """The reply to a request, and the properties that bring it to the one who waits."""
+    """The reply to a request, and the properties that bring it to the waiting client."""
     cluster = request.get(props.CLUSTER)
     correlation_id = request.get(props.CORRELATION_ID)
     client_id = request.get(props.REPLY_TO_CLIENT)
     if cluster is None or correlation_id is None or client_id is None:
-        raise BadMessage(f"{request!r} is no request: nobody waits for a reply to it")
+        raise BadMessage(f"{request!r} is not a request: no client waits for a reply to it")
     system = {
         props.MESSAGE_TYPE: _REPLY,
         props.CORRELATION_ID: correlation_id,

@@ -1,10 +1,10 @@
-"""From a letter to a stored message: one broker after another, until one has it or the time is over."""
+"""Sends a prepared message: to one broker after another, until one has stored it or the time is up."""
 
 import asyncio
 from dataclasses import dataclass
 
 from pyromq.client.fault_avoidance import BrokerFaults
-from pyromq.client.letters import Letter
+from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.queue_choice import RoundRobin
 from pyromq.client.session import Session
@@ -29,21 +29,21 @@ RETRIED_CODES = frozenset(
         ResponseCode.GO_AWAY,
     )
 )
-"""java: refusals after which another broker may say something else."""
+"""java: refusals after which another broker may accept the message."""
 
 _VARYING = ("queue_id", "sys_flag", "born_timestamp", "flag", "properties")
-"""What is different from message to message; the rest is the same for a topic and a broker."""
+"""Fields that differ from message to message; the others are the same for a topic and a broker."""
 _MAX_FORMS = 1024
 
 _FIRST_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 0.5
-_SHORTEST_RETRY_S = 0.01
-"""With less time left nobody can answer; timers are not more exact than that on a busy loop."""
+_MAX_PAUSE_S = 0.5
+_MIN_RETRY_S = 0.01
+"""With less time left no broker can answer; timers of a busy loop are not more exact."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """What came of a letter."""
+class SendOutcome:
+    """The answer to a message that was sent."""
 
     answer: SendMessageAnswer
     queue: MessageQueue
@@ -80,7 +80,7 @@ class Sender:
         return f"<Sender {self.group} {self.statistics} {self._faults!r}>"
 
     async def route(self, topic: str) -> Route:
-        """Where a topic can be sent to; raises NoRoute if nowhere."""
+        """Where messages of a topic can be sent; raises NoRoute if nowhere."""
         route = self._routes.for_publishing(topic)
         if route is None:
             settings = self.settings
@@ -90,7 +90,7 @@ class Sender:
         if not route.publish_queues:
             route = await self._routes.refresh(topic)
         if not route.publish_queues:
-            raise NoRoute(topic, str(self.session.name_servers), "it may only be read from, or has no master")
+            raise NoRoute(topic, str(self.session.name_servers), "it is read-only, or has no master")
         return route
 
     async def route_in_time(self, topic: str) -> Route:
@@ -98,11 +98,11 @@ class Sender:
         return await self._route_before(topic, self._clock.monotonic() + self.settings.send_timeout_s, [])
 
     async def send(
-        self, letter: Letter, queue: MessageQueue | None = None, timeout_s: float | None = None
-    ) -> Sent:
-        """Send until a broker has it. Without a queue, a failure moves on to another broker.
+        self, prepared: PreparedMessage, queue: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> SendOutcome:
+        """Send until a broker has stored it. Without a queue, a failure moves on to another broker.
 
-        Raises Refused where trying again would not help, SendFailed where it did not.
+        Raises Refused if a retry would not help, SendFailed if all tries failed.
         """
         settings, clock = self.settings, self._clock
         deadline = clock.monotonic() + (settings.send_timeout_s if timeout_s is None else timeout_s)
@@ -111,9 +111,9 @@ class Sender:
         failed_broker: str | None = None
         tries_left = settings.retries
         while True:
-            route = self._routes.for_publishing(letter.topic)
+            route = self._routes.for_publishing(prepared.topic)
             if route is None or not route.publish_queues:
-                route = await self._route_before(letter.topic, deadline, attempts)
+                route = await self._route_before(prepared.topic, deadline, attempts)
             started = clock.monotonic()
             if queue is None:
                 target = self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
@@ -121,23 +121,25 @@ class Sender:
                 target = queue
             if target.broker_name in tried:
                 started = await self._pause(len(attempts), deadline)
-            if started >= deadline - (_SHORTEST_RETRY_S if attempts else 0):
+            if started >= deadline - (_MIN_RETRY_S if attempts else 0):
                 break
             broker_name = route.broker_of(target)
             was_sent = True
             try:
-                address = self._known_address(broker_name) or await self._address(letter.topic, broker_name)
+                address = self._known_address(broker_name) or await self._address(prepared.topic, broker_name)
                 limit_s = deadline - started
                 if tries_left and queue is None and len(route.brokers) > 1:
                     # One that is silent must leave time for the others.
                     limit_s = min(limit_s, settings.try_timeout_s or limit_s / 2)
                 self.statistics.attempts += 1
-                answer = await self.session.call(address, self._filled(letter, target, broker_name), limit_s)
+                answer = await self.session.call(
+                    address, self._filled(prepared, target, broker_name), limit_s
+                )
             except TransportError as problem:
                 was_sent = not isinstance(problem, ConnectFailed)
                 attempts.append(f"{broker_name}: {problem}")
                 self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=False)
-                self._routes.refresh_soon(letter.topic)
+                self._routes.refresh_soon(prepared.topic)
             except Refused as refusal:
                 if refusal.code not in RETRIED_CODES:
                     self.statistics.failures += 1
@@ -150,74 +152,74 @@ class Sender:
                 self._faults.answered(target.broker_name, latency_ms, now * 1000)
                 is_safe = answer.code == ResponseCode.SUCCESS
                 if is_safe or not settings.retry_unsafe_stores or not tries_left:
-                    return Sent(answer, target, address, latency_ms)
+                    return SendOutcome(answer, target, address, latency_ms)
                 attempts.append(f"{broker_name}: stored, but code {answer.code}")
             failed_broker = target.broker_name
             tried.add(failed_broker)
-            # Who cannot be connected to may be starting: where nothing was sent, trying again costs nothing.
+            # A broker that refuses connections may be starting. Nothing was sent, so this is no retry.
             if was_sent:
                 if not tries_left:
                     break
                 tries_left -= 1
             self.statistics.retries += 1
         self.statistics.failures += 1
-        raise SendFailed(f"a message to {letter.topic}", attempts)
+        raise SendFailed(f"a message to {prepared.topic}", attempts)
 
-    async def send_oneway(self, letter: Letter, queue: MessageQueue | None = None) -> None:
-        """Send without learning what came of it; raises only if no connection can be had."""
+    async def send_oneway(self, prepared: PreparedMessage, queue: MessageQueue | None = None) -> None:
+        """Send without an answer; raises only if no connection can be made."""
         attempts: list[str] = []
         failed_broker: str | None = None
         for _ in range(1 + self.settings.retries):
-            route = await self.route(letter.topic)
+            route = await self.route(prepared.topic)
             now_ms = self._clock.monotonic() * 1000
             target = queue or self._round_robin.choose(route.publish_queues, now_ms, failed_broker)
             broker_name = route.broker_of(target)
             try:
-                address = self._known_address(broker_name) or await self._address(letter.topic, broker_name)
-                await self.session.send_oneway(address, self._request(letter, target, broker_name))
+                address = self._known_address(broker_name) or await self._address(prepared.topic, broker_name)
+                await self.session.send_oneway(address, self._request(prepared, target, broker_name))
                 return
             except TransportError as problem:
                 attempts.append(f"{broker_name}: {problem}")
                 self._faults.failed(target.broker_name, now_ms, is_reachable=False)
             failed_broker = target.broker_name
-        raise SendFailed(f"a message to {letter.topic}", attempts)
+        raise SendFailed(f"a message to {prepared.topic}", attempts)
 
     def _filled(
-        self, letter: Letter, queue: MessageQueue, broker_name: str
+        self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str
     ) -> SendMessageV2 | FilledForm[SendMessageAnswer]:
-        """The request on its short way, where there is one."""
-        is_retried = letter.reconsume_times is not None or letter.max_reconsume_times is not None
+        """The request as a filled form, which is cheaper, where that is possible."""
+        is_retried = prepared.reconsume_times is not None or prepared.max_reconsume_times is not None
         if is_retried or not self._fills_forms:
-            return self._request(letter, queue, broker_name)
-        key = (letter.kind, letter.topic, broker_name)
+            return self._request(prepared, queue, broker_name)
+        key = (prepared.kind, prepared.topic, broker_name)
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) == _MAX_FORMS:
                 self._forms.clear()
-            form = self._forms[key] = RequestForm(self._request(letter, queue, broker_name), _VARYING)
-        text = as_text(letter.properties)
+            form = self._forms[key] = RequestForm(self._request(prepared, queue, broker_name), _VARYING)
+        text = as_text(prepared.properties)
         return FilledForm(
-            form, (queue.queue_id, letter.sys_flag, letter.born_ms, letter.flag, text), letter.body
+            form, (queue.queue_id, prepared.sys_flag, prepared.born_ms, prepared.flag, text), prepared.body
         )
 
-    def _request(self, letter: Letter, queue: MessageQueue, broker_name: str) -> SendMessageV2:
+    def _request(self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str) -> SendMessageV2:
         settings = self.settings
-        return letter.kind(
+        return prepared.kind(
             producer_group=self.group,
-            topic=letter.topic,
+            topic=prepared.topic,
             default_topic=settings.create_topic_key,
             default_topic_queue_nums=settings.default_topic_queues,
             queue_id=queue.queue_id,
-            sys_flag=letter.sys_flag,
-            born_timestamp=letter.born_ms,
-            flag=letter.flag,
-            properties=letter.properties,
-            reconsume_times=letter.reconsume_times,
+            sys_flag=prepared.sys_flag,
+            born_timestamp=prepared.born_ms,
+            flag=prepared.flag,
+            properties=prepared.properties,
+            reconsume_times=prepared.reconsume_times,
             unit_mode=self._unit_mode,
-            max_reconsume_times=letter.max_reconsume_times,
-            batch=True if letter.kind is SendMessageBatch else None,
+            max_reconsume_times=prepared.max_reconsume_times,
+            batch=True if prepared.kind is SendMessageBatch else None,
             target_broker_name=broker_name,
-            body=letter.body,
+            body=prepared.body,
         )
 
     async def _route_before(self, topic: str, deadline: float, attempts: list[str]) -> Route:
@@ -231,7 +233,7 @@ class Sender:
             raise SendFailed(f"a message to {topic}", [*attempts, str(problem)]) from problem
 
     async def _address(self, topic: str, broker_name: str) -> str:
-        """Where a master is that no route told of so far."""
+        """The address of a master that is in no known route yet."""
         try:
             await self._routes.refresh(topic)
         except (NoRoute, Refused) as problem:
@@ -249,8 +251,8 @@ class Sender:
         return format_address(host, port - 2)
 
     async def _pause(self, attempt: int, deadline: float) -> float:
-        """The same broker again: give it a moment."""
+        """Wait a moment before the same broker is tried again."""
         now = self._clock.monotonic()
-        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _LONGEST_PAUSE_S)
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _MAX_PAUSE_S)
         await asyncio.sleep(max(0.0, min(pause_s, deadline - now)))
         return self._clock.monotonic()

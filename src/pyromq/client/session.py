@@ -1,7 +1,7 @@
 """One client for all producers and consumers of a process that have equal settings and the same event loop.
 
-It has the connections, the routes and the client id; it keeps brokers informed of who is here, and passes on
-what they ask. The last one that leaves closes it.
+It has the connections, the routes and the client id, sends heartbeats, and passes requests of brokers to the
+producer or consumer they are for. The last producer or consumer that leaves closes it.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _FIRST_HEARTBEAT_S = 1.0
 _FIRST_NAMESRV_URL_S = 10.0
 _NAMESRV_URL_INTERVAL_S = 120.0
 _NAMESRV_URL_TIMEOUT_S = 3.0
-_GOODBYE_S = 3.0
+_UNREGISTER_S = 3.0
 
 _SESSIONS: "WeakKeyDictionary[asyncio.AbstractEventLoop, list[Session]]" = WeakKeyDictionary()
 
@@ -62,7 +62,7 @@ class SessionStatistics:
 
 
 class Session:
-    """Made by `obtain`, given back by `release`."""
+    """Obtained by `obtain`, released by `release`."""
 
     def __init__(
         self, settings: ClientSettings, *, clock: Clock | None = None, stable_id: bool = False
@@ -70,7 +70,7 @@ class Session:
         self.settings = settings
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.is_stable = stable_id
-        # java: what other instances of the same machine cannot have
+        # java: unique among the clients of a machine
         own_instance = None if stable_id else f"{os.getpid()}#{time.monotonic_ns()}"
         self.client_id = settings.client_id(own_instance)
         self.replies = PendingReplies()
@@ -80,12 +80,12 @@ class Session:
         self._consumers: dict[str, ConsumerMember] = {}
         self._reserved: set[str] = set()
         self._users = 0
-        self._greeted: set[str] = set()
+        self._introduced: set[str] = set()
         self._told: set[str] = set()
         self._acknowledged: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._first_question: asyncio.Task[None] | None = None
-        self._is_greeting_all = False
+        self._is_heartbeat_planned = False
         self._is_closed = False
         self._heartbeats = 0
         self._failed_heartbeats = 0
@@ -137,9 +137,10 @@ class Session:
     ) -> Self:
         """The session for these settings; every call needs a `release`.
 
-        Consumers of one group must have different client ids: one that names its `consumer_group` gets a
-        session in which that group is not yet, unless an instance name was chosen. With `stable_id` the
-        client id is the same whenever the process is started, as the files of broadcasting consumers need it.
+        Consumers of one group must have different client ids: a caller with a `consumer_group` gets a session
+        that has no consumer of that group yet, unless an instance name was chosen. With `stable_id` the
+        client id is the same after a restart, because the offset files of broadcasting consumers are named
+        after it.
         """
         sessions = _SESSIONS.setdefault(asyncio.get_running_loop(), [])
         for session in sessions:
@@ -160,7 +161,7 @@ class Session:
             session._reserved.add(consumer_group)
         if session._first_question is not None:
             try:
-                # Whoever gives up does not take it away from the others.
+                # A caller that is cancelled must not cancel it for the others.
                 await asyncio.shield(session._first_question)
             except BaseException:
                 session._reserved.discard(consumer_group or "")
@@ -215,49 +216,49 @@ class Session:
     # Names
 
     def wrap(self, name: str) -> str:
-        """A topic or group as brokers know it."""
+        """The name of a topic or group that brokers know."""
         return wrap(name, self.settings.namespace)
 
     def unwrap(self, name: str) -> str:
-        """A topic or group as the application knows it."""
+        """The name of a topic or group that the application knows."""
         return unwrap(name, self.settings.namespace)
 
     # Calling
 
     def check_loop(self) -> None:
-        """Raises StateError where nobody would ever be woken: on another loop than that of the start."""
+        """Raises StateError on another event loop than that of the start: futures would never be woken."""
         try:
             is_other = asyncio.get_running_loop() is not self._loop
         except RuntimeError:  # none at all
             is_other = True
         if is_other:
             raise StateError(
-                "used on another event loop than the one it was started on, on another thread, or in a child"
-                " made by fork: make producers and consumers anew there"
+                "used on another event loop than it was started on, on another thread, or in a forked child:"
+                " create new producers and consumers there"
             )
 
     @property
     def fills_forms(self) -> bool:
-        """Whether requests leave as they are declared: in JSON, with nothing added."""
+        """Whether requests are sent as declared: in JSON, without signature or namespace fields."""
         return self._sign is None and self.settings.form == HeaderForm.JSON
 
     def call(
         self, address: str, request: Request[A] | FilledForm[A], timeout_s: float
     ) -> Coroutine[Any, Any, A]:
-        """Call a broker. A broker that was connected to anew learns at once who is here."""
-        if address not in self._greeted:
-            self._greet_soon(address)
+        """Call a broker. A new connection begins with a heartbeat."""
+        if address not in self._introduced:
+            self._heartbeat_soon(address)
         return self._dialer.call(address, request, timeout_s)
 
     async def send_oneway(self, address: str, request: Request[Any]) -> None:
-        if address not in self._greeted:
-            self._greet_soon(address)
+        if address not in self._introduced:
+            self._heartbeat_soon(address)
         await self._dialer.send_oneway(address, request)
 
     def broker_address(
         self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False
     ) -> str | None:
-        """Where a broker is; unless `only_this`, another of the same name will do."""
+        """The address of a broker; unless `only_this`, another broker of the same name will do."""
         return self.routes.address(broker_name, broker_id, only_this=only_this)
 
     async def _call_name_server(self, address: str, request: Request[A], timeout_s: float) -> A:
@@ -265,7 +266,7 @@ class Session:
 
     def _connection_lost(self, connection: Connection) -> None:
         address = connection.peer_address
-        self._greeted.discard(address)
+        self._introduced.discard(address)
         self._told.discard(address)
         self._acknowledged.discard(address)
         if self._is_closed:
@@ -273,10 +274,10 @@ class Session:
         if address in self.name_servers.addresses:
             self.routes.watch_lost()
         if self._consumers and address in self._broker_addresses():
-            # Producers come back with their next message; consumers may have nothing to say for long.
-            self._greet_soon(address)
+            # Producers reconnect with their next message; consumers may send nothing for a long time.
+            self._heartbeat_soon(address)
 
-    # Who is here
+    # Members
 
     def has_consumer(self, group: str) -> bool:
         return group in self._consumers or group in self._reserved
@@ -284,54 +285,54 @@ class Session:
     def add_consumer(self, group: str, member: ConsumerMember) -> None:
         if group in self._consumers:
             raise StateError(
-                f"the client {self.client_id} has a consumer of group {group} already: give this one another"
+                f"the client {self.client_id} already has a consumer of group {group}: give this one another"
                 " instance_name"
             )
         self._consumers[group] = member
 
     async def remove_consumer(self, group: str, member: ConsumerMember) -> None:
-        """Forget the consumer and say goodbye to every broker."""
+        """Forget the consumer and unregister it at every broker."""
         self._reserved.discard(group)
         if self._consumers.get(group) is member:
             del self._consumers[group]
-            await self._say_goodbye(UnregisterClient(client_id=self.client_id, consumer_group=group))
+            await self._unregister(UnregisterClient(client_id=self.client_id, consumer_group=group))
 
     def add_producer(self, group: str, member: ProducerMember) -> None:
         self._producers.setdefault(group, []).append(member)
 
     async def remove_producer(self, group: str, member: ProducerMember) -> None:
-        """Forget the producer; after the last one of its group, say goodbye to every broker."""
+        """Forget the producer; after the last one of its group, unregister the group at every broker."""
         members = self._producers.get(group, [])
         if member in members:
             members.remove(member)
             if not members:
                 del self._producers[group]
-                await self._say_goodbye(UnregisterClient(client_id=self.client_id, producer_group=group))
+                await self._unregister(UnregisterClient(client_id=self.client_id, producer_group=group))
 
-    async def _say_goodbye(self, goodbye: UnregisterClient) -> None:
-        async def say(address: str) -> None:
+    async def _unregister(self, request: UnregisterClient) -> None:
+        async def tell(address: str) -> None:
             try:
-                await self._dialer.call(address, goodbye, _GOODBYE_S)
+                await self._dialer.call(address, request, _UNREGISTER_S)
             except PyroError as problem:
-                _log.info("no goodbye broker=%s: %s", address, problem)
+                _log.info("not unregistered broker=%s: %s", address, problem)
 
-        # Whoever was never told of us need not be told that we go.
-        await asyncio.gather(*map(say, list(self._told)))
+        # Brokers that never got a heartbeat do not know us.
+        await asyncio.gather(*map(tell, list(self._told)))
 
     # Heartbeats
 
     async def heartbeat_now(self) -> None:
-        """Tell every broker who is here; those that cannot be reached are told next time."""
+        """Send a heartbeat to every broker; one that cannot be reached gets the next one."""
         if self._producers or self._consumers:
-            await asyncio.gather(*map(self._greet, self._broker_addresses()))
+            await asyncio.gather(*map(self._send_heartbeat, self._broker_addresses()))
 
     async def wait_known(self) -> None:
-        """Return when every broker that can be reached has been told who is here."""
+        """Return when every broker that can be reached has answered a heartbeat."""
         if not self._acknowledged.issuperset(self._broker_addresses()):
             await self.heartbeat_now()
 
     def _broker_addresses(self) -> list[str]:
-        """Who gets heartbeats; replicas need to know consumers only."""
+        """The brokers that get heartbeats; replicas need to know consumers only."""
         return [
             address
             for addresses in self.routes.brokers.values()
@@ -348,33 +349,33 @@ class Session:
             )
         )
 
-    async def _greet(self, address: str) -> bool:
+    async def _send_heartbeat(self, address: str) -> bool:
         """One heartbeat; says whether it arrived."""
-        self._greeted.add(address)
+        self._introduced.add(address)
         self._heartbeats += 1
         try:
-            # What is said is what holds when it leaves, not when the connecting began.
+            # Connect first: the heartbeat must tell what is true when it is sent.
             await self._dialer.connection(address)
             self._told.add(address)
             await self._dialer.call(address, self._heartbeat(), self.settings.call_timeout_s)
         except PyroError as problem:
             self._failed_heartbeats += 1
             if isinstance(problem, TransportError):
-                self._greeted.discard(address)
+                self._introduced.discard(address)
             _log.info("heartbeat failed broker=%s: %s", address, problem)
             return False
         self._acknowledged.add(address)
         return True
 
-    def _greet_soon(self, address: str) -> None:
+    def _heartbeat_soon(self, address: str) -> None:
         if not (self._producers or self._consumers) or address not in self._broker_addresses():
             return
-        self._greeted.add(address)
-        self._start_task(self._greet_and_divide(address))
+        self._introduced.add(address)
+        self._start_task(self._heartbeat_and_rebalance(address))
 
-    async def _greet_and_divide(self, address: str) -> None:
-        """A broker that knows us again may have told others of our queues meanwhile."""
-        if await self._greet(address):
+    async def _heartbeat_and_rebalance(self, address: str) -> None:
+        """Rebalance, too: meanwhile the broker may have told others that we are gone."""
+        if await self._send_heartbeat(address):
             for member in list(self._consumers.values()):
                 member.members_changed()
 
@@ -382,21 +383,21 @@ class Session:
         for addresses in self.routes.brokers.values():
             for address in addresses.values():
                 self._dialer.reset_backoff(address)
-        self._greet_all_soon()
+        self._heartbeat_all_soon()
 
-    def _greet_all_soon(self) -> None:
+    def _heartbeat_all_soon(self) -> None:
         """Brokers came or went."""
-        if self._is_greeting_all or self._is_closed:
+        if self._is_heartbeat_planned or self._is_closed:
             return
-        self._is_greeting_all = True
+        self._is_heartbeat_planned = True
 
-        async def greet_all() -> None:
-            self._is_greeting_all = False
-            new = set(self._broker_addresses()) - self._greeted
+        async def heartbeat_all() -> None:
+            self._is_heartbeat_planned = False
+            new = set(self._broker_addresses()) - self._introduced
             if self._consumers:
-                await asyncio.gather(*map(self._greet_and_divide, new))
+                await asyncio.gather(*map(self._heartbeat_and_rebalance, new))
 
-        self._start_task(greet_all())
+        self._start_task(heartbeat_all())
 
     # Name servers by URL
 
@@ -421,7 +422,7 @@ def _packed_ip(settings: ClientSettings) -> bytes:
 
 
 def _read_first_line(url: str) -> str:
-    # Few clients ask for it, and importing it takes longer than all else that they import.
+    # Imported late: few clients need it, and it is slow to import.
     import urllib.request
 
     with urllib.request.urlopen(url, timeout=_NAMESRV_URL_TIMEOUT_S) as answer:

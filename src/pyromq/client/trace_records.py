@@ -1,4 +1,4 @@
-"""What a report about a message says: one record of text, as Java clients write and read it."""
+"""Trace records: one text for each event of a message, as Java clients write and read it."""
 
 from enum import IntEnum
 from typing import Final
@@ -8,7 +8,7 @@ RECORD: Final = "\x02"
 
 
 class MessageKind(IntEnum):
-    """java: by its ordinal."""
+    """java: written as its ordinal."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -18,7 +18,7 @@ class MessageKind(IntEnum):
 
 
 def encode_record(*fields: object) -> str:
-    """One report, as Java writes values."""
+    """One record, with values written as Java writes them."""
     return FIELD.join(map(_text, fields)) + RECORD
 
 
@@ -65,7 +65,7 @@ def ended_record(
     state: str,
     is_check: bool,
 ) -> str:
-    """A transaction ended, or was asked about."""
+    """A transaction ended, or was checked."""
     what = (topic, message_id, tags, keys, store_host, MessageKind.TRANSACTION_COMMIT, transaction_id)
     return encode_record("EndTransaction", at_ms, region, group, *what, state, is_check)
 

@@ -1,6 +1,6 @@
-"""Reports about messages, sent as messages: what was sent, what was consumed, how it went.
+"""Message traces: records of what was sent and consumed, sent as messages to the trace topic.
 
-Reports are worth less than what they are about: when they cannot be sent they are dropped, and said to be.
+Traces never hold up messages: records that cannot be sent are dropped, counted and logged.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from pyromq.client.letters import LetterWriter
+from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.sending import Sender
 from pyromq.client.session import Session
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 class Tracing:
-    """Collects reports and sends them in bundles."""
+    """Collects trace records and sends several in one message."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Tracing:
         self._loop = asyncio.get_running_loop()
         own_group = f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_numbers)}"
         self._sender = Sender(session, own_group, ProducerSettings(send_timeout_s=_SEND_TIMEOUT_S))
-        self._writer = LetterWriter(max_bytes=_MAX_MESSAGE_BYTES)
+        self._preparer = MessagePreparer(max_bytes=_MAX_MESSAGE_BYTES)
         self._records: list[tuple[str, tuple[str, ...]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
@@ -53,7 +53,7 @@ class Tracing:
         return f"<Tracing {self.topic} waiting={len(self._records)} dropped={self.dropped}>"
 
     def report(self, record: str, keys: Iterable[str]) -> None:
-        """`keys`: what an operator will look for, the message's id among it."""
+        """`keys`: what operators search for, among them the message's id."""
         if len(self._records) + RECORDS_PER_MESSAGE * len(self._deliveries) >= MAX_WAITING:
             self.dropped += 1
             return
@@ -83,8 +83,8 @@ class Tracing:
         message = Message(self.topic, "".join(text for text, _ in records).encode(), keys=" ".join(keys))
         now_ms = self._session.clock.now_ms()
         try:
-            letter = self._writer.write(message, self._session.unique_keys.next(now_ms), now_ms)
-            await self._sender.send(letter)
+            prepared = self._preparer.prepare(message, self._session.unique_keys.next(now_ms), now_ms)
+            await self._sender.send(prepared)
         except PyroError as problem:
             self.dropped += len(records)
             _log.warning("trace not sent topic=%s records=%d: %s", self.topic, len(records), problem)

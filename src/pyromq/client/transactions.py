@@ -1,7 +1,7 @@
-"""Messages that consumers see only if something else succeeds.
+"""Transactional messages: consumers see them only if a local transaction succeeds.
 
-The message is stored where nobody sees it, then the local transaction runs, then the broker is told how it
-ended. If it is never told, the broker asks a producer of the group.
+The producer sends a half message, which no consumer sees, runs the local transaction, and tells the broker to
+commit or roll back. A broker that was not told asks a producer of the group.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from typing import TypeAlias, Unpack
 
 import msgspec
 
-from pyromq.client.letters import Letter
+from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import Producer, ProducerParts
 from pyromq.client.producer_settings import ProducerOptions
-from pyromq.client.sending import Sent
+from pyromq.client.sending import SendOutcome
 from pyromq.client.trace_records import ended_record
 from pyromq.client.values import Message, ReceivedMessage, SendResult
 from pyromq.errors import BadMessage, PyroError, StateError, TransportError
@@ -36,7 +36,7 @@ _CHECKS_AT_ONCE = 4
 
 
 class TransactionState(Enum):
-    """How a local transaction ended. Of an unknown one the broker asks again, later."""
+    """How a local transaction ended. If it is unknown, the broker asks again later."""
 
     COMMIT = SysFlag.TRANSACTION_COMMIT
     ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
@@ -49,7 +49,7 @@ class TransactionState(Enum):
 
 
 LocalTransaction: TypeAlias = Callable[[Message], TransactionState | Awaitable[TransactionState]]
-"""Does what the message is about; a plain function runs on a thread."""
+"""The local transaction of a message; a plain function runs on a thread."""
 
 Check: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 """Finds out how the transaction of a message ended; a plain function runs on a thread."""
@@ -65,11 +65,11 @@ class TransactionResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A message that is stored and that nobody sees yet."""
+    """A half message: stored, not visible to consumers yet."""
 
     message: Message
-    letter: Letter
-    sent: Sent
+    prepared: PreparedMessage
+    outcome: SendOutcome
     result: SendResult
     log_offset: int
 
@@ -93,20 +93,20 @@ class TransactionProducer(Producer):
     async def start(self) -> None:
         await super().start()
         try:
-            # Brokers that still have open questions from before learn that there is someone to ask.
+            # Brokers with unfinished transactions of this group learn which client to ask.
             await self._started().session.heartbeat_now()
         except BaseException:
             await self.close()
             raise
 
     async def send_in_transaction(self, message: Message, work: LocalTransaction) -> TransactionResult:
-        """Send, run `work` on the message, and commit or roll back as it says.
+        """Send a half message, run `work`, and commit or roll back as it returns.
 
-        If it raises, the broker is told that the end is unknown, and the error is raised again.
+        If `work` raises, the broker is told UNKNOWN, and the error is raised again.
         """
         half = await self.prepare(message)
         if not half.result.is_ok:
-            # java: a message that may be lost is no ground for a transaction
+            # java: the transaction does not run if the half message may be lost
             return await self.end(half, TransactionState.ROLLBACK)
         try:
             state = checked(await _run(work, message))
@@ -116,35 +116,35 @@ class TransactionProducer(Producer):
         return await self.end(half, state)
 
     async def prepare(self, message: Message) -> Half:
-        """The first half: store the message where nobody sees it."""
+        """Send the half message."""
         parts = self._started()
         if message.is_delayed:
-            raise BadMessage("a message of a transaction cannot be delayed")
+            raise BadMessage("a transactional message cannot be delayed")
         group = parts.sender.group
         system = {props.TRANSACTION_PREPARED: "true", props.PRODUCER_GROUP: group}
-        letter = parts.write(message, system)
-        letter.sys_flag |= SysFlag.TRANSACTION_PREPARED
-        sent = await parts.sender.send(letter)
-        # Whether the broker can be told of the end is found out before there is anything to tell.
-        log_offset = decode_offset_message_id(sent.answer.msg_id).log_offset
-        return Half(message, letter, sent, parts.result(letter, sent), log_offset)
+        prepared = parts.prepare(message, system)
+        prepared.sys_flag |= SysFlag.TRANSACTION_PREPARED
+        outcome = await parts.sender.send(prepared)
+        # Decoded now: without it the broker could not be told how the transaction ended.
+        log_offset = decode_offset_message_id(outcome.answer.msg_id).log_offset
+        return Half(message, prepared, outcome, parts.result(prepared, outcome), log_offset)
 
     async def end(
         self, half: Half, state: TransactionState, *, remark: str | None = None
     ) -> TransactionResult:
-        """The second half: tell the broker. If it cannot be told it will ask."""
-        # One that was begun is ended even while the producer is being closed.
-        parts, sent = self._parts or self._started(), half.sent
-        broker_name = sent.queue.broker_name
-        address = parts.session.broker_address(broker_name, MASTER_ID, only_this=True) or sent.address
+        """Tell the broker how the transaction ended. If it cannot be reached, it will ask."""
+        # A transaction that has begun is ended even while the producer closes.
+        parts, outcome = self._parts or self._started(), half.outcome
+        broker_name = outcome.queue.broker_name
+        address = parts.session.broker_address(broker_name, MASTER_ID, only_this=True) or outcome.address
         request = EndTransaction(
-            topic=half.letter.topic,
+            topic=half.prepared.topic,
             producer_group=parts.sender.group,
-            tran_state_table_offset=sent.answer.queue_offset,
+            tran_state_table_offset=outcome.answer.queue_offset,
             commit_log_offset=half.log_offset,
             commit_or_rollback=state.value,
-            msg_id=half.letter.unique_key,
-            transaction_id=sent.answer.transaction_id,
+            msg_id=half.prepared.unique_key,
+            transaction_id=outcome.answer.transaction_id,
             target_broker_name=broker_name,
             remark=remark,
         )
@@ -152,9 +152,9 @@ class TransactionProducer(Producer):
         self._report(
             parts,
             topic=half.message.topic,
-            message_id=half.letter.unique_key,
-            tags=half.letter.tags,
-            keys=half.letter.keys,
+            message_id=half.prepared.unique_key,
+            tags=half.prepared.tags,
+            keys=half.prepared.keys,
             region=half.result.region,
             transaction_id=half.result.transaction_id,
             address=address,
@@ -167,17 +167,19 @@ class TransactionProducer(Producer):
         try:
             await parts.session.send_oneway(address, request)
         except TransportError as problem:
-            _log.warning("the end of a transaction was not told message=%s: %s", request.msg_id, problem)
+            _log.warning(
+                "the broker was not told how a transaction ended message=%s: %s", request.msg_id, problem
+            )
 
-    # What brokers ask
+    # Questions of brokers
 
     def check_transaction(
         self, request: CheckTransactionState, message: ReceivedMessage, address: str
     ) -> bool:
-        if self._is_closed:  # nobody would wait for the answer
+        if self._is_closed:  # the answer could not be sent any more
             return False
         if len(self._checks) >= _MAX_CHECKS_WAITING:
-            _log.warning("too many transactions are asked about: message=%s waits", message.message_id)
+            _log.warning("too many transaction checks wait: not checked now message=%s", message.message_id)
             return True
         task = asyncio.get_running_loop().create_task(self._answer_check(request, message, address))
         self._checks.add(task)
@@ -212,7 +214,7 @@ class TransactionProducer(Producer):
         try:
             await self._tell(parts, address, answer)
         except PyroError as problem:
-            _log.warning("a broker was not answered about message=%s: %s", message.message_id, problem)
+            _log.warning("a transaction check was not answered message=%s: %s", message.message_id, problem)
         self._report(
             parts,
             topic=message.topic,
@@ -273,5 +275,5 @@ async def _run(work: Callable[..., object], argument: object) -> object:
 
 def checked(state: object) -> TransactionState:
     if not isinstance(state, TransactionState):
-        raise StateError(f"a local transaction must return a TransactionState, not {state!r}")
+        raise StateError(f"a local transaction and a check must return a TransactionState, not {state!r}")
     return state

@@ -1,4 +1,4 @@
-"""What goes in and what comes out: messages, queues, results. Values only, nothing here does anything."""
+"""The values that applications send and receive: messages, queues, results."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -22,9 +22,9 @@ _SHOWN_BODY_BYTES = 32
 class Message(msgspec.Struct, frozen=True):
     """A message to be sent.
 
-    `keys` are looked up by operators: a list, or a text in which blanks separate them. `properties` are the
-    application's own. A message may wait at the broker: for a delay level, a time in milliseconds, or until a
-    moment. Unless `wait_stored`, the broker answers before it has made the message safe.
+    Operators find a message by its `keys`: a list, or a text in which blanks separate them. `properties` are
+    the application's own. The broker can hold a message back: for a delay level, for some milliseconds, or
+    until a time. Unless `wait_stored`, the broker answers before the message is flushed and replicated.
     """
 
     topic: str
@@ -51,12 +51,12 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class ReceivedMessage:
-    """A message as a consumer gets it: unpacked, under the topic that the application knows."""
+    """A message as a consumer gets it: decompressed, with the topic name that the application knows."""
 
     __slots__ = ("_properties", "queue", "stored", "topic")
 
     def __init__(self, stored: StoredMessage, queue: MessageQueue, topic: str | None = None) -> None:
-        """`topic`: the name to show where it is not the one the message is stored under."""
+        """`topic`: the name to show, if it is not the stored one."""
         self.stored = stored
         self.queue = queue
         self.topic = stored.topic if topic is None else topic
@@ -75,13 +75,13 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Every property, the system's own among them."""
+        """All properties, including those of the system."""
         if self._properties is None:
             self._properties = self.stored.property_map()
         return self._properties
 
     def get(self, name: str) -> str | None:
-        """One property, found without reading the others."""
+        """One property, found without decoding the others."""
         return self.stored.get(name)
 
     @property
@@ -94,12 +94,12 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The id that the producer gave it."""
+        """The unique id from the producer."""
         return shown_message_id(self.stored)
 
     @property
     def offset_message_id(self) -> str:
-        """The id of the place it is stored at."""
+        """The id that says where the message is stored."""
         return encode_offset_message_id(self.stored.store_host, self.stored.log_offset)
 
     @property
@@ -133,7 +133,7 @@ class ReceivedMessage:
 
 
 class SendStatus(IntEnum):
-    """How safe a sent message is. All but SEND_OK: stored, but not as safely as the broker is set up to."""
+    """How safely a message is stored; not SEND_OK: stored, but not flushed or replicated as configured."""
 
     SEND_OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT

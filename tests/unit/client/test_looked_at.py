@@ -8,8 +8,8 @@ import pytest
 
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
+from pyromq.client.in_flight_limit import InFlightLimit
 from pyromq.client.producer import Producer
-from pyromq.client.room import Room
 
 NAMESRV = "127.0.0.1:9876"
 
@@ -22,7 +22,7 @@ MEMBERSHIP = SimpleNamespace(assigned=Assigned(), session=SimpleNamespace(client
 PARTS = SimpleNamespace(
     membership=MEMBERSHIP,
     handling=SimpleNamespace(delivery=SimpleNamespace(running=0)),
-    room=Room(1, 1),
+    in_flight=InFlightLimit(1, 1),
     sender=SimpleNamespace(statistics=None),
     accumulator=None,
     tracing=None,

@@ -106,7 +106,7 @@ def test_how_interrupted_work_failed_is_nobodys_complaint(
 def test_an_interrupted_call_does_not_wait_for_ever(
     thread: LoopThread, interruption: Interruption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocking, "MOST_WAIT_FOR_AN_END_S", 0.01)
+    monkeypatch.setattr(blocking, "MAX_WAIT_FOR_AN_END_S", 0.01)
     release, ended = asyncio.Event(), threading.Event()
 
     async def work() -> None:

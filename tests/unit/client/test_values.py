@@ -130,5 +130,5 @@ def test_wishes_of_handlers_travel_between_processes(wish: RetryLater) -> None:
 
 @pytest.mark.parametrize("kind", [Producer, PushConsumer, PullConsumer])
 def test_clients_say_that_they_do_not_travel(kind: type[Producer | PushConsumer | PullConsumer]) -> None:
-    with pytest.raises(TypeError, match="make another one in the child"):
+    with pytest.raises(TypeError, match="create a new one in the other process"):
         pickle.dumps(kind("orders", "127.0.0.1:9876"))

@@ -1,11 +1,11 @@
-"""A bounded number of messages and bytes in flight; who finds no room waits, in the order of coming."""
+"""A limit on the messages and bytes in flight; callers over the limit wait in FIFO order."""
 
 import asyncio
 from collections import deque
 
 
-class Room:
-    """A single message larger than all the bytes there are room for is let in alone."""
+class InFlightLimit:
+    """A message larger than `max_bytes` is admitted when nothing else is in flight."""
 
     def __init__(self, max_count: int, max_bytes: int) -> None:
         self._max_count = max_count
@@ -16,14 +16,14 @@ class Room:
         self.size_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Room count={self.count} bytes={self.size_bytes} waiting={len(self._waiting)}>"
+        return f"<InFlightLimit count={self.count} bytes={self.size_bytes} waiting={len(self._waiting)}>"
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
 
     def try_enter(self, size_bytes: int) -> bool:
-        # Done for every message: `_has_room`, written out.
+        # Called for every message: this is `_has_room`, inlined.
         count, total_bytes = self.count, self.size_bytes + size_bytes
         if self._waiting or (count and (count >= self._max_count or total_bytes > self._max_bytes)):
             return False
@@ -34,12 +34,12 @@ class Room:
     async def enter(self, size_bytes: int) -> None:
         if self.try_enter(size_bytes):
             return
-        let_in: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size_bytes, let_in))
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, admitted))
         try:
-            await let_in
+            await admitted
         except asyncio.CancelledError:
-            if let_in.done() and not let_in.cancelled():
+            if admitted.done() and not admitted.cancelled():
                 self.leave(size_bytes)
             else:
                 self._admit()
@@ -58,7 +58,7 @@ class Room:
             self._empty = None
 
     async def wait_empty(self) -> None:
-        """Return when nothing is in flight and nobody waits."""
+        """Return when nothing is in flight and no caller waits."""
         while self.count or self._waiting:
             if self._empty is None:
                 self._empty = asyncio.get_running_loop().create_future()
@@ -71,8 +71,8 @@ class Room:
 
     def _admit(self) -> None:
         while self._waiting:
-            size_bytes, let_in = self._waiting[0]
-            if let_in.done():
+            size_bytes, admitted = self._waiting[0]
+            if admitted.done():
                 self._waiting.popleft()
                 continue
             if not self._has_room(size_bytes):
@@ -80,4 +80,4 @@ class Room:
             self._waiting.popleft()
             self.count += 1
             self.size_bytes += size_bytes
-            let_in.set_result(None)
+            admitted.set_result(None)

@@ -1,4 +1,4 @@
-"""A message as it leaves: checked, named, packed. What breaks a rule never leaves."""
+"""Messages ready to be sent: checked, given their id, compressed. A message that breaks a rule is refused."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -14,13 +14,13 @@ from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR, PROPERTIE
 from pyromq.protocol.requests.sending import SendMessageV2
 
 DEFAULT_MAX_BYTES: Final = 4 * 1024 * 1024
-DEFAULT_PACK_BYTES: Final = 4096
+DEFAULT_COMPRESS_FROM_BYTES: Final = 4096
 
 _MAX_KNOWN_TOPICS = 4096
 
 
-class Letter(msgspec.Struct, gc=False):
-    """One message on its way."""
+class PreparedMessage(msgspec.Struct, gc=False):
+    """One message that is ready to be sent."""
 
     topic: str
     """As brokers know it."""
@@ -35,9 +35,9 @@ class Letter(msgspec.Struct, gc=False):
     keys: str = ""
     is_delayed: bool = False
     plain_bytes: int = 0
-    """The size of the body before it was packed."""
+    """The size of the body before compression."""
     kind: type[SendMessageV2] = SendMessageV2
-    """The request that it leaves in."""
+    """The request that carries it."""
     reconsume_times: int | None = None
     max_reconsume_times: int | None = None
 
@@ -47,20 +47,20 @@ class Letter(msgspec.Struct, gc=False):
 
 
 def check_topic(topic: str) -> None:
-    """Raises BadMessage for a topic that nobody may send to."""
+    """Raises BadMessage for a topic that clients may not send to."""
     if not isinstance(topic, str):
-        raise BadMessage(f"the topic {topic!r} is no text")
+        raise BadMessage(f"topic must be str, not {type(topic).__name__}")
     if (problem := names.topic_problem(topic)) is not None:
         raise BadMessage(problem)
     if topic in names.UNSENDABLE_TOPICS:
-        raise BadMessage(f"only brokers themselves send to the topic {topic}")
+        raise BadMessage(f"only brokers may send to the topic {topic}")
 
 
-class LetterWriter:
-    """Writes letters for one producer.
+class MessagePreparer:
+    """Prepares the messages of one producer.
 
-    `wrap` gives a topic the name that brokers know. Bodies of `pack_bytes` and more are packed, unless that
-    makes them no smaller.
+    `wrap` turns a topic into the name that brokers know. Bodies of `compress_from_bytes` and more are
+    compressed, unless that makes them no smaller.
     """
 
     def __init__(
@@ -69,31 +69,31 @@ class LetterWriter:
         wrap: Callable[[str], str] = str,
         namespace: str | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
-        pack_bytes: int = DEFAULT_PACK_BYTES,
+        compress_from_bytes: int = DEFAULT_COMPRESS_FROM_BYTES,
         compression: Compression = Compression.ZLIB,
         level: int = DEFAULT_LEVEL,
     ) -> None:
         self._wrap = wrap
         self._max_bytes = max_bytes
-        self._pack_bytes = pack_bytes
+        self._compress_from_bytes = compress_from_bytes
         self._compression = compression
         self._level = level
         self._topics: dict[str, str] = {}
         self.batch_topics: dict[str, str] = {}
-        """Topics that were written to, by their names here, of those whose messages may be in batches."""
+        """Known topics whose messages may be batched: the application's name → the broker's name."""
         self.suffix = _pair(props.INSTANCE_ID, namespace) if namespace else ""
 
-    def write(
+    def prepare(
         self,
         message: Message,
         unique_key: str,
         now_ms: int,
         system: Mapping[str, str] | None = None,
         *,
-        pack: bool = True,
+        compress: bool = True,
         kind: type[SendMessageV2] = SendMessageV2,
-    ) -> Letter:
-        """`system`: properties that applications may not set. A letter of a batch is never packed."""
+    ) -> PreparedMessage:
+        """`system`: properties that applications may not set. Messages of a batch are never compressed."""
         topic = self._topics.get(message.topic) or self._check_topic(message.topic)
         body = message.body
         if type(body) is not bytes:
@@ -102,8 +102,8 @@ class LetterWriter:
         if not 0 < size_bytes <= self._max_bytes:
             raise BadMessage(_size_problem(size_bytes, self._max_bytes))
         sys_flag = 0
-        if pack and size_bytes >= self._pack_bytes:
-            body, sys_flag = self._pack(body)
+        if compress and size_bytes >= self._compress_from_bytes:
+            body, sys_flag = self._compress(body)
         keys = message.keys
         if not isinstance(keys, str):
             keys = _join_keys(keys) if keys else ""
@@ -112,7 +112,7 @@ class LetterWriter:
             properties = self._properties(message, keys, unique_key, system)
         else:
             properties = f"{props.UNIQ_KEY}{NAME_SEPARATOR}{unique_key}{PAIR_SEPARATOR}{self.suffix}"
-        return Letter(
+        return PreparedMessage(
             topic,
             body,
             properties,
@@ -139,12 +139,12 @@ class LetterWriter:
             self.batch_topics[topic] = wrapped
         return wrapped
 
-    def _pack(self, body: bytes) -> tuple[bytes, int]:
+    def _compress(self, body: bytes) -> tuple[bytes, int]:
         try:
-            packed = compress(body, self._compression, self._level)
+            smaller = compress(body, self._compression, self._level)
         except LocalProtocolError as problem:
             raise BadMessage(str(problem)) from None
-        return (packed, self._compression.sys_flag) if len(packed) < len(body) else (body, 0)
+        return (smaller, self._compression.sys_flag) if len(smaller) < len(body) else (body, 0)
 
     def _properties(
         self, message: Message, keys: str, unique_key: str, system: Mapping[str, str] | None
@@ -157,7 +157,9 @@ class LetterWriter:
             parts.append(_pair(props.KEYS, keys))
         if message.tags:
             if not isinstance(message.tags, str):
-                raise BadMessage(f"the tag {message.tags!r} is no text: a message has one tag, or None")
+                raise BadMessage(
+                    f"tags must be str or None, not {type(message.tags).__name__}: a message has one tag"
+                )
             parts.append(_pair(props.TAGS, message.tags))
         if not message.wait_stored:
             parts.append(_pair(props.WAIT, "false"))
@@ -168,7 +170,7 @@ class LetterWriter:
         parts.append(_pair(props.UNIQ_KEY, unique_key))
         text = "".join(parts)
         if text.count(PAIR_SEPARATOR) != len(parts):
-            raise BadMessage(f"a separator (U+0002) is inside a tag, a key or a property of {message!r}")
+            raise BadMessage(f"a tag, key or property contains the separator U+0002: {message!r}")
         text += self.suffix
         _check_size(text)
         return text
@@ -180,16 +182,18 @@ def _pair(name: str, value: str) -> str:
 
 def _check_own_property(name: str, value: str) -> None:
     if name in RESERVED_NAMES:
-        raise BadMessage(f"the property {name} belongs to the system: choose another name")
+        raise BadMessage(f"the property name {name} is reserved: choose another one")
     if not all(isinstance(each, str) for each in (name, value)):
-        raise BadMessage(f"property {name!r}={value!r}: name and value must be texts, say {str(value)!r}")
+        raise BadMessage(f"property {name!r}={value!r}: name and value must be str")
     if not name or not value or NAME_SEPARATOR in name:
-        raise BadMessage(f"property {name!r}={value!r}: name and value must have a text, without U+0001")
+        raise BadMessage(
+            f"property {name!r}={value!r}: name and value must not be empty, and the name not contain U+0001"
+        )
 
 
 def _delays(message: Message) -> list[str]:
     if message.delay_level < 0:
-        raise BadMessage(f"delay_level={message.delay_level}: levels begin at 1, and 0 is no delay")
+        raise BadMessage(f"delay_level must be 0 (no delay) or more, not {message.delay_level}")
     given = [
         (props.DELAY, message.delay_level or None),
         (props.TIMER_DELAY_MS, message.delay_ms),
@@ -197,27 +201,27 @@ def _delays(message: Message) -> list[str]:
     ]
     wanted = [_pair(name, str(value)) for name, value in given if value is not None]
     if len(wanted) > 1:
-        raise BadMessage("give one of delay_level, delay_ms and deliver_at_ms, not several")
+        raise BadMessage("set only one of delay_level, delay_ms and deliver_at_ms")
     return wanted
 
 
 def _join_keys(keys: Sequence[str]) -> str:
     if not all(isinstance(key, str) for key in keys):
-        raise BadMessage(f"keys {keys!r}: every key must be a text")
+        raise BadMessage(f"every key must be str: {keys!r}")
     if any(not key or " " in key for key in keys):
-        raise BadMessage(f"keys {keys!r}: a key is empty, or has a blank in it, which separates keys")
+        raise BadMessage(f"a key must not be empty or contain a blank, which separates keys: {keys!r}")
     return props.KEY_SEPARATOR.join(keys)
 
 
 def _as_bytes(body: object) -> bytes:
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
-    raise BadMessage(f"the body is {type(body).__name__}, not bytes: encode it first")
+    raise BadMessage(f"body must be bytes, not {type(body).__name__}")
 
 
 def _size_problem(size_bytes: int, max_bytes: int) -> str:
     if size_bytes == 0:
-        return "the body is empty: brokers refuse that"
+        return "the body is empty: brokers refuse empty messages"
     return f"the body has {size_bytes} bytes, more than max_message_bytes={max_bytes}"
 
 
@@ -225,6 +229,6 @@ def _check_size(text: str) -> None:
     try:
         size_bytes = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError as problem:
-        raise BadMessage(f"properties cannot be written as UTF-8: {problem}") from None
+        raise BadMessage(f"the properties cannot be encoded as UTF-8: {problem}") from None
     if size_bytes > PROPERTIES_LIMIT_BYTES:
         raise BadMessage(f"the properties take {size_bytes} bytes, more than {PROPERTIES_LIMIT_BYTES}")
