@@ -24,6 +24,7 @@ MAX_HEADER_BYTES = 1024 * 1024
 longest that anybody has a use for (32 KiB of properties, every character escaped) takes 200 KB."""
 
 NO_LIMIT = 0x7FFFFFFF
+_LARGE_BYTES = 64 * 1024
 
 
 class FrameReader:
@@ -118,7 +119,7 @@ class FrameReader:
             else:
                 raise RemoteProtocolError(f"unknown header form {form}")
             if body_at < end:
-                frame.body = bytes(buffer[body_at:end])
+                frame.body = _copied(buffer, body_at, end)
             frames.append(frame)
             position = end
         else:
@@ -135,6 +136,14 @@ class FrameReader:
             raise RemoteProtocolError(
                 f"frame of {length} bytes; between 4 and {self._max_frame_bytes - 4} are allowed"
             )
+
+
+def _copied(buffer: bytes | bytearray, start: int, end: int) -> bytes:
+    """A slice of a `bytearray` would be a copy, too: large bodies are copied once, not twice."""
+    if end - start < _LARGE_BYTES or isinstance(buffer, bytes):
+        return bytes(buffer[start:end])
+    with memoryview(buffer) as whole, whole[start:end] as part:
+        return bytes(part)
 
 
 def encode_head(frame: Frame, body_bytes: int, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes:

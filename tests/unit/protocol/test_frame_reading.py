@@ -138,3 +138,15 @@ def test_a_header_that_nobody_needs_so_long_ends_the_stream_before_it_arrives() 
     assert "header of 1048577 bytes; 1048576 are allowed" in str(reader.damage)
     with pytest.raises(LocalProtocolError, match="header of"):
         encode_frame(Frame(code=1, remark="x" * 1024 * 1024))
+
+
+@pytest.mark.parametrize("body_bytes", [64 * 1024 - 1, 64 * 1024, 300_000])
+def test_a_large_body_in_pieces_is_bytes_and_leaves_the_next_frame_alone(body_bytes: int) -> None:
+    large, small = Frame(1, body=bytes(range(256)) * (body_bytes // 256 + 1)), Frame(2, body=b"x")
+    stream = encode_frame(large) + encode_frame(small)
+    reader = FrameReader()
+    pieces = [stream[at : at + 50_000] for at in range(0, len(stream), 50_000)]
+    frames = [frame for piece in pieces for frame in reader.feed(piece)]
+    assert [type(frame.body) for frame in frames] == [bytes, bytes]
+    assert [frame.body for frame in frames] == [large.body, small.body]
+    assert reader.buffered_bytes == 0
