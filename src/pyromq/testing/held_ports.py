@@ -1,7 +1,7 @@
-"""Ports that stay ours while servers come and go: bound by a socket that never listens.
+"""Reserves ports while servers stop and start again: a socket binds the port and never listens.
 
-Where nobody listens, connecting is refused, and no other process gets the port meanwhile. A server that takes
-it says SO_REUSEADDR, as ours do.
+While no server listens, connections are refused, and no other process gets the port. A server on a reserved
+port must set SO_REUSEADDR, as ours do.
 """
 
 import errno
@@ -18,10 +18,10 @@ _HIGHEST = 65535
 
 @contextmanager
 def held_port(distances: Sequence[int] = (0,), host: str = "127.0.0.1") -> Iterator[int]:
-    """A port of the system's choice; it and those at these distances from it are held while the block runs.
+    """A port chosen by the system; it and those at these distances from it are reserved during the block.
 
-    Only Linux lets one socket hold a port and another listen there. Elsewhere this is 0: the system chooses
-    when a server starts, and whoever comes first may have the port between two starts.
+    Only Linux lets one socket hold a port and another listen on it. Elsewhere this is 0: the system chooses
+    when a server starts, and another process may take the port between two starts.
     """
     if sys.platform != "linux":
         yield 0
@@ -32,7 +32,7 @@ def held_port(distances: Sequence[int] = (0,), host: str = "127.0.0.1") -> Itera
             if _hold_all(held, host, [port + distance for distance in distances if distance]):
                 yield port
                 return
-    raise StateError(f"no port on {host} was free with those at the distances {list(distances)}")
+    raise StateError(f"no free port on {host} together with those at the distances {list(distances)}")
 
 
 def _hold_all(held: ExitStack, host: str, ports: list[int]) -> bool:
@@ -52,7 +52,7 @@ def _hold(held: ExitStack, host: str, port: int) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     holder = held.enter_context(socket.socket(family, socket.SOCK_STREAM))
     holder.bind((host, port))
-    # Said earlier, it would let in those who hold the port already.
+    # Set before bind, it would allow a port that another socket already holds.
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     found: int = holder.getsockname()[1]
     return found
