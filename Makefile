@@ -75,6 +75,7 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests
 	$(BIN)/python -m tests.support.option_types
 	$(BIN)/python -m tests.support.api_reference
+	$(BIN)/python -m tests.support.spark_options
 	$(BIN)/python -m tests.support.compatibility_page
 	for part in namesrv broker store; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done

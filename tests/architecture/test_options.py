@@ -4,8 +4,13 @@ from pathlib import Path
 
 import pytest
 from tests.support.option_types import WRITTEN, fresh
+from tests.support.spark_options import PAGE, page
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
 def test_the_types_of_client_options_are_fresh(path: Path) -> None:
     assert path.read_text() == fresh(path), "run `make docs`"
+
+
+def test_the_page_of_spark_options_is_fresh() -> None:
+    assert PAGE.read_text() == page(), "run `make docs`"

@@ -1,16 +1,14 @@
 """Every option: what it means, and what is said when it is wrong."""
 
-import re
 from typing import Any
 
 import pytest
-from tests.support.places import ROOT
 
 from pyromq.errors import ConfigError
+from pyromq.spark.option_kinds import Position
 from pyromq.spark.options import (
-    KAFKAS_NAMES,
+    ALIASES,
     KNOWN,
-    Position,
     ReadOptions,
     Selection,
     WriteOptions,
@@ -166,7 +164,7 @@ def test_every_known_option_is_tested_here() -> None:
         {"mode": "", "accessKey": "", "secretKey": "", "groupIdPrefix": ""}
     ]
     tested = {name.replace("__", ".").lower() for given in tables for name in given} | {"securitytoken"}
-    assert tested == set(KNOWN) | {name.lower() for name in KAFKAS_NAMES}
+    assert tested == set(KNOWN) | set(ALIASES)
 
 
 WRONG_READS: list[tuple[bool, dict[str, str], str]] = [
@@ -261,8 +259,11 @@ def test_wrong_options_for_writing_are_named(given: dict[str, str], named: str) 
         write_options({"namesrv": "a:1"} | given)
 
 
-def test_the_page_about_spark_explains_every_option() -> None:
-    page = (ROOT / "docs" / "spark.md").read_text()
-    named_by_load = {"path"}  # load("Orders")
-    words = set(re.findall(r"[\w.]*\w", page))
-    assert set(KNOWN.values()) - named_by_load <= words
+def test_an_empty_option_counts_as_not_given() -> None:
+    assert read(consumerGroup="", tags=" ", minPartitions="") == read()
+
+
+def test_a_misspelt_secret_is_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="secretKey") as caught:
+        check_names({"secretKeyy": "hidden"})
+    assert "hidden" not in str(caught.value)

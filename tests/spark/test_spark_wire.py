@@ -59,7 +59,7 @@ def test_requests_are_signed_with_the_given_keys() -> None:
         server.start()
         port = listener.getsockname()[1]
         address = f"127.0.0.1:{port}"
-        link = Link(address, link_options(Access((address,), credentials)))
+        link = Link(address, link_options(Access((address,), "me", "hidden", "token")))
         link.send(QUESTION, oneway=True)
         link.close()
         server.join()

@@ -4,7 +4,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -68,7 +68,7 @@ HOST = Check("that is an IP address or a host name", _is_host)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[0-9]+\.[0-9]+")
-_QUANTITY = re.compile(r"([0-9]+) ?([a-zA-Z]*)")
+_QUANTITY = re.compile(r"([0-9]+)\s*([a-zA-Z]*)")
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
@@ -113,7 +113,7 @@ def expand_path(text: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def _quantity(expected: str, hint: str, factors: dict[str, int], unit: int) -> Kind:
+def quantity(expected: str, hint: str, factors: Mapping[str, int], unit: int = 1) -> Kind:
     """A number with an optional suffix; the value is a whole number of `unit`s."""
 
     def parse(text: str) -> int:
@@ -136,12 +136,12 @@ _SIZE_FACTORS = {
 _MILLIS_FACTORS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 # Plain numbers mean what they mean in RocketMQ's files; suffixes are for people.
-SizeBytes = Annotated[int, _quantity("a size in bytes", " (or like 64k, 16m, 1g)", _SIZE_FACTORS, unit=1)]
+SizeBytes = Annotated[int, quantity("a size in bytes", " (or like 64k, 16m, 1g)", _SIZE_FACTORS)]
 Millis = Annotated[
-    int, _quantity("a time in milliseconds", " (or like 500ms, 5s, 2m)", _MILLIS_FACTORS | {"": 1}, unit=1)
+    int, quantity("a time in milliseconds", " (or like 500ms, 5s, 2m)", _MILLIS_FACTORS | {"": 1})
 ]
 Seconds = Annotated[
-    int, _quantity("a time in seconds", " (or like 5s, 2m, 1h)", _MILLIS_FACTORS | {"": 1000}, unit=1000)
+    int, quantity("a time in seconds", " (or like 5s, 2m, 1h)", _MILLIS_FACTORS | {"": 1000}, unit=1000)
 ]
 
 TEXT = Kind("a text", str, python_type=str)

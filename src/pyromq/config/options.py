@@ -68,7 +68,7 @@ class Setting:
         try:
             value = self.kind.parse(text.strip())
         except BadValue as problem:
-            raise self.refusal(text, f"{self.expected}: {problem}") from None
+            raise self.refusal(text, f"{self.expected} ({problem})") from None
         except ValueError:
             raise self.refusal(text) from None
         self.verify(value)
@@ -115,7 +115,7 @@ def setting(
     metadata = {_METADATA: line}
     if isinstance(default, Path):  # the home directory is looked up at use, not at import
         return cast(T, field(default_factory=lambda: expand_path(default), metadata=metadata))
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pyromq.errors import ConfigError
 from pyromq.spark.cluster import Cluster
 from pyromq.spark.fetch import report_loss
-from pyromq.spark.options import EARLIEST, LATEST, Position, ReadOptions
+from pyromq.spark.option_kinds import EARLIEST, LATEST, Position
+from pyromq.spark.options import ReadOptions
 from pyromq.spark.queues import Queue, Span
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from pyromq.errors import ConfigError
+from pyromq.config.kinds import BadValue
 
 Nested = dict[str, dict[str, int]]
 
@@ -67,39 +67,33 @@ def parse_place(topic: str, place: str) -> Queue:
     return Queue(topic, broker, int(queue_id))
 
 
-def parse_numbers(option: str, text: str, example: str) -> dict[Queue, int]:
-    """A number for each queue, from an option's JSON."""
-    document = _json_object(option, text, example)
+def parse_numbers(text: str) -> dict[Queue, int]:
+    """A number for each queue, from JSON; raises BadValue."""
     try:
-        numbers = flatten(document)
+        numbers = flatten(_json_object(text))
     except (ValueError, AttributeError, TypeError) as problem:
-        raise ConfigError(option, text, f"{example}: {problem}") from None
+        raise BadValue(problem) from None
     if not numbers or any(type(number) is not int for number in numbers.values()):
-        raise ConfigError(option, text, f"{example}: a whole number for each queue")
+        raise BadValue("a whole number is needed for each queue")
     return numbers
 
 
-def parse_assignment(option: str, text: str) -> frozenset[Queue]:
-    example = 'JSON like {"Orders": ["broker-a:0", "broker-a:1"]}'
-    document = _json_object(option, text, example)
+def parse_assignment(text: str) -> frozenset[Queue]:
     try:
         queues = frozenset(
-            parse_place(topic, place) for topic, places in document.items() for place in places
+            parse_place(topic, place) for topic, places in _json_object(text).items() for place in places
         )
     except (ValueError, AttributeError, TypeError) as problem:
-        raise ConfigError(option, text, f"{example}: {problem}") from None
+        raise BadValue(problem) from None
     if not queues:
-        raise ConfigError(option, text, f"{example} with at least one queue")
+        raise BadValue("at least one queue is needed")
     return queues
 
 
-def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError as problem:
-        raise ConfigError(option, text, f"{example} ({problem})") from None
+def _json_object(text: str) -> dict[str, Any]:
+    document = json.loads(text)
     if not isinstance(document, dict):
-        raise ConfigError(option, text, example)
+        raise BadValue("it is not an object")
     return document
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import functions as fn
 
 from pyromq.errors import ConfigError
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.options import EARLIEST, ReadOptions, Selection, read_options
+from pyromq.spark.option_kinds import EARLIEST
+from pyromq.spark.options import ReadOptions, Selection, read_options
 from pyromq.spark.pipelines.lake import Archived, archived, finished
 from pyromq.spark.queues import nest
 
