@@ -86,7 +86,9 @@ class Selection:
 
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Common(Options):
+class _EitherWay(Options):
+    """For reading and writing alike."""
+
     FROM_TEXT: ClassVar[bool] = True
 
     access: Access
@@ -94,7 +96,7 @@ class _Common(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions(_Common):
+class ReadOptions(_EitherWay):
     streaming: bool | None = None
     """None while Spark has not said which it will be."""
 
@@ -192,7 +194,7 @@ def _at_time(for_all: int | None, by_queue: Mapping[Queue, int] | None) -> Posit
 
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions(_Common):
+class WriteOptions(_EitherWay):
     path: Topic | None = setting(None, "The topic given as `save(\"Orders\")`; the same as `topic`.")
     topic: Topic | None = setting(None, "The topic to write to, unless rows have a column `topic`. A view or table that reads one topic writes to it.")
     mode: Literal["atLeastOnce", "transactional"] = setting("atLeastOnce", "Writes are at least once; `transactional` is refused for now.")
