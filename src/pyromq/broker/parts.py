@@ -253,7 +253,7 @@ class Parts:
             "topics": tables.topics.persist,
             "groups": tables.groups.persist,
             "offsets": tables.offsets.persist,
-            "filters": tables.filters.persist,
+            "filters": tables.filters.close,
         }
         for service in self._all_services:
             if isinstance(service, Saved):

@@ -36,14 +36,16 @@ class Tables:
     """What is kept on disk of all this."""
 
     def write_in_threads(self) -> None:
-        """From now on the files of topics and groups are left to threads; there must be a running loop."""
+        """From now on threads write the files of topics, groups and filters; there must be a running loop."""
         self.topics.write_in_threads()
         self.groups.write_in_threads()
+        self.filters.write_in_threads()
 
     def abandon(self) -> None:
         """From now on no thread writes any more."""
         self.topics.abandon()
         self.groups.abandon()
+        self.filters.abandon()
         self.offsets.abandon()
 
     @classmethod

@@ -8,6 +8,7 @@ others.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from pyromq.broker.tables.table_file import TableFile
 from pyromq.clock import Clock
 from pyromq.errors import BadExpression
 from pyromq.filtering.sql_eval import Node, Properties
@@ -76,7 +77,7 @@ class FilterTable:
         retries_by_origin: Callable[[], bool] = lambda: False,
     ) -> None:
         """`retries_by_origin` says whether retries pass by the filter of the topic that they come from."""
-        self._file = file
+        self._file = TableFile(file, self.table)
         self._clock = clock
         self._keep_dead_ms = keep_dead_ms
         self._retries_by_origin = retries_by_origin
@@ -251,7 +252,23 @@ class FilterTable:
         return ConsumerFilterTable(filter_data_by_topic=table)
 
     def persist(self) -> None:
+        """Write what has changed; under a loop a thread does so."""
         self.remove_long_dead()
         if self._is_dirty:
-            self._file.save(self.table())
+            self._file.save()
             self._is_dirty = False
+        else:
+            self._file.retry()
+
+    def write_in_threads(self) -> None:
+        """From now on leave the file to threads."""
+        self._file.write_in_threads()
+
+    def close(self) -> None:
+        """Write what is not written yet, for the last time."""
+        self.persist()
+        self._file.persist()
+
+    def abandon(self) -> None:
+        """From now on nobody writes any more."""
+        self._file.abandon()

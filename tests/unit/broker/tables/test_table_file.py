@@ -10,11 +10,13 @@ import msgspec
 import pytest
 from tests.support.faulty_files import FaultyFiles
 
+from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
 from pyromq.clock import ManualClock
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig
@@ -189,3 +191,26 @@ def test_a_table_encoded_in_pieces_has_the_same_bytes(count: int) -> None:
         pieces = list(json_body.encode_in_pieces(table))
         assert b"".join(pieces) == json_body.encode(table)
     assert len(list(json_body.encode_in_pieces(topics))) >= count // 50
+
+
+async def test_threads_write_filters_and_the_end_writes_what_is_left(
+    tmp_path: Path, files: FaultyFiles, gate: Gate
+) -> None:
+    def table() -> FilterTable:
+        return FilterTable(JsonTable(files, tmp_path / "filters.json"), ManualClock(), lambda: 1 << 60)
+
+    def subscription(topic: str) -> SubscriptionData:
+        return SubscriptionData(topic=topic, sub_string="a = 1", expression_type="SQL92", sub_version=1)
+
+    filters = table()
+    filters.write_in_threads()
+    filters.register("g", [subscription("First")])
+    filters.persist()
+    await gate.reached()
+    assert threading.current_thread() not in gate.threads
+    filters.register("h", [subscription("Second")])
+    threading.Timer(0.05, gate.may_end.set).start()
+    filters.close()
+    again = table()
+    assert again.get("First", "g") is not None
+    assert again.get("Second", "h") is not None
