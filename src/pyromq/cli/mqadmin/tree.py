@@ -146,7 +146,7 @@ class AdminGroup(LazyGroup):
             "mqadmin",
             "Inspect and change a running cluster, PyroMQ's or Apache's.\n\n"
             "Every command takes -n HOST:PORT, the address of a name server (several are separated by `;`);"
-            " the environment variable NAMESRV_ADDR replaces it. --json prints JSON for scripts.",
+            " NAMESRV_ADDR in the environment sets the default. --json prints JSON for scripts.",
             {
                 name: LazyCommand(f"{_HERE}.{module}", attribute_of(name), sentence)
                 for module, (_, commands) in NOUNS.items()
