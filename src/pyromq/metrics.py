@@ -1,8 +1,8 @@
-"""Counting things: plain numbers owned by one event loop, turned into Prometheus text only when someone asks.
+"""Metrics: plain numbers owned by one event loop, turned into Prometheus text only on request.
 
 Nothing here locks: a metric is written by the loop that owns it, and read there too. Adding to a counter or
 observing a duration costs a dictionary lookup and an addition or two. The text is made in pieces, because
-that of very many topics takes seconds: whoever owns the loop does other things between them.
+that of very many topics takes seconds: the loop does other work between them.
 """
 
 import re
@@ -33,7 +33,7 @@ class _Source(Protocol):
 
 
 class _Readings:
-    """Numbers by label that someone keeps anyway: read when asked, so that telling them costs nothing."""
+    """Numbers by label that are kept elsewhere: they are read on request, so that they cost nothing."""
 
     __slots__ = ("_read", "_sentence", "label_names", "name")
 
@@ -91,7 +91,7 @@ class Counter(CounterReading):
 
 
 class Gauge(_Readings):
-    """Something as it is right now."""
+    """A value as it is right now."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class Gauge(_Readings):
 class Distribution:
     """The counts of a histogram's buckets, and the sum of all values.
 
-    Whoever observes very often may hold on to one and add to it directly.
+    Callers that observe very often may keep one and add to it directly.
     """
 
     __slots__ = ("counts", "total")
@@ -235,7 +235,7 @@ class Metrics:
 
     def _register(self, name: str, label_names: Labels, source: _Source) -> None:
         if name in self._sources:
-            raise ValueError(f"{name} is counted already")
+            raise ValueError(f"{name} is registered already")
         for each in (name, *label_names):
             _check_name(each)
         self._sources[name] = source
@@ -259,7 +259,7 @@ class _OneFamily:
 
 
 def _pieces_of(values: Mapping[Labels, V], lines_each: int = 1) -> Iterator[list[tuple[Labels, V]]]:
-    """What is there now, in pieces; an empty one if there is nothing."""
+    """The current values in pieces; one empty piece if there are none."""
     items = list(values.items())
     step = max(_PIECE // lines_each, 1)
     for start in range(0, len(items) or 1, step):
@@ -268,4 +268,4 @@ def _pieces_of(values: Mapping[Labels, V], lines_each: int = 1) -> Iterator[list
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a metric or a label")
+        raise ValueError(f"{name!r} is not a valid name for a metric or a label")

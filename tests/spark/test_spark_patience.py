@@ -23,7 +23,7 @@ from pyromq.spark.fetch import Fetch
 from pyromq.spark.links import link_options
 from pyromq.spark.options import Access, read_options, write_options
 from pyromq.spark.queues import Queue, Span
-from pyromq.spark.sending import Parcel, Sender
+from pyromq.spark.sending import SendBatch, Sender
 
 RETRIES = 3
 QUEUES = [Queue(topic, "broker-a", number) for topic in ("Orders", "Payments") for number in range(4)]
@@ -62,7 +62,7 @@ def read_one(cluster: Cluster) -> None:
 def send_one(cluster: Cluster) -> None:
     options = write_options(options_for(cluster, topic="Orders"))
     sender = Sender(cluster, options, 0)
-    sender.send(Parcel("Orders", b"", 1))
+    sender.send(SendBatch("Orders", b"", 1))
     sender.flush()
 
 
@@ -127,7 +127,7 @@ def answering(answer: Callable[[Frame], Frame], retries: int = 0) -> Iterator[Cl
 def test_an_answer_to_what_nobody_asked_is_an_error(work: Callable[[Cluster], object]) -> None:
     with (
         answering(lambda asked: Frame(0, asked.opaque + 1000, RESPONSE_FLAG)) as cluster,
-        pytest.raises(RemoteProtocolError, match="which nobody asked"),
+        pytest.raises(RemoteProtocolError, match="which was never requested"),
     ):
         work(cluster)
 

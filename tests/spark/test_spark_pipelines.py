@@ -134,7 +134,7 @@ def test_a_history_has_neither_gap_nor_double(spark: SparkSession, topics: "Topi
     assert history(spark, topics.options("Payments"), lake).count() == 10
     assert history(spark, topics.options(subscribePattern="Ord.*"), lake).count() == 150
     assert history(spark, topics.options(assign='{"Orders": ["broker-a:1"]}'), lake).count() == 20
-    with pytest.raises(ConfigError, match="a history is whole"):
+    with pytest.raises(ConfigError, match="a history has all messages"):
         history(spark, topics.options("Orders", tags="a"), lake)
 
 

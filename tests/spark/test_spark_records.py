@@ -16,7 +16,7 @@ from pyromq.protocol.message import open_message, shown_message_id
 from pyromq.protocol.properties import RESERVED_NAMES, decode_properties
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records, encode_record
 from pyromq.spark.decode import Block
-from pyromq.spark.encode import Ids, Letters, check_columns, shard
+from pyromq.spark.encode import Ids, OutgoingMessages, check_columns, shard
 from pyromq.spark.progress import make_offset, share_out, spans_between
 from pyromq.spark.queues import Queue, Span, flatten, nest, split_spans
 
@@ -107,8 +107,8 @@ def test_entries_are_read_back_by_the_plain_codec(
             pa.map_(pa.string(), pa.string()),
         ),
     )
-    letters = Letters(batch, Ids("q:1:0"))
-    entries = decode_batch(b"".join(letters.entries().to_pylist()))
+    messages = OutgoingMessages(batch, Ids("q:1:0"))
+    entries = decode_batch(b"".join(messages.entries().to_pylist()))
     assert [entry.body for entry in entries] == [row[0] for row in rows]
     for entry, (_, key, pairs) in zip(entries, rows, strict=True):
         found = decode_properties(entry.properties)
@@ -136,7 +136,7 @@ def test_a_message_read_keeps_its_key_and_tags_when_written_again() -> None:
         tags=pa.array(["new"]),
         properties=pa.array([pairs], pa.map_(pa.string(), pa.string())),
     )
-    found = decode_properties(Letters(batch, Ids("x")).properties[0].as_py())
+    found = decode_properties(OutgoingMessages(batch, Ids("x")).properties[0].as_py())
     assert (found["KEYS"], found["TAGS"], found["own"]) == ("k", "new", "1")
     assert found["UNIQ_KEY"] != "old"
     assert "MIN_OFFSET" not in found
@@ -154,7 +154,7 @@ def test_a_message_read_keeps_its_key_and_tags_when_written_again() -> None:
 )
 def test_rows_that_cannot_be_messages_are_refused(columns: dict[str, pa.Array], named: str) -> None:
     with pytest.raises(BadMessage, match=named):
-        Letters(table(**columns), Ids("x"))
+        OutgoingMessages(table(**columns), Ids("x"))
 
 
 @pytest.mark.parametrize(

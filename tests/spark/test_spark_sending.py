@@ -1,4 +1,4 @@
-"""Parcels on their way: everything is stored, however busy a broker is, and what was sent is what arrives."""
+"""Batches on their way: everything is stored, however busy a broker is, and what was sent is what arrives."""
 
 import asyncio
 

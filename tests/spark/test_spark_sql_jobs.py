@@ -181,5 +181,5 @@ def test_a_select_goes_where_the_caller_says(
     assert "console, batch 0" in shown
     assert "│ Orders │ 7    │" in shown
     out = Sink("parquet", "parquet", {"path": str(tmp_path / "out")})
-    with pytest.raises(ConfigError, match="a directory that remembers what parquet has got"):
+    with pytest.raises(ConfigError, match="a directory for the progress of parquet"):
         run_sql(spark, f"{view} SELECT * FROM o", topics.options(), sink=out, trigger=NOW)

@@ -15,7 +15,7 @@ from pyromq.errors import BadMessage, RemoteProtocolError
 from pyromq.protocol.batch import decode_batch
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.spark import columns, encode
-from pyromq.spark.encode import Ids, Letters
+from pyromq.spark.encode import Ids, OutgoingMessages
 from pyromq.spark.schema import ALL_COLUMNS
 
 _rows = twin("rows")
@@ -145,7 +145,7 @@ def written(draw: st.DrawFn) -> pa.RecordBatch:
 def entries_of(batch: pa.RecordBatch, task: str, *, with_properties: bool) -> list[list[bytes]] | str:
     ids = Ids(task)
     try:
-        made = [Letters(batch, ids, with_properties=with_properties).entries() for _ in range(2)]
+        made = [OutgoingMessages(batch, ids, with_properties=with_properties).entries() for _ in range(2)]
     except BadMessage as problem:
         return str(problem)
     return [entries.to_pylist() for entries in made]

@@ -92,7 +92,7 @@ def test_a_name_is_taken_once() -> None:
 
 @pytest.mark.parametrize(("name", "labels"), [("a-b", ()), ("1a", ()), ("a", ("b c",))])
 def test_a_name_prometheus_would_refuse_is_refused_at_once(name: str, labels: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         Metrics().counter(name, "X.", labels)
 
 
@@ -110,7 +110,7 @@ def test_labels_of_the_server_are_on_every_metric_but_those_of_the_process() -> 
     assert found["pyromq_connections_total", (("cluster", "c1"),)] == 1
     assert found["pyromq_latency_seconds_count", (("cluster", "c1"), ("request", "a"))] == 1
     assert ("process_open_fds", ()) in found
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not a valid name"):
         Metrics({"0": "c1"})
 
 

@@ -1,7 +1,7 @@
 """Changes of settings that come over the network: how much one request may bring.
 
-The limits are looked at before anything is parsed, searched or kept: the loop that reads such a request also
-serves everybody else.
+The limits are checked before anything is parsed, searched or kept: the loop that reads such a request also
+serves all other clients.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,10 +24,10 @@ def not_over_the_network(keys: Iterable[str]) -> str:
 
 
 def parse_changes(text: str, is_known: Callable[[str], bool]) -> dict[str, str]:
-    """The values of a request by key; raises ConfigError for what is too much or cannot be read.
+    """The values of a request by key; raises ConfigError if there are too many or they cannot be read.
 
-    java: keys nobody knows are passed over. A few of them are typing errors or settings of another version;
-    more than that is no change of settings.
+    java: unknown keys are passed over. A few of them are typing errors or settings of another version; a
+    request with more is refused.
     """
     if len(text) > MAX_CHANGE_CHARS:
         raise ConfigError("request", f"{len(text)} characters", f"at most {MAX_CHANGE_CHARS} of them")

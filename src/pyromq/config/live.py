@@ -1,4 +1,4 @@
-"""Settings that may change while a server runs: whoever needs the newest value asks here."""
+"""Settings that may change while a server runs; `now` has the newest values."""
 
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar

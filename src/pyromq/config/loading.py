@@ -13,12 +13,12 @@ from pyromq.errors import ConfigError
 S = TypeVar("S", bound=Settings)
 
 MAX_UNKNOWN_NOTICES = 16
-"""So many unknown keys of a source are told one by one; the others are only counted."""
+"""This many unknown keys of a source get a notice each; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Values from one source. Those of a quiet layer are nobody's mistake: they draw no notices."""
+    """Values from one source. A quiet layer draws no notices: its values were not meant for us alone."""
 
     source: str
     values: Mapping[str, str]
@@ -117,5 +117,5 @@ def _with_included_file(part: type[Settings], layers: Sequence[Layer]) -> list[L
         return list(layers)
     files = [layer for layer in layers if layer.is_file]
     others = [layer for layer in layers if not layer.is_file]
-    # Not marked as a file: what it holds is written back there by nobody.
+    # Not marked as a file: we never write its values back.
     return [*files, Layer(str(path), properties.read(path)), *others]

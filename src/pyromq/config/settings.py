@@ -53,7 +53,7 @@ class Settings(Options):
     """Values of inert keys that are not their defaults."""
 
     unrecognised: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Keys of the file that mean nothing to us; kept so that writing the file again loses nothing."""
+    """Unknown keys of the file; kept so that writing the file again loses nothing."""
 
     file_keys: frozenset[str] = field(default=frozenset(), repr=False)
     """The keys that came from a file."""
@@ -72,14 +72,14 @@ class Settings(Options):
 
     @classmethod
     def local_keys(cls, keys: Iterable[str]) -> list[str]:
-        """Those of the keys that nobody may change over the network."""
+        """The keys among these that cannot be changed over the network."""
         return [key for key in keys if (known := cls.find(key)) is not None and known.is_local]
 
     def value_of(self, each: Setting) -> object:
         return getattr(self, each.name) if each.name else self.inert.get(each.key, each.default)
 
     def as_java_dict(self) -> dict[str, str]:
-        """Every value as text under its Java key, without secrets and without what is unset."""
+        """Every value as text under its Java key, without secrets and without unset ones."""
         shown = {
             each.key: each.kind.render(value)
             for each in self.all_settings()
@@ -110,7 +110,7 @@ class Settings(Options):
     def updated(self, changes: Mapping[str, str]) -> Self:
         """These settings with some values replaced; a bad value raises ConfigError and changes nothing.
 
-        java: keys nobody knows are passed over, and values that need a restart are taken all the same;
+        java: unknown keys are passed over, and values that need a restart are accepted all the same;
         `remarks_on` names both.
         """
         values: dict[str, object] = {}
@@ -128,7 +128,7 @@ class Settings(Options):
         return replace(self, inert=inert, unrecognised=unrecognised, **cast(dict[str, Any], values))
 
     def remarks_on(self, changes: Iterable[str]) -> list[Notice]:
-        """What to tell about keys handed to `updated`: unknown ones, and those that wait for a restart."""
+        """Notices about keys handed to `updated`: unknown ones, and those that wait for a restart."""
         remarks: list[Notice] = []
         for key in changes:
             known = self.find(key)

@@ -12,7 +12,7 @@ from operator import eq, ge, gt, le, lt
 
 from pyromq.errors import BadExpression
 
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 
 
 class Long(int):
@@ -47,9 +47,9 @@ def constant(value: Value) -> Node:
 
 def integer(text: str) -> Node:
     digits = text.rstrip("lL")
-    # The length is looked at first: Python refuses to read numbers of thousands of digits.
-    if len(digits) > _MOST_DIGITS or (number := int(digits)) > 2**63 - 1:
-        raise BadExpression(f"{text[:_MOST_DIGITS]} does not fit 64 bits")
+    # The length is checked first: Python refuses to read numbers of thousands of digits.
+    if len(digits) > _MAX_DIGITS or (number := int(digits)) > 2**63 - 1:
+        raise BadExpression(f"{text[:_MAX_DIGITS]} does not fit 64 bits")
     return constant(number if number < 2**31 else Long(number))
 
 
@@ -66,11 +66,11 @@ def property_(name: str) -> Node:
 
 
 def as_truth(node: Node) -> Node:
-    """A lone property may stand for a truth: NULL when missing and false otherwise, whatever its text."""
+    """A lone property may be a condition: NULL if it is missing, else false, whatever its value."""
     if node.is_boolean:
         return node
     if node.property_name is None:
-        raise BadExpression("a number or a text is not a condition")
+        raise BadExpression("a number or a string is not a condition")
     name = node.property_name
     return _truth(lambda properties: False if name in properties else None, node)
 
@@ -130,7 +130,7 @@ def equal(left: Node, right: Node) -> Node:
         if side.is_constant and side.constant is None:
             raise BadExpression("NULL cannot be compared; use IS NULL")
     if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
-        raise BadExpression("a truth cannot be compared with a number or a text")
+        raise BadExpression("a boolean cannot be compared with a number or a string")
     if (quick := _property_with_literal(eq, left, right)) is not None:
         return _truth(quick, left, right)
 
@@ -162,7 +162,7 @@ def ordered(operator: Operator, left: Node, right: Node) -> Node:
     for side in (left, right):
         is_number = isinstance(side.constant, int | float) and not isinstance(side.constant, bool)
         if side.is_boolean or (side.is_constant and not is_number):
-            raise BadExpression("only numbers and properties have an order")
+            raise BadExpression("only numbers and properties can be compared with <, <=, > and >=")
     if (quick := _property_with_literal(operator, left, right)) is not None:
         return _truth(quick, left, right)
 
@@ -225,7 +225,7 @@ def not_between(value: Node, low: Node, high: Node) -> Node:
 
 def in_(node: Node, texts: Sequence[str], *, wanted: bool) -> Node:
     if node.property_name is None:
-        raise BadExpression("IN wants a property on its left")
+        raise BadExpression("IN needs a property on its left")
     choices = frozenset(texts)
 
     def evaluate(properties: Properties) -> Value:
@@ -236,7 +236,7 @@ def in_(node: Node, texts: Sequence[str], *, wanted: bool) -> Node:
 
 
 def text_test(node: Node, test: Callable[[str, str], bool], text: str, *, wanted: bool) -> Node:
-    """CONTAINS and its kin: false, also in the NOT form, for what is not a text and for an empty search."""
+    """CONTAINS and the like: false, even with NOT, for values that are not text and for an empty search."""
 
     def evaluate(properties: Properties) -> Value:
         value = node.evaluate(properties)
@@ -279,7 +279,7 @@ def _read_as(text: str, pattern: Value) -> float:
 
 
 _INTEGER = re.compile(r"[+-]?\d++")
-# Possessive throughout: a text that is no number is found out in one pass, however long it is.
+# Possessive throughout: one pass tells whether a text is a number, however long it is.
 _DOUBLE = re.compile(
     r"[+-]?+(?:NaN|Infinity|(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+[dDfF]?+)"
 )
@@ -289,7 +289,7 @@ _MAX_NUMBER_CHARS = 1024
 def _integer(text: str, bits: int) -> int:
     if len(text) < 10 and text.isdecimal():
         return int(text)
-    # The length is looked at first: a number of a million digits costs more than it can ever be worth.
+    # The length is checked first: reading a number of a million digits would take too long.
     if len(text) > 64 or not _INTEGER.fullmatch(text):
         raise Unmatched
     number = int(text)

@@ -87,7 +87,7 @@ class Tokens:
         return Token(kind, match[kind])
 
     def refuse(self, token: Token) -> BadExpression:
-        """What is wrong with a word that begins no value."""
+        """The error for a word that begins no value."""
         if token is END:
             return BadExpression("the expression is incomplete")
         return BadExpression(f"expected a value but found {token.text[:_SHOWN_CHARS]!r}")
@@ -97,6 +97,6 @@ class Tokens:
         return self._text[skipped.end() if skipped else self._position]
 
     def _shown(self) -> str:
-        """The expression as an error text tells it: there is no room for a long one."""
+        """The expression as error texts show it, cut if it is long."""
         shown = self._text[:_SHOWN_CHARS]
         return repr(shown if shown == self._text else f"{shown}…")

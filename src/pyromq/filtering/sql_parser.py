@@ -54,7 +54,7 @@ class SqlFilter:
 def compile_sql(expression: str) -> SqlFilter:
     """The filter of an expression, or `BadExpression` saying what is wrong with it.
 
-    RocketMQ sets no limits; ours keep one filter from holding up everybody else who is served here.
+    RocketMQ sets no limits; ours keep one filter from holding up all other clients.
     """
     if len(expression) > MAX_EXPRESSION_CHARS:
         raise BadExpression(
@@ -69,12 +69,12 @@ def _compile(expression: str) -> SqlFilter:
 
 
 _remembered: dict[str, SqlFilter] = {}
-"""Those compiled last: a pull may bring the same expression each time."""
+"""The expressions compiled last: a pull may bring the same one each time."""
 
 
 def _remember(expression: str) -> SqlFilter:
     compiled = _compile(expression)
-    # Compiled, an expression is many times as large: those that anyone may bring are not all kept.
+    # A compiled expression is many times as large: the cache does not keep all that clients may send.
     while _remembered and sum(map(len, _remembered)) + len(expression) > _MAX_REMEMBERED_CHARS:
         del _remembered[next(iter(_remembered))]
     _remembered[expression] = compiled

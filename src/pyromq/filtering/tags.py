@@ -1,6 +1,6 @@
 """Tag expressions: `*`, or tags separated by `||`.
 
-A broker compares hashes, which may collide; only the consumer, who has the tag itself, decides for good.
+A broker compares hashes, which may collide; the consumer has the tag itself and decides.
 """
 
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Who is asking, and may they: signatures and policies."""
+"""Signatures and policies: the identity of a caller, and what it may do."""

@@ -19,7 +19,7 @@ _UNSIGNED_BY_OLD_CLIENTS: Final = "_UNIQUE_KEY_QUERY"
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a client signs with."""
+    """The keys that a client signs with."""
 
     access_key: str
     secret_key: str
@@ -59,7 +59,7 @@ def signing_fields(ext: Mapping[str, str], body: bytes, credentials: Credentials
 
 
 def is_signed(ext: Mapping[str, str], body: bytes, secret_key: str) -> bool:
-    """Whether the signature among `ext` was made with `secret_key`; takes equally long for any wrong one."""
+    """Whether the signature among `ext` was made with `secret_key`; every wrong one takes the same time."""
     claimed = ext.get(SIGNATURE, "").encode("utf-8", "replace")
     if hmac.compare_digest(sign(signed_content(ext, body), secret_key).encode(), claimed):
         return True

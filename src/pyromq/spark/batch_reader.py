@@ -1,4 +1,4 @@
-"""Batch reads: what is there when the plan is made, from one position to another.
+"""Batch reads: the messages that exist when the plan is made, from one position to another.
 
 Spark keeps the plan of a DataFrame: reading the same DataFrame again reads the same messages.
 """

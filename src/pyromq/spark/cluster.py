@@ -1,6 +1,6 @@
-"""What a cluster is asked on the way to its messages: topics, queues, and how far queues reach.
+"""Requests to a cluster about its topics, its queues and their offsets.
 
-Questions are repeated while servers are away, as often as the options allow: an error here ends a query.
+Requests are repeated while servers are away, as often as the options allow: an error here ends a query.
 """
 
 import logging
@@ -39,7 +39,7 @@ T = TypeVar("T")
 REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 
 SUBSCRIPTION_FLAG = 4
-"""The bit of a pull's system flag that says: the request itself says what is wanted."""
+"""The bit of a pull's system flag that says: the request itself carries the subscription."""
 
 _PASSING = frozenset(
     {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
@@ -112,7 +112,7 @@ class Cluster:
         known = set(self.ask_name_server(GetAllTopics(), patient=patient).body.topic_list)
         known -= set(self.ask_name_server(GetSystemTopicsFromNameServer(), patient=patient).body.topic_list)
         wanted = re.compile(pattern)
-        # Patterns are about the topics of applications; retries and dead letters must be asked for.
+        # Patterns select topics of applications; retry and dead-letter topics only if they ask for them.
         hidden: tuple[str, ...] = (SYSTEM_TOPIC_PREFIX,)
         if not pattern.startswith("%"):
             hidden = (SYSTEM_TOPIC_PREFIX, RETRY_PREFIX, DLQ_PREFIX)
@@ -156,13 +156,13 @@ class Cluster:
     def address(self, queue: Queue) -> str:
         """Where a queue is read: its master, or a replica while the master is away.
 
-        Silent name servers are an error at once: who wants to reach a broker tries again as a whole.
+        Silent name servers are an error at once: callers repeat the whole attempt.
         """
         route = self._routes.get(queue.topic) or self.fresh_route(queue.topic, patient=False)
         for data in route.broker_datas:
             if data.broker_name == queue.broker and (address := first_address(data)) is not None:
                 return address
-        # The next attempt asks the name server anew.
+        # The next attempt asks the name server again.
         self._routes.pop(queue.topic, None)
         raise BrokerAway(f"the broker {queue.broker} of {queue} is not registered with any name server")
 
@@ -277,7 +277,7 @@ class Cluster:
     def ask_reachable(
         self, questions: Mapping[Queue, Request[A]]
     ) -> tuple[dict[Queue, A | Refused], PyroError | None]:
-        """The answers that can be had now, and what stood in the way of the others, if anything did."""
+        """The answers of reachable brokers, and the error that kept others from answering, if any."""
         answers: dict[Queue, A | Refused] = {}
         away: PyroError | None = None
         by_address: dict[str, list[Queue]] = {}
@@ -313,14 +313,14 @@ class Cluster:
         return self.persist("name servers", ask_any) if patient else ask_any()
 
     def persist(self, what: str, attempt: Callable[[], T]) -> T:
-        """Do something again while it fails for reasons that pass."""
+        """Repeat an action while it fails for passing reasons."""
         for failures in range(self.access.retries + 1):
             try:
                 return attempt()
             except PyroError as problem:
                 if failures == self.access.retries or not is_passing(problem):
                     raise
-                _log.warning("%s did not answer, asked again attempt=%d: %s", what, failures + 1, problem)
+                _log.warning("%s did not answer, asking again attempt=%d: %s", what, failures + 1, problem)
             self.forget_routes()
             self._pause.wait(self.access.retry_interval_ms / 1000)
         raise AssertionError("unreachable")

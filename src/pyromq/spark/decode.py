@@ -1,7 +1,7 @@
 """Stored records become Arrow columns without a Python object for each message.
 
 Fixed fields are gathered by numpy from unaligned views; bodies and properties are slices of the bytes.
-Records that need opening (packed bodies, inner batches, IPv6 hosts) are first written anew as plain ones.
+Records with compressed bodies, inner batches or IPv6 hosts are first rewritten as plain ones.
 """
 
 from collections.abc import Callable, Mapping
@@ -97,7 +97,7 @@ class Block:
         return gathered
 
     def _open_odd(self, odd: NDArray[np.bool_]) -> None:
-        """Write records that need opening anew; their neighbours are copied as they are."""
+        """Rewrite the records that are not plain; the others are copied as they are."""
         parts: list[Data] = []
         count = copied_to = 0
         ends = np.append(self._at[1:], len(self._data))
@@ -118,7 +118,7 @@ class Block:
         self._set(data, record_starts(data))
 
     def _measure(self) -> None:
-        """Find bodies and properties, and hold what was found against the sizes of the records."""
+        """Find bodies and properties, and check them against the sizes of the records."""
         at = self._at
         body_length = self._int32(_BODY_LENGTH).astype(np.int64)
         size = self._int32(0)
@@ -276,7 +276,7 @@ class Pairs:
         return not self._has_doubles()
 
     def _read_one_by_one(self, texts: pa.BinaryArray) -> None:
-        """What only a patient reader understands: broken pairs, equal names, bytes that are no text."""
+        """The slow way, for broken pairs, equal names and bytes that are not UTF-8."""
         maps = [decode_properties(text) for text in texts.to_pylist()]
         edges = np.cumsum([0, *map(len, maps)])
         names = [name for pairs in maps for name in pairs]

@@ -47,10 +47,10 @@ COLUMNS: Final = {
     "delayLevel": ("int",),
     "deliverTimestamp": ("timestamp",),
 }
-"""What can be written, and as which types."""
+"""The columns that can be written, with their types."""
 
 PAST: Final = frozenset(ALL_COLUMNS) - frozenset(COLUMNS)
-"""Columns of messages that have been read; of a message that is written they say nothing."""
+"""Columns of messages that were read; writes ignore them."""
 
 # Arrow looks for pandas whenever it makes a scalar; these are made once.
 _NOTHING, _NO_BYTES = pa.scalar(""), pa.scalar(b"")
@@ -114,7 +114,7 @@ class Ids:
         return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-class Letters:
+class OutgoingMessages:
     """The messages of one Arrow batch, ready to be put into requests."""
 
     def __init__(self, batch: pa.RecordBatch, ids: Ids, *, with_properties: bool = True) -> None:
@@ -128,7 +128,7 @@ class Letters:
             self._refuse_what_cannot_be_sent()
 
     def __repr__(self) -> str:
-        return f"<Letters {self.count}>"
+        return f"<OutgoingMessages {self.count}>"
 
     def column(self, name: str) -> pa.Array | None:
         index = self._batch.schema.get_field_index(name)
@@ -162,7 +162,7 @@ class Letters:
         return self.column("properties") if self._with_properties else None
 
     def _left_out(self) -> frozenset[str]:
-        """Names in maps that do not count: a message has columns for them, or they tell of its past."""
+        """Names in maps that are ignored: a message has columns for them, or a broker set them earlier."""
         columns = self._batch.schema.names
         has_keys = "key" in columns or "keys" in columns
         kept = {name for name, is_given in ((KEYS, has_keys), (TAGS, "tags" in columns)) if not is_given}
@@ -263,7 +263,7 @@ def _pairs(name: str, values: pa.StringArray) -> pa.Array:
 
 
 def _mapped(maps: pa.MapArray, without: frozenset[str]) -> pa.Array:
-    """The properties in a map column, less those that describe a message's earlier journey."""
+    """The properties in a map column, without those that a broker set earlier."""
     if maps.offset or maps.null_count:
         maps = pa.array(maps.to_pylist(), maps.type)
     edges = maps.offsets.to_numpy().astype(np.int64)

@@ -1,7 +1,7 @@
-"""Exactly the messages of one span of offsets, in order, whatever happens to connections on the way.
+"""Exactly the messages of one span of offsets, in order, even if connections break on the way.
 
-Several pulls are in flight; each asks for as many messages as the broker has lately given. What an answer
-leaves out is asked for again, so nothing depends on the guess being right.
+Several pulls are in flight; each asks for as many messages as the broker gave lately. Messages that an
+answer leaves out are pulled again, so a wrong guess does no harm.
 """
 
 import logging
@@ -79,7 +79,7 @@ class Fetch:
             yield Chunk(chunk, start, self._next)
 
     def _pieces(self) -> Iterator[_Piece]:
-        """What is there, in order; a lost connection costs what had been asked for and not handed out."""
+        """The chunks in order; after a lost connection the unanswered pulls are repeated."""
         while self._next < self._span.end:
             try:
                 with self._cluster.links.borrow(self._cluster.address_to_read(self._span.queue)) as link:
@@ -88,7 +88,7 @@ class Fetch:
                 if not is_passing(problem) or self._failures >= self._cluster.access.retries:
                     raise
                 self._failures += 1
-                _log.warning("pull failed, tried again span=%s next=%d: %s", self._span, self._next, problem)
+                _log.warning("pull failed, trying again span=%s next=%d: %s", self._span, self._next, problem)
                 self._start_over()
                 self._cluster.forget_routes()
                 self._pause.wait(self._cluster.access.retry_interval_ms / 1000)
@@ -103,7 +103,9 @@ class Fetch:
             self._ask_ahead(link)
             frame, body = link.receive()
             if frame.opaque not in self._asked:
-                raise RemoteProtocolError(f"{link.address} answered {frame.opaque}, which nobody asked")
+                raise RemoteProtocolError(
+                    f"{link.address} answered {frame.opaque}, which was never requested"
+                )
             offset, messages = self._asked.pop(frame.opaque)
             answer = decode_answer(PullMessage, frame)
             self._take(link, offset, messages, answer, body)
@@ -114,7 +116,7 @@ class Fetch:
                     self._ask_ahead(link)
                     yield piece
             if not self._asked:
-                # Where messages vanish, answers need not meet; what lies between them is asked for anew.
+                # Where messages vanish, answers may leave a gap; the fetch asks for it again.
                 self._start_over()
 
     def _ask_ahead(self, link: Link) -> None:
@@ -172,7 +174,7 @@ class Fetch:
     def _go_on(self, link: Link, offset: int, messages: int, end: int) -> None:
         """Ask for what an answer left out, and learn from how much it gave."""
         if self._options.is_filtered:
-            # Nobody knows how far a filtered answer reaches: the next pull starts where this one ended.
+            # A filtered answer does not tell how far it reaches: the next pull starts where this one ended.
             self._frontier = max(end, self._next)
             return
         given, asked_to = end - offset, offset + messages
@@ -204,7 +206,7 @@ class Fetch:
         elif answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
             self._lose(link, offset, messages, answer.next_begin_offset, f"{answer.remark}")
         elif offset < high and answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            # The group was sent elsewhere, which does not concern us; it does not happen without end.
+            # The broker sent the group to another offset, which does not concern this read; it ends soon.
             self._wait_for(offset, "the broker sends its readers elsewhere")
             self._ask(link, offset, messages)
         elif self._failures < self._cluster.access.retries:
@@ -219,7 +221,7 @@ class Fetch:
         self._failures += 1
         if self._failures > self._cluster.access.retries:
             raise DataLoss(f"{self._span.queue} gives nothing at offset {offset}: {why}")
-        _log.warning("waited for messages span=%s offset=%d: %s", self._span, offset, why)
+        _log.warning("waiting for messages span=%s offset=%d: %s", self._span, offset, why)
         self._pause.wait(self._cluster.access.retry_interval_ms / 1000)
 
     def _lose(self, link: Link, offset: int, messages: int, end: int, why: str) -> None:
@@ -235,7 +237,7 @@ def report_loss(span: Span, start: int, end: int, why: str, *, fails: bool) -> N
     lost = f"messages {start} to {end - 1} of {span.queue} are gone: {why}"
     if fails:
         raise DataLoss(
-            f"{lost}. They were deleted before they were read, or the topic was made anew. Read with"
+            f"{lost}. They were deleted before they were read, or the topic was created again. Read with"
             " failOnDataLoss=false to go on without them"
         )
-    _log.warning("data lost, went on without it: %s", lost)
+    _log.warning("data lost, reading on without it: %s", lost)

@@ -1,7 +1,7 @@
 """A stream's progress as offsets of a consumer group, for tools that show how far groups are behind.
 
-It is a copy for people to look at: Spark's own journal decides. What cannot be copied now is logged, and
-copied the next time; nothing waits for it.
+It is a copy for people to look at: Spark's own journal decides. A copy that fails is logged and repeated the
+next time; nothing waits for it.
 """
 
 import logging
@@ -69,16 +69,16 @@ class GroupProgress:
                 self._published[queue] = changed[queue]
 
     def _appear(self, queues: Mapping[Queue, int]) -> None:
-        """Be a member of the group, which is created by it if need be."""
+        """Send heartbeats as a member of the group; the first one creates the group if need be."""
         now = self._clock.monotonic()
-        heralds: dict[str, Queue] = {}
+        due: dict[str, Queue] = {}
         for queue in queues:
             if now - self._brokers.get(queue.broker, float("-inf")) >= HEARTBEAT_S:
-                heralds.setdefault(queue.broker, queue)
-        if not heralds:
+                due.setdefault(queue.broker, queue)
+        if not due:
             return
         heartbeat = SendHeartbeat(body=self._heartbeat(sorted({queue.topic for queue in queues})))
-        answers, problem = self._cluster.ask_reachable(dict.fromkeys(heralds.values(), heartbeat))
+        answers, problem = self._cluster.ask_reachable(dict.fromkeys(due.values(), heartbeat))
         if problem is not None:
             _log.warning("group not joined group=%s: %s", self._group, problem)
         for queue, answer in answers.items():

@@ -1,4 +1,4 @@
-"""Small directories that are made once for what they are made from, and kept in the user's cache."""
+"""Small directories that are made once for each origin and kept in the user's cache."""
 
 import hashlib
 import os

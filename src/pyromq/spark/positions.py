@@ -1,4 +1,4 @@
-"""From what was asked for (the ends of queues, offsets, times, a group) to one offset for each queue."""
+"""From a requested position (the ends of queues, offsets, times, a group) to one offset for each queue."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def resolve_end(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue])
 
 
 def resolve_spans(cluster: Cluster, options: ReadOptions, queues: Sequence[Queue]) -> list[Span]:
-    """What a batch reads. An end before the start is a contradiction, or a loss of messages."""
+    """The spans of a batch. An end before the start is a contradiction, or a loss of messages."""
     start, end = resolve_start(cluster, options, queues), resolve_end(cluster, options, queues)
     for queue in queues:
         if start[queue] <= end[queue] or options.start.kind == "earliest":
@@ -59,7 +59,7 @@ def _for_each(queues: Sequence[Queue], position: Position, side: str) -> dict[Qu
     by_time = "ByTimestamp" if position.kind == "timestamps" else ""
     option = f"{side}Offsets{by_time}"
     if missing := [str(queue) for queue in queues if queue not in given]:
-        raise ConfigError(option, "JSON", f"all queues in it; {', '.join(missing)} are missing")
+        raise ConfigError(option, "JSON", f"an entry for every queue; {', '.join(missing)} are missing")
     if unknown := [str(queue) for queue in given if queue not in set(queues)]:
         raise ConfigError(option, "JSON", f"queues that are read; {', '.join(unknown)} are not")
     return given
@@ -82,6 +82,7 @@ def _at_times(
         raise ConfigError(
             "startingTimestamp" if options.start.kind == "timestamp" else "startingOffsetsByTimestamp",
             names,
-            "a message that late; startingOffsetsByTimestampStrategy=latest reads what comes next",
+            "a time that is not after the newest message;"
+            " startingOffsetsByTimestampStrategy=latest starts with the next one",
         )
     return offsets | cluster.latest(unmatched)

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 VERSION = 1
 FIRST = {"v": VERSION, "first": True}
-"""Before everything, wherever that is."""
+"""The symbolic start, before any queue has a position."""
 
 IDLE_WAIT_S = 0.5
 """Spark asks again at once when nothing is new, so the answer may take its time."""
@@ -89,7 +89,7 @@ class Progress:
         return ReadMaxRows(_UNLIMITED)
 
     def fix_target(self) -> None:
-        """From now on, what is there now is all there is."""
+        """Read up to the messages that exist now, and no further."""
         self._target = self._cluster.latest(self._known_queues(fresh=True))
 
     def latest(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -116,7 +116,7 @@ class Progress:
             self._wait(IDLE_POLL_S)
 
     def newest(self) -> Offset:
-        """How far the queues reach, for those who compute lags."""
+        """Where the queues end, for computing the lag."""
         return make_offset(self._cluster.latest_of_reachable(self._known_queues()), {})
 
     def finished(self, positions: Mapping[Queue, int]) -> None:
@@ -136,7 +136,7 @@ class Progress:
             if reach < begins.get(queue, 0):
                 self._rewound(Span(queue, begins[queue], reach), journal)
         effective = {**begins, **journal}
-        # A queue that nobody offers at the moment stays where it is until it comes back.
+        # A queue that no broker offers at the moment keeps its position until it comes back.
         sizes = {
             queue: available.get(queue, begin) - begin
             for queue, begin in effective.items()
@@ -196,12 +196,12 @@ class Progress:
                 self._queues = self._cluster.queues(self._options.selection, patient=False)
             except TransportError as problem:
                 # Brokers can be read without name servers; only what is new is not seen for a while.
-                _log.warning("no name server answers, the queues known go on: %s", problem)
+                _log.warning("no name server answers, reading the known queues: %s", problem)
         return self._queues
 
 
 def share_out(sizes: Mapping[Queue, int], most: int) -> dict[Queue, int]:
-    """Exactly `most` messages, each queue giving in proportion to what it has."""
+    """Exactly `most` messages, from each queue in proportion to what it has."""
     total = sum(sizes.values())
     if total <= most:
         return dict(sizes)

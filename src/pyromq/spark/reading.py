@@ -1,4 +1,4 @@
-"""What a task does: fetch one span, hand it to Spark as Arrow batches."""
+"""The work of a task: fetch one span, hand it to Spark as Arrow batches."""
 
 from collections.abc import Iterator
 

@@ -23,7 +23,7 @@ DEFAULT_COLUMNS: Final = {
     "msgId": "string",
     "reconsumeTimes": "int",
 }
-"""What is read unless `.schema(...)` says otherwise."""
+"""The columns that are read unless `.schema(...)` chooses others."""
 
 FURTHER_COLUMNS: Final = {
     "keys": "array<string>",
@@ -36,7 +36,7 @@ FURTHER_COLUMNS: Final = {
     "bodyCrc": "int",
     "transactionId": "string",
 }
-"""What can be asked for as well."""
+"""Columns that `.schema(...)` can ask for as well."""
 
 ALL_COLUMNS: Final = DEFAULT_COLUMNS | FURTHER_COLUMNS
 
@@ -67,7 +67,7 @@ def default_ddl(options: ReadOptions) -> str:
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
-    """Whether a reader can give what it is asked for."""
+    """Raise ConfigError unless a reader can give these columns."""
     for field in schema.fields:
         expected = ALL_COLUMNS.get(field.name)
         if expected is None:

@@ -1,6 +1,6 @@
-"""Parcels of messages to brokers, several on the way at once; each is sent until a broker says it is stored.
+"""Batches of messages go to brokers, several at once; each is sent until a broker has stored it.
 
-At least once: a parcel whose answer was lost is sent again, with the same ids inside.
+Delivery is at least once: a batch whose answer was lost is sent again, with the same ids inside.
 """
 
 import logging
@@ -37,14 +37,14 @@ DEFAULT_QUEUES = 4
 
 
 @dataclass(slots=True)
-class Parcel:
+class SendBatch:
     """One request: a batch of messages, or a single one with its properties beside it."""
 
     topic: str
     body: Data
     messages: int
     queue: Queue | None = None
-    """Where it must go; None for anywhere."""
+    """The queue it must go to; None for any."""
     properties: str | None = None
     attempts: int = 0
 
@@ -60,12 +60,12 @@ class Sender:
         self._turn = first
         self._queues: dict[str, list[Queue]] = {}
         self._links: dict[str, Link] = {}
-        self._waiting: dict[tuple[str, int], Parcel] = {}
-        self._again: deque[Parcel] = deque()
+        self._waiting: dict[tuple[str, int], SendBatch] = {}
+        self._again: deque[SendBatch] = deque()
         self._pause = threading.Event()
         self._stored_since_busy = 0
         self._room = options.sends_in_flight
-        """How many may be on their way: fewer after a broker has said that it is busy."""
+        """How many may be in flight: fewer after a broker has said that it is busy."""
         self.messages = 0
 
     def __repr__(self) -> str:
@@ -89,9 +89,9 @@ class Sender:
             self._queues[topic] = queues
         return self._queues[topic]
 
-    def send(self, parcel: Parcel) -> None:
-        """Returns when the parcel is on its way and not too many others are."""
-        self._dispatch(parcel)
+    def send(self, batch: SendBatch) -> None:
+        """Returns when the batch has been sent and fewer than the allowed number are in flight."""
+        self._dispatch(batch)
         while len(self._waiting) >= self._room:
             self._receive_one()
 
@@ -105,8 +105,8 @@ class Sender:
             self._cluster.links.give_back(link)
         self._links.clear()
 
-    def _dispatch(self, parcel: Parcel) -> None:
-        self._again.append(parcel)
+    def _dispatch(self, batch: SendBatch) -> None:
+        self._again.append(batch)
         while self._again:
             current = self._again.popleft()
             address = ""
@@ -122,10 +122,10 @@ class Sender:
                 if address:
                     self._lose_link(address, problem)
 
-    def _choose(self, parcel: Parcel) -> Queue:
-        if parcel.queue is not None:
-            return parcel.queue
-        queues = self.queues(parcel.topic, patient=False)
+    def _choose(self, batch: SendBatch) -> Queue:
+        if batch.queue is not None:
+            return batch.queue
+        queues = self.queues(batch.topic, patient=False)
         self._turn += 1
         return queues[self._turn % len(queues)]
 
@@ -135,21 +135,21 @@ class Sender:
         except NoRoute:
             return self._cluster.address(queue._replace(topic=AUTO_CREATE_TOPIC))
 
-    def _request(self, parcel: Parcel, queue: Queue) -> SendMessageV2:
-        declaration = SendMessageV2 if parcel.properties is not None else SendMessageBatch
+    def _request(self, batch: SendBatch, queue: Queue) -> SendMessageV2:
+        declaration = SendMessageV2 if batch.properties is not None else SendMessageBatch
         return declaration(
             producer_group=self._options.group,
-            topic=parcel.topic,
+            topic=batch.topic,
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=DEFAULT_QUEUES,
             queue_id=queue.queue_id,
             sys_flag=0,
             born_timestamp=self._clock.now_ms(),
             flag=0,
-            properties=parcel.properties or "",
+            properties=batch.properties or "",
             reconsume_times=0,
             unit_mode=False,
-            batch=parcel.properties is None,
+            batch=batch.properties is None,
             target_broker_name=queue.broker,
         )
 
@@ -159,51 +159,51 @@ class Sender:
         try:
             frame, _ = link.receive()
             if (address, frame.opaque) not in self._waiting:
-                raise RemoteProtocolError(f"{address} answered {frame.opaque}, which nobody asked")
+                raise RemoteProtocolError(f"{address} answered {frame.opaque}, which was never requested")
         except PyroError as problem:
             self._lose_link(address, problem)
         else:
-            parcel = self._waiting.pop((address, frame.opaque))
+            batch = self._waiting.pop((address, frame.opaque))
             try:
                 decode_answer(SendMessageV2, frame)
             except PyroError as problem:
-                self._failed(parcel, problem)
+                self._failed(batch, problem)
             else:
-                self._stored(parcel)
+                self._stored(batch)
         if self._again:
             self._dispatch(self._again.popleft())
 
-    def _stored(self, parcel: Parcel) -> None:
-        self.messages += parcel.messages
+    def _stored(self, batch: SendBatch) -> None:
+        self.messages += batch.messages
         self._stored_since_busy += 1
         if self._stored_since_busy >= _STORED_BEFORE_MORE:
             self._stored_since_busy = 0
             self._room = min(self._room + 1, self._options.sends_in_flight)
 
     def _lose_link(self, address: str, problem: PyroError) -> None:
-        """What was on its way over a broken connection is sent again."""
+        """Send the batches of a broken connection again."""
         link = self._links.pop(address, None)
         if link is not None:
             link.close()
         for key in [key for key in self._waiting if key[0] == address]:
             self._failed(self._waiting.pop(key), problem, pauses=False)
 
-    def _failed(self, parcel: Parcel, problem: PyroError, *, pauses: bool = True) -> None:
-        parcel.attempts += 1
+    def _failed(self, batch: SendBatch, problem: PyroError, *, pauses: bool = True) -> None:
+        batch.attempts += 1
         if not is_passing(problem):
             raise problem
-        if parcel.attempts > self._options.access.retries:
-            raise SendFailed(f"a batch of {parcel.messages} messages for {parcel.topic}", [str(problem)])
-        _log.warning("send failed, tried again topic=%s: %s", parcel.topic, problem)
-        self._again.append(parcel)
+        if batch.attempts > self._options.access.retries:
+            raise SendFailed(f"a batch of {batch.messages} messages for {batch.topic}", [str(problem)])
+        _log.warning("send failed, trying again topic=%s: %s", batch.topic, problem)
+        self._again.append(batch)
         self._queues.clear()
         if isinstance(problem, TransportError):
             self._cluster.forget_routes()
         pause_ms = self._options.access.retry_interval_ms
         if isinstance(problem, Refused) and problem.code == ResponseCode.SYSTEM_BUSY:
-            # What waits behind our own parcels waits too long: fewer at once are quicker than a long pause.
+            # The broker is busy with our own batches: sending fewer at once is quicker than a long pause.
             self._room = max(self._room // 2, 1)
             self._stored_since_busy = 0
-            pause_ms = min(pause_ms, _BUSY_PAUSE_MS << min(parcel.attempts, 10))
+            pause_ms = min(pause_ms, _BUSY_PAUSE_MS << min(batch.attempts, 10))
         if pauses:
             self._pause.wait(pause_ms / 1000)

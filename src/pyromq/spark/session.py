@@ -1,6 +1,6 @@
 """A Spark session that suits this connector: the right Python, a Java that works, short triggers.
 
-Nothing here is needed to use `format("rocketmq")`; it spares the settings one would otherwise look for.
+`format("rocketmq")` works without it; it makes the settings that users would otherwise have to find.
 """
 
 import os
@@ -46,8 +46,8 @@ def session(
 
 
 def prepare_environment() -> None:
-    """Make Spark use this Python and a Java it can run on; what the user has set stays."""
-    # Spark looks for data sources with this Python; another one would find none, and not say so.
+    """Make Spark use this Python and a Java it can run on; settings of the user stay."""
+    # Spark looks for data sources with this Python; another one would find none, without an error.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     provide_java()

@@ -1,6 +1,4 @@
-"""Spark collects garbage after everything its Python processes do; what they have imported need not be looked
-at again and again.
-"""
+"""Spark's Python processes collect garbage after every step, and need not scan imported modules each time."""
 
 import gc
 

@@ -70,7 +70,7 @@ class RocketMQSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         from pyromq.spark.writer import StreamWriter
 
-        # `overwrite` is the output mode complete: whatever a batch says anew becomes new messages.
+        # `overwrite` is the output mode complete: each batch sends its whole result as new messages.
         return StreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:

@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """Says what is wrong when asked; an error while Spark makes a reader would reach nobody."""
+    """Raises the error at the first call; Spark would drop an error raised while it makes a reader."""
 
     def __init__(self, problem: Exception) -> None:
         self._problem = problem

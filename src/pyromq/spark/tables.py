@@ -13,11 +13,11 @@ REMEMBERED = "rocketmq"
 """The metadata of a column that holds the options."""
 
 _AS_READ = "__CHAR_VARCHAR_TYPE_STRING"
-"""Metadata that Spark takes off what it fits into the columns of a table that is written to, and leaves on
-columns that go on just as they were read. Then what they remember is where they come from."""
+"""Metadata that Spark removes from columns it casts to those of a target table, and keeps on columns that it
+passes on as they were read. In the second case the remembered options are those of the source."""
 
 _IS_WHOLE = "namesrv"
-"""Whoever gives this option gives all of them."""
+"""If this option is given, all of them are."""
 
 _MAKES_TABLE = "provider"
 _COPY_PREFIX = "option."
@@ -30,7 +30,7 @@ def is_creating(options: Mapping[str, str]) -> bool:
 
 
 def own_options(options: Mapping[str, str]) -> dict[str, str]:
-    """What is meant for us: Spark adds some of its own, and a second copy of ours."""
+    """The connector's options: Spark adds some of its own, and a second copy of ours."""
     return {
         name: value
         for name, value in options.items()
@@ -56,7 +56,7 @@ def table_schema(options: Mapping[str, str], parsed: ReadOptions) -> StructType:
 
 
 def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The options given, over those that the table that is read remembers."""
+    """The given options on top of those that the source table remembers."""
     if _IS_WHOLE in options:
         return dict(options)
     remembered = _remembered(schema)
@@ -66,15 +66,15 @@ def with_remembered(options: Mapping[str, str], schema: StructType) -> dict[str,
 
 
 def with_remembered_of_target(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """The same for the table that is written to; `schema` is that of the rows."""
+    """The same for the target table; `schema` is that of the rows."""
     if _IS_WHOLE in options:
         return dict(options)
     if any(REMEMBERED in (field.metadata or {}) and _AS_READ in field.metadata for field in schema.fields):
         raise ConfigError(
             "value",
             "as it was read from another table",
-            "INSERT INTO table (value, key) SELECT value, key FROM …: of whole rows Spark does not say which"
-            " table they are for, nor does it for CREATE TABLE … AS SELECT",
+            "INSERT INTO table (value, key) SELECT value, key FROM …: for whole rows Spark does not tell the"
+            " target table, nor does it for CREATE TABLE … AS SELECT",
         )
     return with_remembered(options, schema)
 

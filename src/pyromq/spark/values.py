@@ -1,6 +1,6 @@
 """Bodies as the type that was asked for: bytes, text, or the fields of a document.
 
-What cannot be read is null, or ends the query if `valueMode` is failfast.
+A body that cannot be read is null, or ends the query if `valueMode` is failfast.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Writes: each task sends its rows in batches, and nothing is left to do for Spark's commit: at least once.
+"""Writes are at least once: each task sends its rows in batches, and Spark's commit has nothing left to do.
 
-There is room for transactional writes here: half messages sent by `write`, committed by `commit`, rolled back
-by `abort`. Brokers do not offer transactions yet, and the option says so.
+Transactional writes would fit here: `write` would send half messages, `commit` and `abort` would end them.
+Brokers do not offer transactions yet, and the option says so.
 """
 
 import os
@@ -20,11 +20,11 @@ from pyspark.sql.datasource import (
 
 from pyromq.errors import BadMessage
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.encode import Ids, Letters, shard
+from pyromq.spark.encode import Ids, OutgoingMessages, shard
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
-from pyromq.spark.sending import Parcel, Sender
+from pyromq.spark.sending import SendBatch, Sender
 from pyromq.spark.settling import settle_in
 
 
@@ -71,40 +71,40 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: s
     cluster = Cluster(options.access, links_of_this_worker(options.access))
     sender = Sender(cluster, options, first=hash(task))
     ids = Ids(task)
-    post = _Post(sender, options)
+    batcher = _Batcher(sender, options)
     try:
         for batch in batches:
             if batch.num_rows:
-                post.send(Letters(batch, ids, with_properties=options.with_properties))
+                batcher.send(OutgoingMessages(batch, ids, with_properties=options.with_properties))
         sender.flush()
     finally:
         sender.close()
     return Written(sender.messages)
 
 
-class _Post:
-    """Puts letters into parcels: together if they go to the same queue, alone if they have to wait."""
+class _Batcher:
+    """Groups messages into requests: those for one queue together, delayed ones alone."""
 
     def __init__(self, sender: Sender, options: WriteOptions) -> None:
         self._sender = sender
         self._options = options
 
-    def send(self, letters: Letters) -> None:
-        delayed = letters.delayed()
-        queues = self._destinations(letters)
-        rows = np.arange(letters.count)
+    def send(self, messages: OutgoingMessages) -> None:
+        delayed = messages.delayed()
+        queues = self._destinations(messages)
+        rows = np.arange(messages.count)
         for index in rows[delayed].tolist():
             topic, queue = queues[1][queues[0][index]]
             self._sender.send(
-                Parcel(
+                SendBatch(
                     topic,
-                    letters.bodies[index].as_py(),
+                    messages.bodies[index].as_py(),
                     1,
                     queue,
-                    letters.properties[index].as_py().decode(),
+                    messages.properties[index].as_py().decode(),
                 )
             )
-        entries = letters.entries()
+        entries = messages.entries()
         for code, (topic, queue) in enumerate(queues[1]):
             chosen = (queues[0] == code) & ~delayed
             if chosen.any():
@@ -117,37 +117,39 @@ class _Post:
         whole = memoryview(data)
         first = 0
         while first < len(entries):
-            # As many as fit, but one at least: its broker decides whether that one is too large.
+            # As many as fit, but at least one: the broker decides whether that one is too large.
             last = int(np.searchsorted(edges, edges[first] + self._options.batch_bytes, side="right")) - 1
             last = max(last, first + 1)
-            self._sender.send(Parcel(topic, whole[edges[first] : edges[last]], last - first, queue))
+            self._sender.send(SendBatch(topic, whole[edges[first] : edges[last]], last - first, queue))
             first = last
 
-    def _destinations(self, letters: Letters) -> tuple[NDArray[np.int64], list[tuple[str, Queue | None]]]:
+    def _destinations(
+        self, messages: OutgoingMessages
+    ) -> tuple[NDArray[np.int64], list[tuple[str, Queue | None]]]:
         """For each row the number of its destination, and the destinations."""
-        topics = letters.column("topic")
-        sharding, numbers = letters.column("shardingKey"), letters.column("queueId")
+        topics = messages.column("topic")
+        sharding, numbers = messages.column("shardingKey"), messages.column("queueId")
         if topics is None and sharding is None and numbers is None:
             assert self._options.topic is not None
-            return np.zeros(letters.count, np.int64), [(self._options.topic, None)]
-        columns = [topics, sharding, numbers, letters.column("brokerName")]
-        wishes = np.zeros(letters.count, np.int64)
+            return np.zeros(messages.count, np.int64), [(self._options.topic, None)]
+        columns = [topics, sharding, numbers, messages.column("brokerName")]
+        codes = np.zeros(messages.count, np.int64)
         for column in columns:
             if column is not None:
                 encoded = column.dictionary_encode(null_encoding="encode")
-                wishes = wishes * len(encoded.dictionary) + encoded.indices.to_numpy()
-        _, first_rows, wish_codes = np.unique(wishes, return_index=True, return_inverse=True)
+                codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        _, first_rows, destination_codes = np.unique(codes, return_index=True, return_inverse=True)
         places: dict[tuple[str, Queue | None], int] = {}
         codes = np.empty(len(first_rows), np.int64)
         for number, row in enumerate(first_rows.tolist()):
             wish = [None if column is None else column[row].as_py() for column in columns]
             codes[number] = places.setdefault(self._destination(*wish), len(places))
-        return codes[wish_codes], list(places)
+        return codes[destination_codes], list(places)
 
     def _destination(
         self, topic: str | None, sharding: str | None, queue_id: int | None, broker: str | None
     ) -> tuple[str, Queue | None]:
-        # A row's own topic is asked for last: the option is for all rows.
+        # The option goes before a row's own topic: it holds for all rows.
         topic = self._options.topic or topic
         if not topic:
             raise BadMessage("a row has no topic, and the option topic is not set")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS_PER_BATCH = 1_000_000
-"""How much is done at once, unless the options say something about it."""
+"""The size of a batch, unless the options set it."""
 
 _SIZES = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxbytespertrigger")
 
@@ -24,7 +24,7 @@ def archive(
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
-    """Copy what has come since the last run, or run on with a `trigger` like {"processingTime": "1 hour"}."""
+    """Copy new messages once, or keep running with a `trigger` like {"processingTime": "1 hour"}."""
     lakes.refuse_strays(spark, lake)
     given = {"startingOffsets": "earliest"} | dict(options)
     if not any(name.lower() in _SIZES for name in given):

@@ -1,4 +1,4 @@
-"""How a pipeline comes along, on the terminal: live on stderr while it runs, a summary on stdout at its end.
+"""The progress of a pipeline on the terminal: live on stderr while it runs, a summary on stdout at its end.
 
 Where stderr is no terminal there is only the summary.
 """
@@ -20,7 +20,7 @@ _WIDTH_OF_A_PIPE = 160
 
 @contextmanager
 def reported(*, is_live: bool = True) -> Iterator[Show]:
-    """Call what comes out of it whenever tallies have changed; the end, however it comes, has a summary."""
+    """Call the yielded function whenever tallies have changed; the end always prints a summary."""
     last: dict[str, Tally] = {}
 
     def remember(tallies: Mapping[str, Tally]) -> None:

@@ -1,8 +1,7 @@
-"""Dead letters: what groups could not consume, by group, topic and reason, with samples; and back again.
+"""Dead letters: messages that groups could not consume, by group, topic and reason, with samples.
 
-RocketMQ stores no reason. A letter that was tried as often as a message is tried was given up by the broker,
-one that was tried less often was given up by its consumer; the trace, where there is one, knows how the last
-attempt ended.
+RocketMQ stores no reason. A dead letter with the maximum number of attempts has used up its retries; one with
+fewer was given up by its consumer. The trace, if there is one, tells how the last attempt ended.
 """
 
 from collections.abc import Mapping
@@ -51,7 +50,7 @@ def described(letters: "DataFrame", max_retries: int = MAX_RETRIES) -> "DataFram
     """Messages of dead-letter topics with group, origin, attempts and reason."""
     origin = fn.coalesce(*[fn.col("properties")[name] for name in (DLQ_ORIGIN_TOPIC, RETRY_TOPIC)])
     reason = fn.when(fn.col("attempts") > max_retries, "retries used up").otherwise("given up")
-    # Without a look at its columns: where pipelines are declared, frames may not be looked at.
+    # This does not look at the frame's columns: declarative pipelines forbid it.
     return letters.withColumnRenamed("reconsumeTimes", "attempts").withColumns(
         {
             "group": fn.substring("topic", len(DLQ_PREFIX) + 1, 255),

@@ -1,4 +1,4 @@
-"""One frame over the lake and what is not in it yet, without a gap and without a double.
+"""One frame over the lake and the messages that are not in it yet, without gaps and duplicates.
 
 The lake ends where its last finished batch ends; from there on, queue by queue, the brokers are asked.
 """
@@ -37,7 +37,9 @@ def history(spark: "SparkSession", options: Mapping[str, str], lake: str) -> "Da
     """
     for name, value in options.items():
         if name.lower() in _DECIDED_HERE:
-            raise ConfigError(name, value, "nothing: a history is whole; filter the frame instead")
+            raise ConfigError(
+                name, value, "no such option: a history has all messages; filter the frame instead"
+            )
     reach = archived(spark, lake) or Archived(-1, {})
     given = dict(options)
     if not {name.lower() for name in given} & {"subscribe", "subscribepattern", "assign", "path"}:

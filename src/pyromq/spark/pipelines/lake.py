@@ -1,7 +1,7 @@
 """A lake: Parquet by topic, day and batch, with the journal of the query that writes it inside.
 
 A batch is replaced as a whole when it is written again, so every reader sees each message once, whatever
-died while it was being written. What the journal calls finished never changes any more.
+died while it was being written. A batch that the journal calls finished never changes again.
 """
 
 import json
@@ -40,7 +40,7 @@ def keep_batch(frame: "DataFrame", batch: int, lake: str) -> None:
 
 
 def archived(spark: "SparkSession", lake: str) -> Archived | None:
-    """What is finished; None if nothing is."""
+    """The finished part; None if there is none."""
     journal = checkpoint_of(lake)
     batches = _names(spark, f"{journal}/commits")
     if not batches:
@@ -91,7 +91,7 @@ def condition(
     since: str | None = None,
     until: str | None = None,
 ) -> str:
-    """What is wanted of a lake, as SQL."""
+    """A selection from a lake, as SQL."""
     parts = [f"({where})"]
     if topics:
         parts.append(f"topic IN ({', '.join(map(_quoted, topics))})")

@@ -45,7 +45,7 @@ def quiet_session(
     flags = f"-Dlog4j2.configurationFile={_logging_file().as_uri()} {chosen.get(_JAVA_OPTIONS, '')}"
     named = {name.replace(".", "__"): value for name, value in (chosen | {_JAVA_OPTIONS: flags}).items()}
     spark = session(app, master=master, memory=memory, **named)
-    # What Python workers say at their end is not for people, and what they fail at is raised anyway.
+    # The last words of Python workers are not for people, and their errors are raised anyway.
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     java = jvm.java

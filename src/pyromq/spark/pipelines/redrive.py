@@ -39,7 +39,7 @@ def redrive(
     trigger: Mapping[str, Any] | None = None,
     show: Show = unseen,
 ) -> Tally:
-    """Send the letters for which `where` holds; the next run with this checkpoint sends only newer ones."""
+    """Send the dead letters for which `where` holds; the next run with this checkpoint sends newer ones."""
     given = {"startingOffsets": "earliest"} | selected(groups) | for_readers(options)
     stream = spark.readStream.format("rocketmq").options(**given).schema(COLUMNS).load()
     chosen = described(stream, max_retries).where(where)
@@ -57,32 +57,32 @@ def redrive(
     return watch("redrive", query, show)
 
 
-def _ask_brokers(letters: "DataFrame", batch: int, access: Access) -> None:
-    places = letters.select(
+def _ask_brokers(dead_letters: "DataFrame", batch: int, access: Access) -> None:
+    places = dead_letters.select(
         "topic", "brokerName", "queueId", "logOffset", "group", "origin", "msgId", "attempts"
     )
     places.foreachPartition(partial(_send_back, access=access))
 
 
-def _send_back(letters: "Iterator[Row]", access: Access) -> None:
+def _send_back(dead_letters: "Iterator[Row]", access: Access) -> None:
     cluster = Cluster(access)
     try:
-        for letter in letters:
-            _deliver_again(cluster, letter)
+        for dead_letter in dead_letters:
+            _deliver_again(cluster, dead_letter)
     finally:
         cluster.close()
 
 
-def _deliver_again(cluster: Cluster, letter: "Row") -> None:
-    queue = Queue(letter.topic, letter.brokerName, letter.queueId)
+def _deliver_again(cluster: Cluster, dead_letter: "Row") -> None:
+    queue = Queue(dead_letter.topic, dead_letter.brokerName, dead_letter.queueId)
     request = SendMessageBack(
-        offset=letter.logOffset,
-        group=letter.group,
+        offset=dead_letter.logOffset,
+        group=dead_letter.group,
         delay_level=_DELAY_LEVEL,
-        origin_msg_id=letter.msgId,
-        origin_topic=letter.origin,
+        origin_msg_id=dead_letter.msgId,
+        origin_topic=dead_letter.origin,
         # It has been tried as often as it may, and is to be tried once more.
-        max_reconsume_times=letter.attempts + 1,
+        max_reconsume_times=dead_letter.attempts + 1,
     )
     answer = cluster.ask_brokers({queue: request})[queue]
     if isinstance(answer, Refused):

@@ -64,7 +64,7 @@ def run_sql(
 
     `options` of the connector hold for all topics in it, `sink` is where queries without INSERT go.
     """
-    # A session of its own: views of a script are nobody else's.
+    # A session of its own: the views of a script are private.
     plans = planned(spark.newSession(), script, options, sink or Sink(CONSOLE))
     with _checkpoints(checkpoint, plans) as directory:
         queries: dict[str, StreamingQuery] = {}
@@ -79,7 +79,7 @@ def run_sql(
 
 
 def planned(spark: "SparkSession", script: str, options: Mapping[str, str], default: Sink) -> list[Plan]:
-    """Do what the script says about views, and plan its queries."""
+    """Create the views of the script, and plan its queries."""
     statements = parse(script)
     sinks = _sinks(statements, options)
     plans: list[Plan] = []
@@ -125,7 +125,9 @@ def _stream(spark: "SparkSession", view: View, options: Mapping[str, str]) -> No
 def _checked(spark: "SparkSession", query: str) -> "DataFrame":
     frame = spark.sql(query)
     if not frame.isStreaming:
-        raise ConfigError("query", query, "at least one view USING rocketmq in it: nothing in it is a stream")
+        raise ConfigError(
+            "query", query, "at least one view USING rocketmq: no part of the query is a stream"
+        )
     return frame
 
 
@@ -143,7 +145,7 @@ def _checkpoints(given: str | None, plans: list[Plan]) -> Iterator[str]:
         yield given.rstrip("/")
         return
     if lasting := [plan.sink.name for plan in plans if plan.sink.format != CONSOLE]:
-        raise ConfigError("checkpoint", None, f"a directory that remembers what {lasting[0]} has got")
+        raise ConfigError("checkpoint", None, f"a directory for the progress of {lasting[0]}")
     with TemporaryDirectory(prefix="pyromq-sql-", ignore_cleanup_errors=True) as directory:
         yield directory
 

@@ -1,4 +1,4 @@
-"""Frames for people: some rows on the terminal, all of them in files; nothing in a row is obeyed."""
+"""Frames for people: some rows on the terminal, all of them in files, without control characters."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any

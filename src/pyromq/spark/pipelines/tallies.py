@@ -1,4 +1,4 @@
-"""What a pipeline has done so far: rows in and out, batches, and for each topic how far behind its end it is.
+"""The work of a pipeline so far: rows in and out, batches, and the lag of each topic.
 
 Everything comes from the progress that Spark itself reports about a query.
 """
@@ -29,7 +29,7 @@ class TopicTally:
 
 @dataclass
 class Tally:
-    """`rows_out` counts what was observed as `OUT`; if nothing was, all that came in went out."""
+    """`rows_out` counts the rows observed as `OUT`; without an observation it equals the rows in."""
 
     expected: int | None = None
     rows_in: int = 0
@@ -91,7 +91,7 @@ def unseen(_: Mapping[str, Tally]) -> None:
 
 
 def watch(name: str, query: "StreamingQuery", show: Show = unseen) -> Tally:
-    """Wait for the end of a query and show how it comes along; Ctrl-C stops it in good order."""
+    """Wait for the end of a query and show its progress; Ctrl-C stops it cleanly."""
     return watch_all({name: query}, show)[name]
 
 

@@ -1,4 +1,4 @@
-"""Message traces: what clients report about sends and consumption becomes latencies, by topic and group.
+"""Message traces: reports of clients about sends and consumption become latencies, by topic and group.
 
 A message on the trace topic holds records that end with U+0002, whose fields are separated by U+0001. Sends
 name the topic, consumption does not: the two are joined by the id of the message they are about.
