@@ -232,5 +232,5 @@ class Delays:
     def save_now(self) -> None:
         """Make the deliveries safe, and save the offsets."""
         if self._store.flush_log() >= self._delivered_end:
-            self._offsets.save(self._offsets.take())
+            self._offsets.save_now(self._offsets.take())
             self._taken = None

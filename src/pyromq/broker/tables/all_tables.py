@@ -36,16 +36,18 @@ class Tables:
     """What is kept on disk of all this."""
 
     def write_in_threads(self) -> None:
-        """From now on threads write the files of topics, groups and filters; there must be a running loop."""
+        """From now on threads write the files; there must be a running loop."""
         self.topics.write_in_threads()
         self.groups.write_in_threads()
         self.filters.write_in_threads()
+        self.delay_offsets.write_in_threads()
 
     def abandon(self) -> None:
         """From now on no thread writes any more."""
         self.topics.abandon()
         self.groups.abandon()
         self.filters.abandon()
+        self.delay_offsets.abandon()
         self.offsets.abandon()
 
     @classmethod

@@ -3,6 +3,7 @@
 Offsets only count once they are saved; what a crash loses is delivered again, never skipped.
 """
 
+from pyromq.broker.tables.table_file import TableFile
 from pyromq.clock import Clock
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from pyromq.protocol.bodies.versions import DataVersion
@@ -11,7 +12,7 @@ from pyromq.store.json_table import JsonTable
 
 class DelayOffsetTable:
     def __init__(self, file: JsonTable, clock: Clock, *, deliveries_per_version: int = 200) -> None:
-        self._file = file
+        self._file = TableFile(file, lambda: self._taken)
         self._clock = clock
         self._deliveries_per_version = deliveries_per_version
         loaded = file.load(DelayOffsetSerializeWrapper) or DelayOffsetSerializeWrapper()
@@ -20,6 +21,7 @@ class DelayOffsetTable:
         self.is_dirty = False
         """Whether there is something that was not taken for saving yet."""
         self.data_version = loaded.data_version or DataVersion()
+        self._taken = loaded
 
     def __repr__(self) -> str:
         return f"<DelayOffsetTable levels={len(self._offsets)} dirty={self.is_dirty}>"
@@ -44,7 +46,22 @@ class DelayOffsetTable:
         return self.wrapper()
 
     def save(self, taken: DelayOffsetSerializeWrapper) -> None:
-        self._file.save(taken)
+        """Write what was taken; under a loop a thread does so. What it cannot write, the next save covers."""
+        self._taken = taken
+        self._file.save()
+
+    def save_now(self, taken: DelayOffsetSerializeWrapper) -> None:
+        """Write what was taken; on return it is safe."""
+        self._taken = taken
+        self._file.save_now()
+
+    def write_in_threads(self) -> None:
+        """From now on leave the file to threads."""
+        self._file.write_in_threads()
+
+    def abandon(self) -> None:
+        """From now on nobody writes any more."""
+        self._file.abandon()
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
         return DelayOffsetSerializeWrapper(data_version=self.data_version, offset_table=dict(self._offsets))

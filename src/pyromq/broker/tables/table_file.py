@@ -12,6 +12,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -38,6 +39,10 @@ class TableFile:
     def __repr__(self) -> str:
         return f"<TableFile {self._file.path.name} unwritten={self.changes - self.written}>"
 
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
     def write_in_threads(self) -> None:
         """From now on leave writing to threads; there must be a running loop."""
         self._is_in_threads = True
@@ -51,7 +56,12 @@ class TableFile:
         if self._is_in_threads:
             self._start()
         else:
-            self._save_now()
+            self._write_here()
+
+    def save_now(self) -> None:
+        """Note a change and write the table here; on return it is safe, also under a loop."""
+        self.changes += 1
+        self._write_here()
 
     def save_or_wait(self) -> None:
         """Write the table if the disk lets us. If not, that is told once, until it works again."""
@@ -65,7 +75,7 @@ class TableFile:
         mine = self.changes
         while self.written < mine:
             if not self._is_in_threads:
-                self._save_now()
+                self._write_here()
                 return
             # A caller that leaves does not take the write away from the others.
             covered, problem = await asyncio.shield(self._start())
@@ -79,7 +89,7 @@ class TableFile:
                 self._start()
                 return
             try:
-                self._save_now()
+                self._write_here()
             except OSError as problem:
                 self._tell(problem)
 
@@ -87,7 +97,7 @@ class TableFile:
         """Write what is not written yet, for the last time: on return no thread writes any more."""
         try:
             if self.written < self.changes:
-                self._save_now()
+                self._write_here()
         finally:
             self.abandon()
 
@@ -96,7 +106,7 @@ class TableFile:
         with self._lock:
             self._is_closed = True
 
-    def _save_now(self) -> None:
+    def _write_here(self) -> None:
         self._put(self.changes, self._content(), self._file.save)
         self._tell_success()
 

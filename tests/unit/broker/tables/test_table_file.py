@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.support.faulty_files import FaultyFiles
 
+from pyromq.broker.tables.delay_offsets import DelayOffsetTable
 from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.topics import TopicTable
@@ -214,3 +215,27 @@ async def test_threads_write_filters_and_the_end_writes_what_is_left(
     again = table()
     assert again.get("First", "g") is not None
     assert again.get("Second", "h") is not None
+
+
+async def test_a_thread_writes_the_progress_of_delayed_messages_and_never_over_what_is_newer(
+    tmp_path: Path, files: FaultyFiles, gate: Gate
+) -> None:
+    def table() -> DelayOffsetTable:
+        return DelayOffsetTable(JsonTable(files, tmp_path / "delayOffset.json"), ManualClock())
+
+    offsets = table()
+    offsets.write_in_threads()
+    offsets.advance(1, 5)
+    offsets.save(offsets.take())
+    await gate.reached()
+    assert threading.current_thread() not in gate.threads
+    offsets.advance(1, 6)
+    threading.Timer(0.05, gate.may_end.set).start()
+    offsets.save_now(offsets.take())
+    assert table().get(1) == 6
+    offsets.advance(1, 7)
+    offsets.abandon()
+    offsets.save(offsets.take())
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        await task
+    assert table().get(1) == 6
