@@ -742,7 +742,7 @@ async def test_a_listener_that_fails_stops_neither_the_consumer_nor_other_listen
     async with consumer:
         await received.wait_for_all(sent)
     assert "Orders" in {queue.topic for queue in heard}
-    error_logs.expect("a listener to rebalances failed")
+    error_logs.expect("a rebalance listener failed")
 
 
 async def test_unsubscribing_gives_the_queues_up(cluster: ConsumerCluster) -> None:

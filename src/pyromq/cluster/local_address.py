@@ -1,9 +1,9 @@
-"""The address by which others reach this machine, as far as it can tell."""
+"""The address under which other machines reach this one, as far as it can tell."""
 
 import socket
 
 _SOMEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-"""Addresses reserved for documentation: any route will do."""
+"""Addresses reserved for documentation; only the local end of the route matters."""
 
 
 def local_address() -> str:

@@ -1,4 +1,4 @@
-"""Which name server is asked: always the same until it fails, then the next; each once for a question."""
+"""Which name server to ask: always the same until it fails, then the next; each one once per question."""
 
 import logging
 import random
@@ -12,20 +12,20 @@ from pyromq.protocol.codes import ResponseCode
 _log = logging.getLogger(__name__)
 
 _ASK_ANOTHER = frozenset((ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY))
-"""Refusals that say more about the name server than about the question."""
+"""Refusals after which another name server may answer."""
 
 
 def name_server_addresses(text: str) -> tuple[str, ...]:
-    """Addresses separated by semicolons; of one that is a URL, what follows its last slash."""
+    """Addresses separated by semicolons; of a URL, the part after the last slash."""
     return tuple(address.strip().rpartition("/")[2] for address in text.split(";") if address.strip())
 
 
 def as_listed(_: list[str]) -> None:
-    """In place of a shuffle: the first of the list is asked first."""
+    """Instead of a shuffle: the first one of the list is asked first."""
 
 
 def _is_its_own(problem: PyroError) -> bool:
-    """Whether another name server may have an answer: this one is away, busy, or talks nonsense."""
+    """Whether another name server may answer: this one is unreachable, busy, or sends nonsense."""
     if isinstance(problem, Refused):
         return problem.code in _ASK_ANOTHER
     return isinstance(problem, TransportError | RemoteProtocolError)
@@ -37,7 +37,7 @@ class NameServers:
     ) -> None:
         self._shuffle = shuffle
         self._addresses = list(addresses)
-        # Many clients with the same list spread over all of it.
+        # Shuffled, so that clients with the same list use all name servers.
         shuffle(self._addresses)
 
     def __repr__(self) -> str:
@@ -52,11 +52,11 @@ class NameServers:
 
     @property
     def current(self) -> str | None:
-        """The one that is asked next."""
+        """The name server to ask next."""
         return self._addresses[0] if self._addresses else None
 
     def update(self, addresses: Iterable[str]) -> bool:
-        """Use these from now on, first the one in use if it is among them. Says whether any changed."""
+        """Use these from now on, first the current one if it is among them; returns whether any changed."""
         wanted = list(dict.fromkeys(addresses))
         if set(wanted) == set(self._addresses):
             return False
@@ -78,16 +78,16 @@ class NameServers:
 
 
 class Round:
-    """One question: iterate over the addresses, ask inside of `with`, and leave with the answer.
+    """One question: iterate over the addresses, ask inside `with`, and return the answer.
 
-    What comes after the loop is reached only if nobody answered.
+    The code after the loop runs only if no name server answered.
     """
 
     def __init__(self, name_servers: NameServers) -> None:
         self._name_servers = name_servers
         self._asked = ""
         self.left = len(name_servers.addresses)
-        """Name servers without an answer, the one that is being asked included."""
+        """Name servers that have not answered, including the one being asked."""
         self.problems: list[PyroError] = []
 
     def __iter__(self) -> Iterator[str]:
@@ -110,9 +110,9 @@ class Round:
         return True
 
     def failure(self) -> PyroError:
-        """What to raise when all have failed: the last problem."""
+        """The error to raise when all have failed: the last one."""
         if not self.problems:
-            return ConnectFailed("no address of a name server is known yet")
+            return ConnectFailed("no name server address is known yet")
         last = self.problems[-1]
         if not isinstance(last, TransportError):
             return last

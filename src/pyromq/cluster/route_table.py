@@ -1,7 +1,7 @@
-"""Where topics are: asked for once, then told by the name server where it offers that, asked again where not.
+"""The routes of topics: asked once, then kept up to date by the name server if it can, else by polling.
 
-A route stays in use until another is known: a name server that is away, or a topic that is gone for a moment,
-takes nothing from those who use it.
+A route stays in use until a new one is known, even if name servers are unreachable or the topic is gone for a
+moment.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ _log = logging.getLogger(__name__)
 
 _POLLS_PER_LOOK_AT_WATCHED = 10
 _QUESTIONS_AT_ONCE = 16
-_CLOSED = "the client is closed: make another producer or consumer"
+_CLOSED = "the client is closed: create a new producer or consumer"
 
 
 class Routes:
-    """Everything this client knows about topics and brokers.
+    """All routes and brokers that this client knows.
 
-    `brokers_changed` is called when a broker came or went, or has another address.
+    `brokers_changed` is called when a broker appears, disappears or changes its address.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Routes:
         return self._routes.get(topic)
 
     async def get(self, topic: str) -> Route:
-        """The route of a topic; raises NoRoute if no broker has it, TransportError if nobody can be asked."""
+        """The route of a topic; raises NoRoute if no broker has it, TransportError if none answers."""
         return self._routes.get(topic) or await self.refresh(topic)
 
     def for_publishing(self, topic: str) -> Route | None:
@@ -84,13 +84,13 @@ class Routes:
                 lender = await self.get(template)
             except NoRoute:
                 raise missing from None
-        # Whoever else waited may have learned of the topic meanwhile.
+        # Another caller may have found the topic meanwhile.
         return self._routes.get(topic) or self._borrowed.setdefault(
             topic, borrow_route(topic, lender, max_queues)
         )
 
     async def refresh(self, topic: str) -> Route:
-        """Ask now; everyone who asks at the same time shares the question."""
+        """Ask now; callers at the same time share one request."""
         if self._is_closed:
             raise StateError(_CLOSED)
         question = self._questions.get(topic)
@@ -107,7 +107,7 @@ class Routes:
             raise
 
     def on_change(self, topic: str, callback: Callable[[Route], None]) -> Callable[[], None]:
-        """Call back with every new route of the topic, the first one included; returns how to stop that."""
+        """Call `callback` with every new route of the topic, also the first; returns how to stop that."""
         listeners = self._listeners.setdefault(topic, [])
         listeners.append(callback)
 
@@ -120,13 +120,13 @@ class Routes:
         return stop
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> str | None:
-        """Where a broker is; unless `only_this`, another of the same name will do."""
+        """The address of a broker; unless `only_this`, another broker of the same name will do."""
         addresses = self.brokers.get(broker_name)
         if not addresses:
             return None
         found = addresses.get(broker_id)
         if found is None and broker_id != MASTER_ID:
-            found = addresses.get(broker_id + 1)  # java: a replica that has left may have a neighbour
+            found = addresses.get(broker_id + 1)  # java: the next replica, if this one is gone
         if found is None and not only_this:
             found = next(iter(addresses.values()))
         return found
@@ -134,16 +134,16 @@ class Routes:
     # Keeping up
 
     def changed(self, topics: Iterable[str]) -> None:
-        """A name server says that these have another route now."""
+        """A name server says that the routes of these topics changed."""
         for topic in topics:
             if topic in self._questions:
-                # The answer that is on its way may be older than the change.
+                # The answer on its way may be older than the change.
                 self._outdated.add(topic)
             elif self._is_wanted(topic):
                 self.refresh_soon(topic)
 
     def watch_lost(self) -> None:
-        """The connection ended on which changes are told: whatever changed meanwhile must be asked for."""
+        """The connection that announced changes ended: ask again for all routes."""
         if self._watched:
             self._watched.clear()
             self._start(self._refresh_all(self._wanted()))
@@ -153,7 +153,7 @@ class Routes:
             self._start(self._refresh_all([topic]))
 
     async def poll(self) -> None:
-        """Ask again for every route that nobody tells about; now and then also for the others."""
+        """Ask again for every route that is not announced; now and then also for the others."""
         self._polls += 1
         look_at_all = self._polls % _POLLS_PER_LOOK_AT_WATCHED == 0
         topics = self._wanted()
@@ -178,10 +178,10 @@ class Routes:
         task.add_done_callback(self._refreshes.discard)
 
     async def _refresh_all(self, topics: Iterable[str]) -> None:
-        room = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+        limit = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
         async def refresh(topic: str) -> None:
-            async with room:
+            async with limit:
                 try:
                     await self.refresh(topic)
                 except NoRoute:
@@ -246,6 +246,6 @@ class Routes:
 
 
 def _retrieve(question: "asyncio.Task[Route]") -> None:
-    """Everyone who waited may have left: then nobody else looks at the failure."""
+    """If all callers were cancelled, nobody else retrieves the exception."""
     if not question.cancelled():
         question.exception()

@@ -1,6 +1,6 @@
-"""What a name server's answer about a topic means: which queues there are, and where.
+"""What a name server's answer about a topic means: its queues, and their brokers.
 
-Everything here is a value or a function of one.
+Pure: values and functions of values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
 from pyromq.protocol.names import MASTER_ID, READ, WRITE
 
 MAX_QUEUES_PER_ROUTE = 4 * MAX_QUEUES_PER_TOPIC
-"""On all brokers. A queue takes a few hundred bytes, and whoever consumes has a reader for each."""
+"""On all brokers. A queue takes a few hundred bytes, and consumers have a reader for each."""
 
 _LOGICAL_BROKER_PREFIX = "__syslo__"
 _NOWHERE = "__syslo__none__"
@@ -22,7 +22,7 @@ _NOWHERE = "__syslo__none__"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one topic is."""
+    """The queues of one topic and the addresses of their brokers."""
 
     topic: str
     publish_queues: tuple[MessageQueue, ...] = ()
@@ -30,9 +30,9 @@ class Route:
     brokers: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """Broker name → broker id → address; id 0 is the master."""
     is_ordered: bool = False
-    """Whether its queues stay the same whatever brokers come and go."""
+    """Whether its queues stay the same when brokers come and go."""
     hosts: Mapping[MessageQueue, str] = field(default_factory=dict)
-    """Of a static topic: the broker that has a queue at the moment."""
+    """Of a static topic: the broker that holds a queue now."""
 
     def broker_of(self, queue: MessageQueue) -> str:
         return self.hosts.get(queue, queue.broker_name) if self.hosts else queue.broker_name
@@ -46,7 +46,7 @@ class Route:
 
 
 def build_route(topic: str, data: TopicRouteData) -> Route:
-    """What a name server's answer means for producers and consumers."""
+    """The route in a name server's answer."""
     brokers = {broker.broker_name: dict(broker.broker_addrs) for broker in data.broker_datas}
     mappings = data.topic_queue_mapping_by_broker
     if data.order_topic_conf:
@@ -65,7 +65,7 @@ def build_route(topic: str, data: TopicRouteData) -> Route:
 
 
 def borrow_route(topic: str, template: Route, max_queues: int) -> Route:
-    """The route of a topic that its first message will create, after the one it is created from."""
+    """The route of a topic that its first message will create from the topic of `template`."""
     readable = set(template.subscribe_queues)
     queues = tuple(
         MessageQueue(topic, queue.broker_name, queue.queue_id)
@@ -76,13 +76,13 @@ def borrow_route(topic: str, template: Route, max_queues: int) -> Route:
 
 
 def readable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
-    """The queues that brokers have themselves, whatever a static topic makes of them."""
+    """The readable queues on the brokers themselves, without the mapping of static topics."""
     offers = [(each.broker_name, each.read_queue_nums) for each in data.queue_datas if each.perm & READ]
     return _queues(topic, offers)
 
 
 def writable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
-    """The same of those that can be written to, sorted by broker; only masters take messages."""
+    """The writable queues, sorted by broker; only masters take messages."""
     has_master = {broker.broker_name: MASTER_ID in broker.broker_addrs for broker in data.broker_datas}
     offers = [
         (each.broker_name, each.write_queue_nums)
@@ -93,7 +93,7 @@ def writable_queues(topic: str, data: TopicRouteData) -> Iterable[MessageQueue]:
 
 
 def _queues(topic: str, offers: list[tuple[str, int]]) -> Iterable[MessageQueue]:
-    """So many queues on each broker; numbers that nobody can mean are an error before anything is made."""
+    """The queues of each broker; absurd numbers are refused before any queue is made."""
     for broker_name, count in offers:
         if not 0 <= count <= MAX_QUEUES_PER_TOPIC:
             raise RemoteProtocolError(
@@ -114,7 +114,7 @@ def _queues(topic: str, offers: list[tuple[str, int]]) -> Iterable[MessageQueue]
 
 
 def first_address(data: BrokerData) -> str | None:
-    """The master's address or, if there is none now, that of the replica with the lowest id."""
+    """The master's address or, without a master, that of the replica with the lowest id."""
     return data.broker_addrs[min(data.broker_addrs)] if data.broker_addrs else None
 
 
@@ -125,12 +125,12 @@ def route_addresses(route: TopicRouteData) -> dict[str, str]:
 
 
 def _ordered_queues(topic: str, configuration: str) -> Iterable[MessageQueue]:
-    """`broker-a:4;broker-b:4`: these queues, whoever is alive."""
+    """`broker-a:4;broker-b:4`: these queues, whichever brokers are alive."""
     offers: list[tuple[str, int]] = []
     for part in configuration.split(";"):
         broker_name, _, count = part.partition(":")
         if count.isascii() and count.isdigit():
-            # Numbers of many digits take long to read.
+            # Numbers with very many digits are slow to parse.
             is_sane = len(count.lstrip("0")) < len(str(MAX_QUEUES_PER_ROUTE))
             offers.append((broker_name, int(count.lstrip("0") or 0) if is_sane else MAX_QUEUES_PER_ROUTE))
     return _queues(topic, offers)
@@ -139,7 +139,7 @@ def _ordered_queues(topic: str, configuration: str) -> Iterable[MessageQueue]:
 def _hosts_of_static_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo]) -> dict[MessageQueue, str]:
     hosts: dict[MessageQueue, str] = {}
     totals: dict[str, int] = {}
-    # Where two brokers claim a queue, the later claim holds.
+    # If two brokers claim a queue, the later claim counts.
     for info in sorted(mappings, key=lambda info: info.epoch, reverse=True):
         totals[info.scope] = max(totals.get(info.scope, 0), info.total_queues)
         for queue_id in filter(lambda number: number >= 0, info.curr_id_map):

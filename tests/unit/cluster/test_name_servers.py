@@ -106,7 +106,7 @@ async def test_a_silent_one_leaves_time_for_the_others(network: Network, servers
 
 
 async def test_without_any_address_the_question_fails(network: Network) -> None:
-    with pytest.raises(ConnectFailed, match="no address of a name server is known"):
+    with pytest.raises(ConnectFailed, match="no name server address is known"):
         await ask(NameServers([]), network.call, QUESTION, 3)
 
 

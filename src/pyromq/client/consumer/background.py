@@ -1,4 +1,4 @@
-"""The work that goes on beside a consumer: started with it, ended with it, never silent when it breaks."""
+"""The background tasks of a consumer: started and ended with it; a task that fails is logged."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ class Background:
         task.add_done_callback(self._ended)
 
     def every(self, interval_s: float, work: Callable[[], Awaitable[object] | object], name: str) -> None:
-        """Do something again and again; it may be async or not."""
+        """Call `work`, plain or async, again and again."""
 
         async def repeat() -> None:
             while True:
@@ -43,7 +43,7 @@ class Background:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("background work broke task=%s", task.get_name(), exc_info=task.exception())
+            _log.error("background task failed task=%s", task.get_name(), exc_info=task.exception())
 
     async def end(self) -> None:
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]

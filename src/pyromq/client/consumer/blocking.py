@@ -1,6 +1,6 @@
-"""The same consumers for programs without an event loop: handlers are called on threads, polling waits.
+"""Consumers for programs without an event loop: handlers run on threads, `poll` blocks.
 
-A handler may be an `async` function, too; it then runs on the client's own loop.
+A handler may be an `async` function; it then runs on the client's own loop.
 """
 
 import signal
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 class Messages(Iterator[ReceivedMessage]):
-    """`for message in messages`: asking for the next message says that the one before is done.
+    """`for message in messages`: taking the next message marks the one before as done.
 
-    May be read by several threads; each answers for the messages it took.
+    Several threads may read it; each is responsible for the messages it took.
     """
 
     def __init__(self, stream: MessageStream, thread: LoopThread) -> None:
@@ -50,7 +50,7 @@ class Messages(Iterator[ReceivedMessage]):
         return message
 
     def retry(self, message: ReceivedMessage, *, delay_level: int = BROKER_DECIDES) -> None:
-        """Have a message again later instead of being done with it; see `RetryLater`."""
+        """Have a message delivered again later; see `RetryLater`."""
 
         async def retry() -> None:
             self._stream.retry(message, delay_level=delay_level)
@@ -76,11 +76,11 @@ class BlockingConsumer(Blocking):
 
     @property
     def assigned(self) -> set[MessageQueue]:
-        """The queues that this member reads at the moment, those of its retry topic included."""
+        """The queues assigned to this member now, including those of its retry topic."""
         return self._aio.assigned
 
     def close(self) -> None:
-        """Done by `with`. In a child made by fork there is nothing to close."""
+        """Done by `with`. Does nothing in a forked child."""
         self._close(is_failed=False)
 
     def __exit__(self, *problem: object) -> None:
@@ -91,7 +91,7 @@ class BlockingConsumer(Blocking):
             self._thread.run(self._aio.close, is_failed=is_failed)
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; handlers at work are finished."""
+        """Stop consuming a topic; running handlers finish."""
         self._thread.run(self._aio.unsubscribe, topic)
 
     def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
@@ -99,7 +99,7 @@ class BlockingConsumer(Blocking):
         return self._aio.on_rebalance(listener)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull nothing more from these queues, or from any; messages pulled before are still delivered."""
+        """Stop pulling from these queues, or from all; messages already pulled are still delivered."""
         self._thread.run(_called, lambda: self._aio.pause(*queues))
 
     def resume(self, *queues: MessageQueue) -> None:
@@ -136,7 +136,7 @@ class PushConsumer(BlockingConsumer):
     def subscribe(
         self, topic: str, expression: Expression = "*", handler: HandlerFunction | None = None
     ) -> Messages | None:
-        """Consume a topic: with a handler, or without one by `for` over what is returned.
+        """Consume a topic with a handler, or without one by `for` over the returned messages.
 
         `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`.
         """
@@ -155,27 +155,27 @@ class PushConsumer(BlockingConsumer):
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
 
     def wait_assigned(self) -> None:
-        """Wait until this member holds queues of every topic that it subscribes to.
+        """Wait until this member holds queues of every subscribed topic.
 
-        That is for ever where there are more members than queues.
+        It waits for ever if the group has more members than queues.
         """
         self._thread.run(self._aio.wait_assigned)
 
     def drain(self) -> None:
-        """Pull nothing more; return when everything pulled so far is handled and committed. Then close it.
+        """Stop pulling; return when all pulled messages are handled and committed. Then close the consumer.
 
-        Called by a handler, or in the loop over a stream, it returns at once: the handlers go on until
-        nothing is left, and the loop ends behind the last message.
+        Called by a handler, or in the loop over a stream, it returns at once: handlers go on until no message
+        is left, and the loop ends after the last message.
         """
         self._thread.run(self._aio.drain, reader=threading.current_thread())
 
     def run(self) -> None:
         """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.
 
-        A second Ctrl-C ends the process at once. On another thread than the main one there are no signals.
-        In a `with` block it is the block that closes.
+        A second Ctrl-C ends the process at once. Only the main thread gets signals. In a `with` block, the
+        block closes the consumer.
         """
-        # Not an Event: a signal that comes while this thread begins to wait would find it locked for ever.
+        # Not an Event: a signal handler that runs while this thread begins to wait would deadlock.
         over: SimpleQueue[None] = SimpleQueue()
         with signals_to_handle() as signals:
 
@@ -195,15 +195,15 @@ class PushConsumer(BlockingConsumer):
                 closed.cancel()
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from another offset; the group's offset changes at once, too.
+        """Continue at another offset; the group's offset is changed at once.
 
-        Called by a handler of an ordered consumer, it returns at once: the queue goes on from there when the
-        handler is done.
+        Called by a handler of an ordered consumer, it returns at once: the queue continues there when the
+        handler has finished.
         """
         self._thread.run(self._aio.seek, queue, offset, reader=threading.current_thread())
 
     def commit(self) -> None:
-        """Store now how far everything is done."""
+        """Store the offsets of all handled messages now."""
         self._thread.run(self._aio.commit)
 
 
@@ -229,43 +229,43 @@ class PullConsumer(BlockingConsumer):
         self._thread.run(_called, lambda: self._aio.subscribe(topic, expression))
 
     def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
-        """Read exactly these queues, whoever else reads them; replaces what was assigned before."""
+        """Read exactly these queues, even if other members read them; replaces the former assignment."""
         self._thread.run(self._aio.assign, queues, expression)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic; raises NoRoute if there is no such topic."""
+        """The queues of a topic; raises NoRoute if the topic does not exist."""
         return self._thread.run(self._aio.queues, topic)
 
     def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
-        """Some messages of one queue, in their order; none if none come in time."""
+        """Some messages of one queue, in order; an empty list if none arrive in time."""
         return self._thread.run(self._aio.poll, timeout_s, max_messages)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store offsets, by default behind everything polled so far; raises if they are not safe then."""
+        """Store offsets, by default those after the last polled messages; raises if they are not stored."""
         self._thread.run(self._aio.commit, offsets)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is stored for the group, None if there is none."""
+        """The stored offset of the group, None if there is none."""
         return self._thread.run(self._aio.committed, queue)
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the message that comes next."""
+        """The offset of the next message."""
         return self._thread.run(_called, lambda: self._aio.position(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from another offset, which must be in the queue; nothing is stored before the next commit."""
+        """Continue at another offset, which must be in the queue; the next commit stores it."""
         self._thread.run(self._aio.seek, queue, offset)
 
     def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Go on from the first message of these queues, or of all."""
+        """Continue at the first message of these queues, or of all."""
         self._thread.run(self._aio.seek_to_begin, *queues)
 
     def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Go on behind the last message of these queues, or of all."""
+        """Continue after the last message of these queues, or of all."""
         self._thread.run(self._aio.seek_to_end, *queues)
 
     def offsets_for_times(self, times: Mapping[MessageQueue, datetime | int]) -> dict[MessageQueue, int]:
-        """The first offset stored at that time or later; numbers are milliseconds since the epoch."""
+        """The first offset stored at a time or later; numbers are milliseconds since the epoch."""
         return self._thread.run(self._aio.offsets_for_times, times)
 
 

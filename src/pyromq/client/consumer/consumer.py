@@ -1,6 +1,6 @@
-"""What all consumers have in common: they subscribe, start, join their group, pause, and leave it.
+"""The skeleton of all consumers: they subscribe, start, join their group, pause, and leave it.
 
-A consumer is started once. Its parts are made when it starts, in order, and are gone when it has left.
+A consumer can be started once. It builds its parts when it starts, and drops them when it has left the group.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ P = TypeVar("P", bound=Parts)
 
 
 class Consumer(ABC, Generic[P]):
-    """`joins_unsubscribed`: it is a member of its group even before it subscribes to anything."""
+    """`joins_unsubscribed`: it joins its group even without a subscription."""
 
     settings: PushSettings | PullSettings
 
@@ -79,25 +79,25 @@ class Consumer(ABC, Generic[P]):
 
     @abstractmethod
     def _build(self, session: Session, group: str) -> P:
-        """Make the parts; `group` is named as brokers name it."""
+        """Build the parts; `group` is the name that brokers know."""
 
     @abstractmethod
     def _begin_work(self, parts: P) -> None:
-        """Start what goes on in the background, apart from rebalancing and statistics."""
+        """Start the background tasks, apart from rebalancing and statistics."""
 
     @abstractmethod
     async def close(self, *, is_failed: bool = False) -> None: ...
 
     @abstractmethod
     async def _leave(self, parts: P) -> None:
-        """Leave the group, and let go of the parts."""
+        """Leave the group and drop the parts."""
 
     # Subscribing
 
     def _subscribe(
         self, topic: str, expression: Expression, refused: Callable[[PyroError], None] = lambda _: None
     ) -> None:
-        """`refused` hears of it if brokers do not accept a subscription made while the consumer runs."""
+        """`refused` is called if a broker refuses a subscription that was made while the consumer runs."""
         self._expressions[topic] = expression
         parts = self._parts
         if parts is None:
@@ -113,7 +113,7 @@ class Consumer(ABC, Generic[P]):
         self._background.start(membership.take_up(name, forget), f"subscription to {topic}")
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; handlers at work are finished."""
+        """Stop consuming a topic; running handlers finish."""
         self._check_loop()
         self._expressions.pop(topic, None)
         if self._parts is not None:
@@ -132,9 +132,9 @@ class Consumer(ABC, Generic[P]):
         return self._parts is not None
 
     async def start(self) -> None:
-        """Returns when this member has its queues, as far as their brokers can be reached."""
+        """Return when this member holds its queues, as far as their brokers can be reached."""
         if self._parts is not None or self._is_closing:
-            raise StateError("a consumer can be started once: make another one")
+            raise StateError("a consumer can be started only once: create a new one")
         async with self._starting:
             await self._start()
 
@@ -175,7 +175,7 @@ class Consumer(ABC, Generic[P]):
         consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
         reads_retries: bool = False,
     ) -> Membership:
-        """A member whose readers give what they pull to `deliver`; see `Reading` and `Membership`."""
+        """A member whose readers pass pulled messages to `deliver`; see `Reading` and `Membership`."""
         reading = Reading(
             subscriptions=self._topics.subscriptions,
             fetching=fetching,
@@ -207,7 +207,7 @@ class Consumer(ABC, Generic[P]):
     def _kind(
         self, consume_type: ConsumeType, *, is_ordered: bool = False, concurrency: int = 1, **shown: Any
     ) -> MemberKind:
-        """What others are told about this consumer; `shown` adds to its settings, under Java's names."""
+        """What brokers and operators are told; `shown` adds settings under their Java names."""
         settings = self.settings
         named = {f"pyromq.{name}": value for name, value in asdict(settings).items()} | shown
         return MemberKind(
@@ -231,7 +231,7 @@ class Consumer(ABC, Generic[P]):
     # While it runs
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull nothing more from these queues, or from any; messages pulled before are still delivered."""
+        """Stop pulling from these queues, or from all; messages already pulled are still delivered."""
         self._running().membership.assigned.pause(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
@@ -239,7 +239,7 @@ class Consumer(ABC, Generic[P]):
 
     @property
     def assigned(self) -> set[MessageQueue]:
-        """The queues that this member reads at the moment, those of its retry topic included."""
+        """The queues assigned to this member now, including those of its retry topic."""
         parts = self._parts
         return parts.membership.assigned.queues if parts is not None else set()
 
@@ -247,7 +247,7 @@ class Consumer(ABC, Generic[P]):
     def client_id(self) -> str:
         parts = self._parts
         if parts is None:
-            raise StateError("the consumer is not running, and has no id yet: start it")
+            raise StateError("the consumer is not running and has no client id yet: start it")
         return parts.membership.session.client_id
 
     def _running(self) -> P:

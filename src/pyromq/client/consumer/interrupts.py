@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM, for scripts: the first asks for a clean stop, the second ends the process at once.
 
-Whoever handled them before does so again afterwards. Threads other than the main one hear no signals.
+The former signal handlers are restored afterwards. Only the main thread gets signals.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def let_end_the_process(signals: Iterable[int]) -> None:
 
 
 def run_until_interrupted(work: AbstractAsyncContextManager[object], interrupted: asyncio.Event) -> None:
-    """Be inside `work`, on a loop of its own, until a signal comes or someone else sets the event."""
+    """Run `work` on a new event loop until a signal comes or the event is set elsewhere."""
 
     async def run(signals: Iterable[int]) -> None:
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""A consumer that is asked for messages: it pulls ahead, and hands out what it has when polled.
+"""A consumer that the application polls: it pulls ahead, and `poll` returns messages that were pulled.
 
-Messages count as done when the application commits, or, with auto commit, when it polls again: what a crash
-interrupts comes again.
+Messages are done when the application commits, or, with auto commit, when it polls again: after a crash,
+unfinished messages come again.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ class PullStatistics:
 class PullConsumer(Consumer[Parts]):
     """`async with PullConsumer("reports", namesrv="127.0.0.1:9876") as consumer: await consumer.poll()`.
 
-    Either it subscribes to topics and shares their queues with the other members of its group, or queues are
-    assigned to it by hand. Options are the fields of `PullSettings` and of `ClientSettings`.
+    Either it subscribes to topics and shares their queues with the other members of its group, or the
+    application assigns queues to it. Options are the fields of `PullSettings` and of `ClientSettings`.
     """
 
     settings: PullSettings
@@ -63,16 +63,16 @@ class PullConsumer(Consumer[Parts]):
         """Share the queues of a topic with the other members of the group."""
         check_topic(topic)
         if self._is_assigned_by_hand:
-            raise StateError("queues are assigned by hand: subscribe with another consumer")
+            raise StateError("queues are assigned to this consumer: subscribe with another consumer")
         self._check_loop()
         Subscription.of(topic, expression, 0)
         self._subscribe(topic, expression)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
-        """Read exactly these queues, whoever else reads them; replaces what was assigned before."""
+        """Read exactly these queues, even if other members read them; replaces the former assignment."""
         membership = self._running().membership
         if self._expressions and not self._is_assigned_by_hand:
-            raise StateError("this consumer subscribes: assign queues to another one")
+            raise StateError("this consumer has subscriptions: assign queues to another consumer")
         if not self._is_assigned_by_hand:
             self._is_assigned_by_hand = True
             membership.rebalancing.by_hand = {}
@@ -93,7 +93,7 @@ class PullConsumer(Consumer[Parts]):
         await membership.rebalancing.once()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic; raises NoRoute if there is no such topic."""
+        """The queues of a topic; raises NoRoute if the topic does not exist."""
         session = self._running().membership.session
         return (await session.routes.get(session.wrap(topic))).subscribe_queues
 
@@ -134,14 +134,14 @@ class PullConsumer(Consumer[Parts]):
         return replace(limits, messages=min(limits.messages, of_all))
 
     async def close(self, *, is_failed: bool = False) -> None:
-        """Leave the group; with auto commit, everything polled so far is done, unless `is_failed`."""
+        """Leave the group; with auto commit, all polled messages are done, unless `is_failed`."""
         parts = self._parts
         if parts is None or self._is_closing:
             return
         self._check_loop()
         self._is_closing = True
         async with self._starting:
-            pass  # to its end, whatever that is
+            pass  # wait until the start has ended
         if self._parts is not parts:
             return
         await self._background.end()
@@ -163,7 +163,7 @@ class PullConsumer(Consumer[Parts]):
         self._arrived.set()
 
     async def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
-        """Some messages of one queue, in their order; none if none come in time."""
+        """Some messages of one queue, in order; an empty list if none arrive in time."""
         membership = self._running().membership
         if max_messages is not None and max_messages < 1:
             raise ConfigError("max_messages", max_messages, "a number above 0, or None")
@@ -196,12 +196,12 @@ class PullConsumer(Consumer[Parts]):
         return []
 
     def _confirm(self, membership: Membership) -> None:
-        """Everything handed out so far is done."""
+        """All messages that `poll` returned are done."""
         for reader in membership.assigned:
             reader.confirmed_offset = reader.held.committable
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store offsets, by default behind everything polled so far; raises if they are not safe then."""
+        """Store offsets, by default those after the last polled messages; raises if they are not stored."""
         membership = self._running().membership
         if offsets is not None:
             readers = {membership.assigned.reader(queue): offset for queue, offset in offsets.items()}
@@ -212,30 +212,30 @@ class PullConsumer(Consumer[Parts]):
         await membership.assigned.commit(confirmed=True)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is stored for the group, None if there is none."""
+        """The stored offset of the group, None if there is none."""
         return await self._running().membership.offsets.read(queue)
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the message that comes next."""
+        """The offset of the next message."""
         return self._running().membership.assigned.reader(queue).held.committable
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from another offset, which must be in the queue; nothing is stored before the next commit."""
+        """Continue at another offset, which must be in the queue; the next commit stores it."""
         membership = self._running().membership
         membership.assigned.reader(queue)
         first, last = await membership.positions.first(queue), await membership.positions.last(queue)
         if not first <= offset <= last:
-            raise StateError(f"the queue {queue} reaches from {first} to {last}; {offset} is not in it")
+            raise StateError(f"offset {offset} is not in the queue {queue}: it has {first} to {last}")
         await membership.assigned.begin_at(queue, offset, for_all=False)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Go on from the first message of these queues, or of all."""
+        """Continue at the first message of these queues, or of all."""
         membership = self._running().membership
         for queue in queues or tuple(membership.assigned.queues):
             await membership.assigned.begin_at(queue, await membership.positions.first(queue), for_all=False)
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Go on behind the last message of these queues, or of all."""
+        """Continue after the last message of these queues, or of all."""
         membership = self._running().membership
         for queue in queues or tuple(membership.assigned.queues):
             await membership.assigned.begin_at(queue, await membership.positions.last(queue), for_all=False)
@@ -243,7 +243,7 @@ class PullConsumer(Consumer[Parts]):
     async def offsets_for_times(
         self, times: Mapping[MessageQueue, datetime | int]
     ) -> dict[MessageQueue, int]:
-        """The first offset stored at that time or later; numbers are milliseconds since the epoch."""
+        """The first offset stored at a time or later; numbers are milliseconds since the epoch."""
         positions = self._running().membership.positions
         return {
             queue: await positions.at(
@@ -253,12 +253,12 @@ class PullConsumer(Consumer[Parts]):
         }
 
     def statistics(self) -> PullStatistics:
-        # Looked at once: another thread may be closing it.
+        # Read once: another thread may close the consumer.
         parts = self._parts
         held = [reader.held for reader in parts.membership.assigned] if parts is not None else []
         return PullStatistics(len(held), sum(map(len, held)), sum(each.size_bytes for each in held))
 
 
 async def _finish(held: InFlight[ReceivedMessage]) -> None:
-    """Messages that were not polled yet are not waited for."""
+    """A queue is given up at once; messages that were not polled come again elsewhere."""
     held.closing.set()

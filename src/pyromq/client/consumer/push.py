@@ -1,7 +1,7 @@
-"""A consumer whose handlers are called with messages as they come.
+"""A consumer that calls handlers with messages as they arrive.
 
-Nothing is committed before its handler returned or its broker took it back: what a crash interrupts comes
-again.
+A message is committed only after its handler returned or a broker took it back: after a crash, unfinished
+messages come again.
 """
 
 import asyncio
@@ -87,14 +87,14 @@ class PushConsumer(Consumer[_Parts]):
     def subscribe(
         self, topic: str, expression: Expression = "*", handler: HandlerFunction | None = None
     ) -> MessageStream | None:
-        """Consume a topic: with a handler, or without one by `async for` over what is returned.
+        """Consume a topic with a handler, or without one by `async for` over the returned stream.
 
         `expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`. Subscribe before the
-        start where you can: the other members of the group then see one change instead of several.
+        start if you can: the group then rebalances once instead of several times.
         """
         check_topic(topic)
         if self._is_closing:
-            raise StateError("the consumer is closed: make another one")
+            raise StateError("the consumer is closed: create a new one")
         self._check_loop()
         Subscription.of(topic, expression, 0)
         stream = None
@@ -102,7 +102,7 @@ class PushConsumer(Consumer[_Parts]):
         if handler is not None:
             self._handlers.put(topic, Handler(handler, takes_batch=takes_batch))
         elif takes_batch:
-            raise StateError("a stream has one message at a time: with batch_size, subscribe a handler")
+            raise StateError("batch_size needs a handler: a stream returns one message at a time")
         else:
             stream = MessageStream(topic, self._check_loop)
             self._handlers.put(topic, stream)
@@ -119,7 +119,7 @@ class PushConsumer(Consumer[_Parts]):
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no more; handlers at work are finished."""
+        """Stop consuming a topic; running handlers finish."""
         await super().unsubscribe(topic)
         self._handlers.remove(topic)
 
@@ -179,9 +179,9 @@ class PushConsumer(Consumer[_Parts]):
         _log.info("consumer started group=%s client=%s", membership.group, membership.session.client_id)
 
     async def wait_assigned(self) -> None:
-        """Wait until this member holds queues of every topic that it subscribes to.
+        """Wait until this member holds queues of every subscribed topic.
 
-        That is for ever where there are more members than queues.
+        It waits for ever if the group has more members than queues.
         """
         membership = self._running().membership
         session, rebalancing = membership.session, membership.rebalancing
@@ -196,10 +196,10 @@ class PushConsumer(Consumer[_Parts]):
             raise StateError("the consumer was closed")
 
     async def drain(self, *, reader: Hashable = None) -> None:
-        """Pull nothing more; return when everything pulled so far is handled and committed. Then close it.
+        """Stop pulling; return when all pulled messages are handled and committed. Then close the consumer.
 
-        Called by a handler, or in the loop over a stream, it returns at once: the handlers go on until
-        nothing is left, and the loop ends behind the last message. `reader`: see `close`.
+        Called by a handler, or in the loop over a stream, it returns at once: handlers go on until no message
+        is left, and the loop ends after the last message. `reader`: see `close`.
         """
         parts = self._running()
         if parts.handling.is_done_by(reader) or self._handlers.is_read_by(reader):
@@ -209,7 +209,7 @@ class PushConsumer(Consumer[_Parts]):
 
     async def _drain(self, parts: _Parts) -> None:
         async with self._starting:
-            pass  # to its end, whatever that is
+            pass  # wait until the start has ended
         await self._background.end()
         await parts.membership.assigned.stop_reading()
         for stream in self._handlers.streams:
@@ -219,10 +219,10 @@ class PushConsumer(Consumer[_Parts]):
         await parts.membership.assigned.commit(confirmed=True)
 
     async def close(self, *, is_failed: bool = False, reader: Hashable = None) -> None:
-        """Stop pulling, finish what is being handled, commit, unlock, and leave the group.
+        """Stop pulling, let handlers finish, commit, unlock, and leave the group.
 
-        `is_failed`: the message at hand of a stream read by this very task, or by `reader`, is not done.
-        Called by a handler, it returns at once: the consumer closes when its handlers are done.
+        `is_failed`: the current message of a stream that this task, or `reader`, reads is not done. Called by
+        a handler, it returns at once: the consumer closes when its handlers have finished.
         """
         parts = self._parts
         if parts is None:
@@ -243,7 +243,7 @@ class PushConsumer(Consumer[_Parts]):
     async def _close(self, parts: _Parts, *, is_failed: bool, reader: Hashable) -> None:
         try:
             async with self._starting:
-                pass  # handlers may be at work, and close it, before all topics are divided
+                pass  # a handler may close the consumer before the start has ended
             if self._parts is parts:
                 await self._finish(parts, is_failed=is_failed, reader=reader)
         finally:
@@ -265,7 +265,7 @@ class PushConsumer(Consumer[_Parts]):
         self._parts = None
 
     async def run_until_closed(self) -> None:
-        """Start, if need be, and wait until someone closes it."""
+        """Start, if necessary, and wait until the consumer is closed."""
         if self._parts is None:
             await self.start()
         await self._closed.wait()
@@ -273,17 +273,17 @@ class PushConsumer(Consumer[_Parts]):
     def run(self) -> None:
         """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.
 
-        A second Ctrl-C ends the process at once. On another thread than the main one there are no signals.
+        A second Ctrl-C ends the process at once. Only the main thread gets signals.
         """
         run_until_interrupted(self, self._interrupted)
 
     # While it runs
 
     async def seek(self, queue: MessageQueue, offset: int, *, reader: Hashable = None) -> None:
-        """Go on from another offset; the group's offset changes at once, too.
+        """Continue at another offset; the group's offset is changed at once.
 
-        Called by a handler of an ordered consumer, it returns at once: the queue goes on from there when the
-        handler is done. `reader`: see `close`.
+        Called by a handler of an ordered consumer, it returns at once: the queue continues there when the
+        handler has finished. `reader`: see `close`.
         """
         parts = self._running()
         assigned = parts.membership.assigned
@@ -294,11 +294,11 @@ class PushConsumer(Consumer[_Parts]):
             await assigned.begin_at(queue, offset)
 
     async def commit(self) -> None:
-        """Store now how far everything is done."""
+        """Store the offsets of all handled messages now."""
         await self._running().membership.assigned.commit(confirmed=True)
 
     def statistics(self) -> PushStatistics:
-        # Looked at once: another thread may be closing it.
+        # Read once: another thread may close the consumer.
         parts = self._parts
         held = [reader.held for reader in parts.membership.assigned] if parts is not None else []
         return PushStatistics(

@@ -1,1 +1,1 @@
-"""A consumer as a member of its group: which queues are its own, how it joins, divides and leaves."""
+"""A consumer as a member of its group: it joins, rebalances, holds its assigned queues, and leaves."""

@@ -1,7 +1,7 @@
-"""The queues that one member holds: opened, committed, begun elsewhere, given up.
+"""The queues assigned to one member: opened, committed, reset to other offsets, given up.
 
-Whatever is given up is first finished as far as it must be, then committed, then unlocked: in this order, so
-that the next member goes on where this one stopped.
+A queue is given up in this order: running handlers finish, then it is committed, then unlocked. So the next
+member continues where this one stopped.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 _WAIT_FOR_CLOSING_S = 0.5
 
 RebalanceListener = Callable[[set[MessageQueue], set[MessageQueue]], None]
-"""Hears what was assigned and what was revoked."""
+"""Called with the queues that were assigned and those that were revoked."""
 
 
 class AssignedQueues:
     """`begin` finds the offset at which a queue is read first.
 
-    `finish` returns when nothing more of a queue will be started and what must be waited for is done.
-    `committable` says how far a queue may be committed, None if not at all.
+    `finish` starts no more messages of a queue, and returns when its handlers need not be waited for.
+    `committable` returns the offset that may be committed, None if there is none.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class AssignedQueues:
             raise StateError(f"the queue {queue} is not assigned to this consumer")
         return reader
 
-    # Holding what one should
+    # Assigning
 
     async def hold(self, topic: str, wanted: set[MessageQueue]) -> bool:
-        """Hold exactly these queues of a topic; says whether that is the case now."""
+        """Hold exactly these queues of a topic; returns whether it does now."""
         async with self._changing:
             mine = {queue: reader for queue, reader in self._readers.items() if queue.topic == topic}
             leaving = [reader for queue, reader in mine.items() if queue not in wanted or reader.has_died]
@@ -93,7 +93,7 @@ class AssignedQueues:
                 opened = await self._open(missing)
             except BaseException:
                 if self._locks is not None and missing:
-                    # Perhaps locked, not begun: others would wait until the lock ends by itself.
+                    # They may be locked but are not read: other members would wait until the locks expire.
                     await self._locks.release(missing - self.queues)
                 raise
             if leaving or opened:
@@ -108,8 +108,8 @@ class AssignedQueues:
             try:
                 listener(assigned, revoked)
             except Exception:
-                # It belongs to the application; the queues have changed, whatever it thinks of that.
-                _log.exception("a listener to rebalances failed")
+                # The listener is the application's; the assignment stands even if it fails.
+                _log.exception("a rebalance listener failed")
 
     async def _open(self, queues: set[MessageQueue]) -> set[MessageQueue]:
         if self._locks is not None and queues:
@@ -119,7 +119,7 @@ class AssignedQueues:
             try:
                 offset = await self._begin(queue)
             except PyroError as problem:
-                _log.warning("queue not begun yet queue=%s: %s", queue, problem)
+                _log.warning("no start offset found yet queue=%s: %s", queue, problem)
                 return False
             reader = QueueReader(queue, offset, self, self._reading)
             if self._locks is not None:
@@ -135,7 +135,7 @@ class AssignedQueues:
         return {queue for queue, is_begun in zip(ordered, begun, strict=True) if is_begun}
 
     async def _give_up(self, readers: Iterable[QueueReader]) -> None:
-        """Give the handlers of these a moment; those that need longer are finished in the background."""
+        """Wait a moment for the handlers of these queues; slower ones finish in the background."""
         tasks = []
         for reader in readers:
             del self._readers[reader.queue]
@@ -171,7 +171,7 @@ class AssignedQueues:
     # Pausing
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pull nothing more from these queues; if none is named, from any, be it assigned only later."""
+        """Stop pulling from these queues; without any, from all, including those assigned later."""
         for reader in self._named(queues):
             reader.pause()
         self._is_paused |= not queues
@@ -184,12 +184,12 @@ class AssignedQueues:
     def _named(self, queues: Collection[MessageQueue]) -> list[QueueReader]:
         return [self.reader(queue) for queue in queues] if queues else list(self)
 
-    # Going elsewhere
+    # Other offsets
 
     async def begin_at(self, queue: MessageQueue, offset: int, *, for_all: bool = True) -> None:
-        """Go on from there; `for_all`: the whole group does, even if this member ends now.
+        """Continue at this offset; `for_all`: store it for the group, too.
 
-        It is done whole, even for a caller that does not wait for the end: half of it would stop the queue.
+        Once begun it is completed, even if the caller is cancelled: half of it would stop the queue.
         """
         work = self._restart(self._begin_at(queue, offset, for_all=for_all))
         try:
@@ -211,12 +211,12 @@ class AssignedQueues:
             raise problem
 
     async def moved(self, reader: QueueReader, offset: int) -> None:
-        """The reader itself found that it must go on from there."""
+        """The broker told the reader to continue at this offset."""
         held = reader.held
         try:
             await self._finish(held)
         except asyncio.CancelledError:
-            # Reading stops. Nobody starts what is still held: nobody may wait for it either.
+            # Reading stops. Held messages are not started any more, so nobody may wait for them.
             held.drop()
             held.next_offset = offset
             raise
@@ -224,7 +224,7 @@ class AssignedQueues:
         await self._store({reader: offset}, confirmed=True)
 
     def begin_soon(self, offsets: dict[MessageQueue, int]) -> None:
-        """An operator wants these queues read from elsewhere."""
+        """An operator has reset the offsets of these queues."""
 
         async def begin() -> None:
             for queue, offset in offsets.items():
@@ -247,11 +247,11 @@ class AssignedQueues:
     # Committing
 
     def progress(self) -> dict[MessageQueue, int]:
-        """The first offset of each queue that is not done."""
+        """For each queue, the first offset that is not done."""
         return {queue: reader.held.committable for queue, reader in self._readers.items()}
 
     async def commit(self, *, confirmed: bool = False) -> None:
-        """Store every offset that has changed; `confirmed`: raises if one of them is not safe then."""
+        """Store every changed offset; `confirmed`: wait for the answers, and raise if one was not stored."""
         changed: dict[QueueReader, int] = {}
         for reader in self._readers.values():
             offset = self._committable(reader)
@@ -266,7 +266,7 @@ class AssignedQueues:
     async def _store(
         self, offsets: Mapping[QueueReader, int], *, confirmed: bool
     ) -> dict[MessageQueue, PyroError]:
-        """What is not stored is tried again with the next commit, and at worst consumed again."""
+        """The next commit tries failed ones again; at worst messages are consumed again."""
         wanted = {reader.queue: offset for reader, offset in offsets.items()}
         problems = await self._offsets.store(wanted, confirmed=confirmed)
         for reader, offset in offsets.items():
@@ -282,7 +282,7 @@ class AssignedQueues:
     async def renew_locks(self) -> None:
         if self._locks is None:
             return
-        # Queues that are being given up stay locked until their last handler is done.
+        # Queues that are being given up stay locked until their last handler has finished.
         granted = await self._locks.acquire([*self._readers, *self._closing])
         for queue, reader in list(self._readers.items()):
             if queue not in granted:
@@ -293,7 +293,7 @@ class AssignedQueues:
                 self._locked(reader)
 
     async def lock(self, queue: MessageQueue) -> bool:
-        """Lock one queue again; says whether its messages may be handled now."""
+        """Lock one queue again; returns whether its messages may be handled now."""
         assert self._locks is not None
         reader = self._readers.get(queue)
         if reader is None or not await self._locks.acquire_one(queue):
@@ -304,7 +304,7 @@ class AssignedQueues:
         is_stale = reader.held.may_have_been_read_by_others
         reader.held.lock()
         if is_stale:
-            # Someone else may have gone on where we stopped: what we hold may be done already.
+            # Another member may have continued where we stopped: held messages may be done already.
             self._restart(self._begin_again(reader))
         return not is_stale
 
@@ -317,7 +317,7 @@ class AssignedQueues:
             try:
                 reader.begin_at(await self._begin(reader.queue))
             except PyroError as problem:
-                _log.warning("queue not begun again queue=%s: %s", reader.queue, problem)
+                _log.warning("offset not read again queue=%s: %s", reader.queue, problem)
                 reader.begin_at(reader.held.committable)
             reader.start()
 

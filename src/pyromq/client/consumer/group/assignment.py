@@ -1,7 +1,7 @@
-"""Which queues of a topic are mine: pure rules that every member of a group applies to the same lists.
+"""Which queues of a topic belong to which member: pure rules that every member applies to the same lists.
 
-Members agree without talking to each other, because each one sorts the queues and the members' ids, applies
-the same rule, and takes its own share. The rules are therefore exact: `# java:` members must agree, too.
+Members agree without talking to each other: each one sorts the queues and the members' ids, applies the same
+rule, and takes its own queues. The rules are therefore exact: `# java:` members must agree, too.
 """
 
 from bisect import bisect_left
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class Assignment(Protocol):
-    """A rule: from all queues and all members, both sorted, the queues of one member."""
+    """A rule: given all queues and all members, both sorted, it returns the queues of one member."""
 
     @property
     def name(self) -> str:
-        """What the rule is called on the wire."""
+        """The name of the rule, as operators see it."""
         ...
 
     def __call__(
@@ -32,7 +32,7 @@ class Assignment(Protocol):
 def my_share(
     rule: Assignment, me: str, queues: Collection[MessageQueue], members: Collection[str]
 ) -> list[MessageQueue]:
-    """What `rule` gives me; nothing while the group does not know me."""
+    """The queues that `rule` gives me; none while the group does not know me."""
     if me not in members or not queues:
         return []
     return rule(me, sorted(queues), sorted(members))
@@ -40,7 +40,7 @@ def my_share(
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """Neighbouring queues, as many for each; the first members take one more where they do not divide."""
+    """Consecutive queues, the same number for each member; the first members get the remainder."""
 
     name: str = field(default="AVG", init=False)
 
@@ -52,7 +52,7 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class AverageByCircle:
-    """Dealt out like cards."""
+    """Queues in turn: member 1, member 2, …, and again from the first."""
 
     name: str = field(default="AVG_BY_CIRCLE", init=False)
 
@@ -62,7 +62,7 @@ class AverageByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ByConfig:
-    """Always the queues that were configured for this member, whoever else is there."""
+    """Always the queues configured for this member, whatever other members there are."""
 
     queues: tuple[MessageQueue, ...]
     name: str = field(default="CONFIG", init=False)
@@ -74,7 +74,7 @@ class ByConfig:
 
 @dataclass(frozen=True, slots=True)
 class ByMachineRoom:
-    """Only queues of brokers named `room@name` in these rooms; equal runs, then one more for the first."""
+    """Only queues of brokers named `room@name` in these rooms; divided evenly, remainder first."""
 
     rooms: frozenset[str]
     name: str = field(default="MACHINE_ROOM", init=False)
@@ -88,14 +88,14 @@ class ByMachineRoom:
         return mine
 
     def _is_near(self, queue: MessageQueue) -> bool:
-        # java: a name split at "@" loses empty parts at its end
+        # java: split drops empty parts at the end
         parts = queue.broker_name.split("@")
         return len(parts) == 2 and parts[1] != "" and parts[0] in self.rooms
 
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """Owners on a ring of hashes: when a member comes or goes, the other queues stay where they are."""
+    """Consistent hashing: when a member joins or leaves, most queues keep their owner."""
 
     virtual_nodes: int = 10
     name: str = field(default="CONSISTENT_HASH", init=False)
@@ -120,7 +120,7 @@ class ConsistentHash:
 
 
 def _ring_key(queue: MessageQueue) -> str:
-    # java: the text of a MessageQueue
+    # java: MessageQueue.toString
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
 
 
@@ -130,9 +130,9 @@ def _ring_hash(key: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """Queues go to members of their own room; those of rooms without members are shared by all.
+    """Queues go to members in their own room; queues of rooms without members are divided among all.
 
-    `room_of_queue` and `room_of_member` say where a broker and a client stand; both must know.
+    `room_of_queue` and `room_of_member` return the room of a broker and of a client; never an empty text.
     """
 
     inner: Assignment

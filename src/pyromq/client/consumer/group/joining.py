@@ -1,4 +1,4 @@
-"""Subscriptions made known: routes are watched for them, and brokers asked whether they can serve them."""
+"""Joining with subscriptions: their routes are watched, and brokers are asked whether they can filter."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Topics:
-    """What a consumer subscribes to, by the names that brokers use; `route_changed` hears of every change."""
+    """The subscriptions of a consumer, by the topic names that brokers know."""
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, Subscription] = {}
@@ -25,6 +25,7 @@ class Topics:
         return f"<Topics {sorted(self.subscriptions)}>"
 
     def put(self, subscription: Subscription, session: Session, route_changed: Callable[[], None]) -> None:
+        """`route_changed` is called whenever the route of the topic changes."""
         topic = subscription.topic
         self._stop_listening(topic)
         self.subscriptions[topic] = subscription
@@ -45,14 +46,14 @@ class Topics:
 
 
 async def look_up(session: Session, group: str, subscription: Subscription) -> None:
-    """Learn where a topic is, and whether its brokers can filter as wished; raises if they cannot.
+    """Find the route of a topic, and ask its brokers whether they can filter; raises if they cannot.
 
-    A topic that does not exist yet is no mistake: it may be created later.
+    A topic that does not exist yet is not an error: it may be created later.
     """
     try:
         route = await session.routes.get(subscription.topic)
     except NoRoute as problem:
-        _log.warning("nothing to consume yet: %s", problem)
+        _log.warning("topic has no route yet: %s", problem)
         return
     if subscription.expression_type != TAG:
         await _check(session, group, subscription, route)

@@ -1,4 +1,4 @@
-"""Locks on queues that are consumed in order: asked of the broker of each queue, for this client."""
+"""Queue locks of ordered consumers: the broker of a queue grants them to one client."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class QueueLocks:
         return f"<QueueLocks {self._group} {self._client_id}>"
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock or renew; the queues that are ours now. One request for each broker."""
+        """Lock or renew; returns the queues that are locked for us now. One request for each broker."""
 
         async def ask(wanted: set[MessageQueue]) -> set[MessageQueue]:
             body = LockBatchRequestBody(
@@ -51,7 +51,7 @@ class QueueLocks:
         return queue in await self.acquire([queue])
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Returns when the brokers have heard of it: another member may be waiting."""
+        """Return when the brokers have answered: another member may be waiting for the locks."""
 
         async def tell(given_up: set[MessageQueue]) -> None:
             body = UnlockBatchRequestBody(
@@ -62,7 +62,7 @@ class QueueLocks:
                 address = await self._brokers.address(some, only_this=True)
                 await self._network.call(address, UnlockQueues(body=body), _TIMEOUT_S)
             except PyroError as problem:
-                # The lock ends by itself when nobody renews it.
+                # The lock expires when it is not renewed.
                 _log.warning("queues not unlocked broker=%s: %s", some.broker_name, problem)
 
         await asyncio.gather(*map(tell, self._by_broker(queues)))

@@ -1,4 +1,4 @@
-"""What a consumer tells brokers about itself, and what it does when they ask."""
+"""What a consumer tells brokers about itself, and how it answers their requests."""
 
 import sys
 import threading
@@ -20,7 +20,7 @@ from pyromq.protocol.codes import CURRENT_VERSION, version_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberKind:
-    """How a consumer consumes, as brokers and operators are told; `settings` are shown by name."""
+    """What kind of consumer this is, for brokers and operators; `settings` are shown to operators."""
 
     consume_type: ConsumeType
     message_model: MessageModel
@@ -31,7 +31,7 @@ class MemberKind:
 
 
 class Member:
-    """One consumer as its session knows it; `subscriptions` are by topic, as brokers name them.
+    """One consumer as its session knows it; `subscriptions` have the topic names that brokers know.
 
     `consume` handles a message for an operator; None where the application polls.
     """
@@ -118,7 +118,7 @@ class Member:
         if original is not None:
             message = ReceivedMessage(message.stored, message.queue, self._session.unwrap(original))
         if self._consume is None:
-            result, remark = CMResult.CR_THROW_EXCEPTION, "this consumer polls: it has no handler"
+            result, remark = CMResult.CR_THROW_EXCEPTION, "a pull consumer has no handler"
         else:
             try:
                 await self._consume(message)
@@ -134,7 +134,7 @@ class Member:
 
 
 def _stacks() -> str:
-    """What every thread of this process does."""
+    """The stacks of all threads of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"{names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame))

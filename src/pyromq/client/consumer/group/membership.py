@@ -1,7 +1,6 @@
-"""A consumer as one of its group: how it joins, what it holds of the topics it shares, how it leaves.
+"""A consumer as a member of its group: it joins, holds its assigned queues, and leaves.
 
-It divides no queues of a topic before brokers have heard that it wants them: the other members would not
-count on it.
+It takes no queues of a topic before brokers know its subscription: the other members would not count it.
 """
 
 import logging
@@ -52,7 +51,7 @@ class GroupSettings(Protocol):
 
 
 class Membership:
-    """Topics are named here as brokers name them.
+    """Topics have the names that brokers know.
 
     `finish`, `committable`, `thresholds`: see `AssignedQueues`. `consume`: see `Member`. `reads_retries`: the
     group's retry topic is subscribed to, too, as soon as any topic is.
@@ -127,7 +126,7 @@ class Membership:
         return self._topics.subscriptions if self._is_known else ()
 
     def subscribe(self, topic: str, expression: Expression) -> None:
-        """Nobody hears of it before `join`."""
+        """Brokers learn of it by `join`."""
         subscription = Subscription.of(topic, expression, self.session.clock.now_ms())
         self._topics.put(subscription, self.session, self.rebalancing.soon)
 
@@ -137,7 +136,7 @@ class Membership:
         await self.session.heartbeat_now()
 
     async def join(self) -> None:
-        """Have brokers know what is subscribed to; raises if one cannot do what is asked of it."""
+        """Tell brokers the subscriptions; raises if a broker cannot filter as asked."""
         for subscription in list(self._topics.subscriptions.values()):
             if subscription.topic != self._retries:
                 await look_up(self.session, self.group, subscription)
@@ -153,7 +152,7 @@ class Membership:
         self._is_known = bool(self._topics.subscriptions)
 
     async def take_up(self, topic: str, refused: Callable[[PyroError], None]) -> None:
-        """Join once more, with a topic that was subscribed to meanwhile."""
+        """Join again, with a topic that was subscribed to while the consumer runs."""
         try:
             await self.join()
         except PyroError as problem:
@@ -168,7 +167,7 @@ class Membership:
         self.rebalancing.soon()
 
     async def leave(self) -> None:
-        """Give up what is held, say goodbye."""
+        """Give up all queues, unregister, and release the session."""
         await self.assigned.give_up_all()
         self._topics.close()
         await self.session.remove_consumer(self.group, self._member)

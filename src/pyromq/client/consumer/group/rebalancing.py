@@ -1,7 +1,7 @@
-"""When and how the queues of a group are divided: at once when someone comes or goes, else every 20 seconds.
+"""Rebalancing: at once when a member joins or leaves or a route changes, else every 20 seconds.
 
-Each member finds out who is there and takes its own share; nobody tells it. As long as a member could not
-take everything it should have, it tries again soon.
+Each member asks a broker for the members of the group and takes its own queues. If it could not take all of
+them, it tries again soon.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ _log = logging.getLogger(__name__)
 INTERVAL_S = 20.0
 
 _FIRST_RETRY_S = 0.5
-_SHORTEST_GAP_S = 0.1
+_MIN_GAP_S = 0.1
 _MEMBERS_TIMEOUT_S = 3.0
 
 Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
-"""Hold exactly these queues of a topic; says whether that is the case now."""
+"""Hold exactly these queues of a topic; returns whether it does now."""
 
 
 class Rebalancing:
     """`rule` is None where every member reads all queues.
 
-    `by_hand`: queues of each topic that the application assigned itself; nothing is divided then.
+    `by_hand`: the queues of each topic that the application assigned; no rule is applied then.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Rebalancing:
         return f"<Rebalancing {self._group} {state} rounds={self._finished_rounds}>"
 
     def soon(self) -> None:
-        """Something has changed."""
+        """Members or routes have changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Divide again and again, until cancelled."""
+        """Rebalance again and again, until cancelled."""
         retry_s = _FIRST_RETRY_S
         while True:
             pause_s = self._interval_s
@@ -78,17 +78,17 @@ class Rebalancing:
                 pause_s = min(retry_s, self._interval_s)
                 retry_s *= 2
             try:
-                # Not `wait_for`: in Python 3.11 it may swallow that we are cancelled.
+                # Not `wait_for`: in Python 3.11 it may swallow a cancellation.
                 async with asyncio.timeout(pause_s):
                     await self._wanted.wait()
                 retry_s = _FIRST_RETRY_S
             except TimeoutError:
                 pass
             await self.once()
-            await asyncio.sleep(_SHORTEST_GAP_S)
+            await asyncio.sleep(_MIN_GAP_S)
 
     async def once(self) -> bool:
-        """Divide the queues of every topic; says whether we have all of ours."""
+        """Rebalance every topic; returns whether this member holds all of its queues."""
         self._wanted.clear()
         balanced = [await self._divide(topic) for topic in sorted(self._topics())]
         self._is_balanced = all(balanced)
@@ -97,7 +97,7 @@ class Rebalancing:
         return self._is_balanced
 
     async def tell_waiting(self) -> None:
-        """Let those who wait for something look again."""
+        """Let `wait_until` check its condition again."""
         async with self._round_ended:
             self._round_ended.notify_all()
 
@@ -117,25 +117,27 @@ class Rebalancing:
                 try:
                     queues = set(my_share(self._rule, self._client_id, queues, members))
                 except Exception:
-                    # A rule may be the application's own; what we hold is better than nothing.
-                    _log.exception("the rule %s failed topic=%s", self._rule.name, topic)
+                    # The rule may be the application's own; keep the queues that we hold.
+                    _log.exception("assignment rule %s failed topic=%s", self._rule.name, topic)
                     return False
                 if self._client_id not in members:
-                    _log.info("not known as a member yet group=%s topic=%s", self._group, topic)
+                    _log.info(
+                        "the broker does not list this member yet group=%s topic=%s", self._group, topic
+                    )
                     await self._apply(topic, queues)
                     return False
             return await self._apply(topic, queues)
         except NoRoute as problem:
-            # The retry topic comes with the first heartbeat, or never, if the group has no retries.
+            # A broker creates the retry topic with the first heartbeat, or never if the group has no retries.
             if not is_retry_topic(topic):
-                _log.warning("nothing to consume yet: %s", problem)
+                _log.warning("topic has no route yet: %s", problem)
             return False
         except PyroError as problem:
-            _log.warning("queues not divided group=%s topic=%s: %s", self._group, topic, problem)
+            _log.warning("rebalance failed group=%s topic=%s: %s", self._group, topic, problem)
             return False
 
     async def _members(self, route: Route) -> list[str]:
-        """Ask any broker that has the topic; each knows all members."""
+        """Ask a broker of the topic; each broker knows all members."""
         addresses = [
             addresses.get(MASTER_ID) or random.choice(list(addresses.values()))
             for addresses in route.brokers.values()

@@ -1,1 +1,1 @@
-"""Messages on their way through handlers: done, tried again, or given up."""
+"""Handlers: how messages reach them, and what happens to messages that fail."""

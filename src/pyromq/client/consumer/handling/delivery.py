@@ -1,7 +1,7 @@
-"""Messages on their way to handlers, in no particular order, as many at a time as allowed.
+"""Concurrent delivery: messages go to handlers in no particular order, up to `concurrency` at a time.
 
-A worker takes one piece of work after the other until there is none. Another one is hired only when those
-that are there wait for something: handlers that never wait cost no task of their own.
+A worker task takes one piece of work after the other until none is left. Another worker is started only when
+the running ones wait for something: handlers that never wait need no task of their own.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 HeldQueue = InFlight[ReceivedMessage]
 
 LATE_LEVEL = 3
-"""The delay level of messages whose handler takes too long."""
+"""The delay level of messages whose handler ran into its timeout."""
 
 _TURN_S = 0.005
-_MOST_FOR_A_THREAD = 32
+_MAX_FOR_A_THREAD = 32
 _LOCAL_RETRY_S = 5.0
 
 
@@ -41,11 +41,11 @@ class GiveBack(Protocol):
 
 
 class NoHandler(PyroError):
-    """A message came whose topic nobody handles any more."""
+    """A message arrived whose topic has no handler any more."""
 
 
 class Work(msgspec.Struct, eq=False):
-    """Messages of one queue that are handled in one go."""
+    """Messages of one queue for one call of a handler."""
 
     held: HeldQueue
     messages: list[ReceivedMessage]
@@ -59,31 +59,31 @@ class Work(msgspec.Struct, eq=False):
 
 class Delivery(Protocol):
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        """See to it that these are handled; returns at once."""
+        """Have these handled; returns at once."""
 
     async def close(self, held: HeldQueue) -> None:
-        """Start nothing more of this queue; return when what was done of it may be committed."""
+        """Start no more messages of this queue; return when its offset may be committed."""
 
     def halt(self) -> None:
-        """Start nothing more at all."""
+        """Start no more messages at all."""
 
     async def stop(self, grace_s: float) -> None:
-        """Halt, and wait for what is being handled, but not for ever."""
+        """Halt, and wait up to `grace_s` for running handlers."""
 
     def is_done_by(self, task: Hashable) -> bool:
-        """Whether this task is one that runs handlers."""
+        """Whether this task runs handlers."""
         ...
 
     @property
     def running(self) -> int:
-        """How many handlers are at work."""
+        """The number of running handlers."""
         ...
 
 
 class Settling:
-    """What becomes of messages after their handler: done, given back, or, if nothing else works, kept.
+    """What happens to messages after their handler: done, given back, or kept if no broker takes them.
 
-    `give_back` is None where every member has a copy of its own: there are no retries then.
+    `give_back` is None for broadcasting consumers, which have no retries.
     """
 
     def __init__(self, give_back: GiveBack | None) -> None:
@@ -104,7 +104,7 @@ class Settling:
         counts.succeeded += len(work.messages)
 
     def failed(self, work: Work, problem: BaseException, now: float) -> None:
-        """Give back what failed; the rest of a batch is done."""
+        """Give back the failed messages; the rest of a batch is done."""
         only = problem.only if isinstance(problem, RetryLater) and problem.only is not None else work.messages
         level = problem.delay_level if isinstance(problem, RetryLater) else BROKER_DECIDES
         work.held.last_done = now
@@ -134,7 +134,7 @@ class Settling:
             try:
                 await give_back(message, delay_level)
             except PyroError as problem:
-                # The offset stays behind the message until a broker has it: nothing is lost if we end here.
+                # The offset is not committed past the message until a broker has it, so nothing is lost.
                 _log.warning("message not given back yet id=%s: %s", message.message_id, problem)
                 try:
                     async with asyncio.timeout(_LOCAL_RETRY_S):
@@ -146,14 +146,14 @@ class Settling:
             return
 
     async def stop(self) -> None:
-        """Wait for what is on its way back; what nobody takes is not tried again."""
+        """Wait for messages that are being given back; one that no broker takes is not tried again."""
         self._ending.set()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
 
 class ConcurrentDelivery:
-    """At most `concurrency` handlers at a time; plain functions run on the threads of `threads`."""
+    """At most `concurrency` handlers at a time; plain functions run on `threads`."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class ConcurrentDelivery:
     # Workers
 
     def _hire(self) -> None:
-        """One worker at once; more when the loop comes round and there is work that nobody took."""
+        """Start one worker at once, and more in the next turn of the loop if work is still waiting."""
         if not self._waiting or self._is_hiring or len(self._workers) >= self._concurrency:
             return
         self._start_worker()
@@ -236,12 +236,12 @@ class ConcurrentDelivery:
         self._loop.call_soon(self._hire_more, 1)
 
     def _hire_more(self, count: int) -> None:
-        room = min(len(self._waiting), self._concurrency - len(self._workers))
-        if room <= 0 or self._is_stopped:
+        free = min(len(self._waiting), self._concurrency - len(self._workers))
+        if free <= 0 or self._is_stopped:
             self._is_hiring = False
             return
         if not self._yielding:
-            for _ in range(min(count, room)):
+            for _ in range(min(count, free)):
                 self._start_worker()
             count *= 2
         self._loop.call_soon(self._hire_more, count)
@@ -254,7 +254,7 @@ class ConcurrentDelivery:
         try:
             await self._work_on()
         finally:
-            # At once: whoever brings work before the loop comes round must see that nobody is here.
+            # At once: work that arrives before the next turn of the loop must start another worker.
             self._workers.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _work_on(self) -> None:
@@ -270,9 +270,9 @@ class ConcurrentDelivery:
             if self._tracing is not None:
                 work.trace_id = self._tracing.begin(work.messages)
             if type(handler) is not Handler:
-                self._settle(work, NoHandler(f"nobody handles the topic {work.messages[0].topic}"))
+                self._settle(work, NoHandler(f"the topic {work.messages[0].topic} has no handler"))
             elif handler.is_async:
-                # Not a coroutine of its own: most handlers cost less than that.
+                # Inlined: another coroutine would cost more than most handlers.
                 running.add(work)
                 problem: BaseException | None = None
                 try:
@@ -289,7 +289,7 @@ class ConcurrentDelivery:
                 await self._run_on_thread(handler, work)
             now = work.ended
             if now > turn_ends:
-                # Handlers that never wait would otherwise keep everyone else from running.
+                # Otherwise handlers that never wait would block the loop.
                 self._yielding += 1
                 await asyncio.sleep(0)
                 self._yielding -= 1
@@ -297,16 +297,16 @@ class ConcurrentDelivery:
                 turn_ends = now + _TURN_S
 
     async def _run_on_thread(self, handler: Handler, first: Work) -> None:
-        """Give a thread as much as every thread could get: changing threads costs more than most handlers."""
-        share = min(ceil((len(self._waiting) + 1) / self._concurrency), _MOST_FOR_A_THREAD)
+        """Give a thread several messages: switching threads costs more than most handlers."""
+        size = min(ceil((len(self._waiting) + 1) / self._concurrency), _MAX_FOR_A_THREAD)
         chunk = [first]
-        while len(chunk) < share and self._waiting and self._waiting[0].handler is handler:
+        while len(chunk) < size and self._waiting and self._waiting[0].handler is handler:
             chunk.append(self._waiting.popleft())
             if self._tracing is not None:
                 chunk[-1].trace_id = self._tracing.begin(chunk[-1].messages)
         try:
             running = self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk)
-        except RuntimeError:  # the threads are gone, as when the process ends: what is not done comes again
+        except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
             return
         self._running.update(chunk)
@@ -326,7 +326,7 @@ class ConcurrentDelivery:
             problem: BaseException | None = None
             try:
                 handler.run_plain(work.messages, self._loop)
-            except BaseException as failure:  # who exits on a thread has failed, nothing else
+            except BaseException as failure:  # sys.exit() on a thread is only a failed handler
                 problem = failure
             outcomes.append((work, problem))
         return outcomes
@@ -347,7 +347,7 @@ class ConcurrentDelivery:
             self._settling.failed(work, problem, now)
 
     def give_back_late(self, timeout_s: float) -> int:
-        """Messages whose handler does not come to an end must not hold up their queue; returns how many."""
+        """Give back messages whose handler exceeded the timeout, to free their queue; returns how many."""
         late = [
             work
             for work in self._running
@@ -356,7 +356,7 @@ class ConcurrentDelivery:
         for work in late:
             work.is_settled = True
             for message in work.messages:
-                _log.warning("handler takes too long, message goes back id=%s", message.message_id)
+                _log.warning("handler timed out, message given back id=%s", message.message_id)
                 self._settling.give_back(work.held, message, LATE_LEVEL)
         return len(late)
 
@@ -380,7 +380,7 @@ class ConcurrentDelivery:
 def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:
     first = messages[0]
     if isinstance(problem, RetryLater):
-        _log.info("handler wants a retry topic=%s id=%s: %s", first.topic, first.message_id, problem)
+        _log.info("handler asked for a retry topic=%s id=%s: %s", first.topic, first.message_id, problem)
     else:
         _log.warning(
             "handler failed topic=%s id=%s messages=%d",
@@ -392,7 +392,7 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
 
 
 def pass_on(problem: BaseException, loop: asyncio.AbstractEventLoop) -> None:
-    """What an async handler raised that is no failure: whoever cancels us, or ends the loop, must succeed."""
+    """An async handler raised what is not a failure: a cancellation of our task, or an exit, takes effect."""
     if not isinstance(problem, asyncio.CancelledError):
         loop.call_soon(_raise, problem)
     elif (task := asyncio.current_task()) is not None and task.cancelling():

@@ -1,6 +1,6 @@
-"""What the application does with messages: a plain function, an async one, or a loop over a stream.
+"""Handlers of the application: a plain function, an async one, or a loop over a stream.
 
-A handler that returns is done with its messages, whatever it returns; one that raises wants them again.
+When a handler returns, its messages are done, whatever it returns; when it raises, they are tried again.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from pyromq.client.values import ReceivedMessage
 from pyromq.errors import StateError
 
 Settle = Callable[[BaseException | None], None]
-"""Told once what became of a message."""
+"""Called once with the error of a message, None if it was handled."""
 
 HandlerFunction = Callable[[Any], Any]
-"""Takes a message, or a list of them where the consumer hands out batches."""
+"""Takes a message, or a list of messages if `batch_size` is set."""
 
 F = TypeVar("F", bound=HandlerFunction)
 
 
 class Handler:
-    """A function of the application, with what must be known about calling it."""
+    """A function of the application, and how to call it."""
 
     def __init__(self, function: HandlerFunction, *, takes_batch: bool) -> None:
         self.function = function
@@ -39,10 +39,10 @@ class Handler:
         await self.function(messages if self.takes_batch else messages[0])
 
     def run_plain(self, messages: list[ReceivedMessage], loop: asyncio.AbstractEventLoop) -> None:
-        """Called on a thread."""
+        """Runs on a thread."""
         outcome = self.function(messages if self.takes_batch else messages[0])
         if inspect.isawaitable(outcome):
-            # A plain function that only made a coroutine has not handled anything yet.
+            # A plain function that returned a coroutine has not handled anything yet.
             asyncio.run_coroutine_threadsafe(_await(outcome), loop).result()
 
 
@@ -57,14 +57,14 @@ def _is_async(function: HandlerFunction) -> bool:
 
 
 class MessageStream:
-    """`async for message in stream`: asking for the next message says that the one before is done.
+    """`async for message in stream`: taking the next message marks the one before as done.
 
-    A loop that ends by an exception leaves its last message undone, and it comes again. Several tasks may
-    read one stream; each answers for the messages it took.
+    If the loop ends by an exception, its last message is not done and comes again. Several tasks may read one
+    stream; each is responsible for the messages it took.
     """
 
     def __init__(self, topic: str, check_loop: Callable[[], None] = lambda: None) -> None:
-        """`check_loop` raises where nobody would wake a reader: on a loop that is not the consumer's."""
+        """`check_loop` raises on another loop than the consumer's, where readers would never be woken."""
         self.topic = topic
         self._check_loop = check_loop
         self._waiting: deque[tuple[ReceivedMessage, Callable[[], bool], Settle]] = deque()
@@ -81,12 +81,12 @@ class MessageStream:
     # The consumer's side
 
     def offer(self, message: ReceivedMessage, is_dropped: Callable[[], bool], settle: Settle) -> None:
-        """Put a message in; `settle` hears what becomes of it, unless it is dropped before anyone took it."""
+        """Put a message in; `settle` is called with its outcome, unless it is dropped before it is taken."""
         self._waiting.append((message, is_dropped, settle))
         self._wake_one()
 
     async def handle(self, message: ReceivedMessage) -> None:
-        """Put a message in and wait until it is done; for consumers that go on only then."""
+        """Put a message in and wait until it is done; for ordered consumers."""
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def settle(problem: BaseException | None) -> None:
@@ -109,17 +109,17 @@ class MessageStream:
             self._wake_one()
 
     def end_when_empty(self) -> None:
-        """No more messages than those that wait: readers stop behind the last one."""
+        """No more messages than those that wait: readers stop after the last one."""
         self._is_ended = True
-        # All of them: whoever finds nothing any more is told so.
+        # Wake all readers: those without a message stop.
         while self._readers:
             self._wake_one()
 
     async def finish(self, *, is_failed: bool, reader: Hashable = None) -> None:
         """Wait for the readers' last messages.
 
-        The `reader` that waits here itself, by default the current task, is done with its message, unless an
-        exception brought it here. That of a reader whose task ends is done if the task ended well.
+        The message of `reader`, by default the current task, is done unless `is_failed`. The message of a
+        reader whose task ends meanwhile is done if the task succeeded.
         """
         me = reader if reader is not None else asyncio.current_task()
         if me in self._taken:
@@ -145,7 +145,7 @@ class MessageStream:
         return message
 
     async def next_for(self, me: Hashable) -> ReceivedMessage | None:
-        """The next message for a reader, whose last one is done by asking; None behind the last."""
+        """The next message for a reader, whose last one is done now; None after the last."""
         if me in self._taken:
             self._settle(me, None)
         while True:
@@ -165,16 +165,16 @@ class MessageStream:
                 await reader
             except asyncio.CancelledError:
                 if reader.done() and not reader.cancelled():
-                    self._wake_one()  # the one that was woken leaves: another may take what came
+                    self._wake_one()  # this reader was woken but leaves: another one takes the message
                 raise
 
     def retry(self, message: ReceivedMessage, *, delay_level: int = BROKER_DECIDES) -> None:
-        """Have a message again later instead of being done with it; see `RetryLater`."""
+        """Have a message delivered again later; see `RetryLater`."""
         for task, (taken, _) in list(self._taken.items()):
             if taken is message:
                 self._settle(task, RetryLater(delay_level=delay_level))
                 return
-        raise StateError(f"{message!r} is not at hand: only the message just taken can be retried")
+        raise StateError(f"only the current message of a reader can be retried, not {message!r}")
 
     def _settle(self, reader: Hashable, problem: BaseException | None) -> None:
         _, settle = self._taken.pop(reader)
@@ -194,7 +194,7 @@ class MessageStream:
             self._all_settled.set_result(None)
 
     def is_read_by(self, reader: Hashable) -> bool:
-        """Whether this reader has a message at hand."""
+        """Whether this reader has taken a message that is not done."""
         return reader in self._taken
 
     def _wake_one(self) -> None:
@@ -206,7 +206,7 @@ class MessageStream:
 
 
 class Handlers:
-    """Who handles which topic, by the names that the application uses."""
+    """The handler of each topic, by the topic names that the application knows."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, Handler | MessageStream] = {}
@@ -234,7 +234,7 @@ class Handlers:
         return thread in self._threads
 
     def is_read_by(self, reader: Hashable) -> bool:
-        """Whether the reader, by default the current task, has a message of a stream at hand."""
+        """Whether the reader, by default the current task, has taken a message of a stream."""
         me = reader if reader is not None else asyncio.current_task()
         return any(stream.is_read_by(me) for stream in self.streams)
 

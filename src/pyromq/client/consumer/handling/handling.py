@@ -1,6 +1,6 @@
-"""The handlers of a consumer at work: the threads they run on, and the way messages take to them.
+"""Runs the handlers of a consumer: their threads, their delivery, their traces.
 
-They end in this order: the loops over streams, the functions, the reports about both, the threads.
+They end in this order: loops over streams, handler functions, traces, threads.
 """
 
 import asyncio
@@ -107,10 +107,10 @@ class Handling:
         return self.delivery.is_done_by(me) or self._handlers.is_run_by(me)
 
     async def handle_now(self, message: ReceivedMessage) -> None:
-        """Past all that waits, because an operator wants to see what comes of it."""
+        """Handle a message at once, for an operator."""
         handler = self._handlers.find(message.topic)
         if handler is None:
-            raise StateError(f"nobody handles the topic {message.topic} here")
+            raise StateError(f"the topic {message.topic} has no handler in this consumer")
         if isinstance(handler, MessageStream):
             await handler.handle(message)
         elif handler.is_async:
@@ -120,12 +120,12 @@ class Handling:
             await loop.run_in_executor(self._threads, handler.run_plain, [message], loop)
 
     async def finish(self, grace_s: float, *, is_failed: bool, reader: Hashable) -> None:
-        """Wait for what is being handled, not longer than allowed; `reader` as in `MessageStream.finish`."""
+        """Wait up to `grace_s` for running handlers; `reader` as in `MessageStream.finish`."""
         for stream in self._handlers.streams:
             stream.end()
         for stream in self._handlers.streams:
             with contextlib.suppress(TimeoutError):
-                # Not `wait_for`: the stream must see which task this is.
+                # Not `wait_for`: the stream must see the current task.
                 async with asyncio.timeout(grace_s):
                     await stream.finish(is_failed=is_failed, reader=reader)
         await self.delivery.stop(grace_s)

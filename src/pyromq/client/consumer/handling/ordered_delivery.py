@@ -1,7 +1,7 @@
-"""Messages on their way to handlers, each queue in its order, one handler at a time for each queue.
+"""Ordered delivery: each queue in its order, one handler at a time for each queue.
 
 A message that fails holds up its queue until it succeeds, or has failed so often that it is put aside.
-Nothing is handled without a valid lock on the queue: while we hold it, no other member handles the rest.
+Messages are handled only with a valid lock on the queue: while we hold it, no other member handles them.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from pyromq.errors import PyroError
 
 _log = logging.getLogger(__name__)
 
-_MOST_FOR_A_THREAD = 32
+_MAX_FOR_A_THREAD = 32
 _RELOCK_PAUSE_S = 3.0
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 30.0
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.01, 30.0
 _TURN_S = 0.005
 
 Outcome = tuple[list[ReceivedMessage], BaseException | None]
-"""What was handled, and what went wrong with the next."""
+"""The messages that were handled, and the error of the next one."""
 
 
 class OrderedDelivery:
@@ -64,10 +64,10 @@ class OrderedDelivery:
         self._threads = threads
         self._clock = clock
         self._put_aside = put_aside
-        self._room = asyncio.Semaphore(concurrency)
+        self._free = asyncio.Semaphore(concurrency)
         self._batch_size = batch_size
         self._max_times = max_times
-        self._suspend_s = min(max(suspend_s, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
+        self._suspend_s = min(max(suspend_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
         self._loop = asyncio.get_running_loop()
         self._lines: dict[HeldQueue, asyncio.Task[None]] = {}
         self._running = 0
@@ -91,7 +91,7 @@ class OrderedDelivery:
         try:
             await self._go_through(held)
         finally:
-            # At once: whoever brings more before the loop comes round must see that nobody is here.
+            # At once: messages that arrive before the next turn of the loop must start another task.
             del self._lines[held]
 
     async def _go_through(self, held: HeldQueue) -> None:
@@ -103,7 +103,7 @@ class OrderedDelivery:
             messages = list(islice(held, self._batch_size))
             handler = self._handlers.find(messages[0].topic)
             messages = [message for message in messages if message.topic == messages[0].topic]
-            async with self._room:
+            async with self._free:
                 if held.closing.is_set():
                     return
                 started = self._clock.monotonic()
@@ -135,7 +135,7 @@ class OrderedDelivery:
                 await handler.handle(messages[0])
                 return messages[:1], None
             if handler is None:
-                return [], NoHandler(f"nobody handles the topic {messages[0].topic}")
+                return [], NoHandler(f"the topic {messages[0].topic} has no handler")
             if handler.is_async:
                 await handler.run(messages)
                 return messages, None
@@ -146,20 +146,20 @@ class OrderedDelivery:
             return [], problem
         run: Callable[[], Outcome]
         if self._batch_size == 1:
-            # Reports are about single messages.
-            messages = list(islice(held, _MOST_FOR_A_THREAD if self._tracing is None else 1))
+            # Traces are about single messages.
+            messages = list(islice(held, _MAX_FOR_A_THREAD if self._tracing is None else 1))
             run = partial(self._one_by_one, held, handler, messages)
         else:
             run = partial(self._all_at_once, handler, messages)
         try:
             running = self._loop.run_in_executor(self._threads, run)
-        except RuntimeError:  # the threads are gone, as when the process ends: what is not done comes again
+        except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
             return [], None
         return await running
 
     def _one_by_one(self, held: HeldQueue, handler: Handler, messages: list[ReceivedMessage]) -> Outcome:
-        """On a thread: as many as can be handled before anything changes."""
+        """Runs on a thread: handles messages until one fails or the queue is closing."""
         topic = messages[0].topic
         for position, message in enumerate(messages):
             may_go_on = not held.closing.is_set() and held.may_be_handled
@@ -167,7 +167,7 @@ class OrderedDelivery:
                 return messages[:position], None
             try:
                 handler.run_plain([message], self._loop)
-            except BaseException as problem:  # who exits on a thread has failed, nothing else
+            except BaseException as problem:  # sys.exit() on a thread is only a failed handler
                 return messages[:position], problem
         return messages, None
 
@@ -179,7 +179,7 @@ class OrderedDelivery:
         return messages, None
 
     async def _failed(self, held: HeldQueue, problem: BaseException) -> None:
-        """Wait before the queue is tried again, unless its first messages have been tried often enough."""
+        """Put messages aside that were tried often enough; else wait before the queue is tried again."""
         messages = list(islice(held, self._batch_size))
         log_failure(problem, messages)
         is_given_up = isinstance(problem, RetryLater) and problem.delay_level < 0
@@ -221,7 +221,7 @@ class OrderedDelivery:
 
 
 async def _pause(held: HeldQueue, seconds: float) -> None:
-    """Wait, but not longer than the queue is ours."""
+    """Wait, but stop when the queue is closing."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await held.closing.wait()

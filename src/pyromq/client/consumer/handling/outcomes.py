@@ -1,4 +1,4 @@
-"""How a handler says what became of its messages: it returns, or it raises."""
+"""The exceptions by which a handler asks for a retry, or gives a message up."""
 
 from collections.abc import Collection
 from typing import Any
@@ -10,11 +10,11 @@ BROKER_DECIDES = 0
 
 
 class RetryLater(PyroError):
-    """Raised by a handler that wants messages again, and wants to say when.
+    """Raised by a handler that wants its messages again after a certain delay.
 
-    Any other exception asks for a retry, too. `delay_level` is one of the broker's levels (1 is a second, 18
-    are two hours on a broker as it comes), 0 lets the broker wait longer each time, and a negative one gives
-    the message up: it goes to the dead letters of the group. `only` names what failed of a batch.
+    Any other exception asks for a retry, too. `delay_level` is one of the broker's levels (by default 1 is a
+    second, 18 are two hours). With 0 the broker waits longer each time; with a negative level the message
+    goes to the dead letters of the group. `only`: the messages of a batch that failed.
     """
 
     def __init__(
@@ -24,13 +24,13 @@ class RetryLater(PyroError):
         delay_level: int = BROKER_DECIDES,
         only: Collection[Any] | None = None,
     ) -> None:
-        super().__init__(reason or "the handler wants the message again")
+        super().__init__(reason or "the handler asked for a retry")
         self.delay_level = delay_level
         self.only = only
 
 
 class GiveUp(RetryLater):
-    """Raised by a handler to which no retry would help: the message goes to the dead letters at once."""
+    """Raised by a handler if a retry would not help: the message goes to the dead letters at once."""
 
     def __init__(self, reason: str = "", *, only: Collection[Any] | None = None) -> None:
         super().__init__(reason or "the handler gave the message up", delay_level=TO_DEAD_LETTERS, only=only)

@@ -1,7 +1,7 @@
-"""A message that could not be handled goes back to its broker, to come again later or to be given up.
+"""A message that failed goes back to its broker, to be delivered again or moved to the dead letters.
 
-There are two ways: the broker makes the copy itself, or, when it cannot be asked, the message is sent to the
-retry topic of the group like any other message, through any broker that has it.
+The broker makes the copy itself. If it cannot be asked, the consumer sends the message to the retry topic of
+the group, through any broker that has it.
 """
 
 import logging
@@ -21,7 +21,7 @@ from pyromq.protocol.requests.sending import SendMessageBack, SendMessageV2
 _log = logging.getLogger(__name__)
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-"""java: under this name clients send what they give back."""
+"""java: the producer group under which consumers send messages back."""
 
 _SEND_BACK_TIMEOUT_S = 5.0
 _SEND_TIMEOUT_S = 3.0
@@ -32,7 +32,7 @@ _NOT_RESENT = (props.TRANSACTION_PREPARED, props.RECONSUME_TIME, props.MAX_RECON
 
 
 class Retries:
-    """`max_times`: how often a message may come back; None leaves that to the group's settings."""
+    """`max_times`: how often a message is retried; None: as the group's settings say."""
 
     def __init__(
         self, network: Network, group: str, clock: Clock, *, max_times: int | None, unit_mode: bool = False
@@ -48,14 +48,18 @@ class Retries:
         return f"<Retries {self._group} max_times={self._max_times}>"
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> None:
-        """Returns when a broker has the message; raises if none would take it."""
+        """Return when a broker has the message; raises if none takes it."""
         queue = message.queue
         try:
             if self._brokers.broker_name(queue) == queue.broker_name:
                 await self._send_back(message, delay_level)
                 return
         except PyroError as problem:
-            _log.info("message not given back, sent instead id=%s: %s", message.message_id, problem)
+            _log.info(
+                "message not given back, sent to the retry topic instead id=%s: %s",
+                message.message_id,
+                problem,
+            )
         await self.send_again(message, is_dead=delay_level < 0)
 
     async def _send_back(self, message: ReceivedMessage, delay_level: int) -> None:
@@ -74,7 +78,7 @@ class Retries:
         await self._network.call(address, request, _SEND_BACK_TIMEOUT_S)
 
     async def send_again(self, message: ReceivedMessage, *, is_dead: bool = False) -> None:
-        """Send a copy to the retry topic; the broker puts one that came too often aside."""
+        """Send a copy to the retry topic; after too many retries the broker makes it a dead letter."""
         topic = names.retry_topic(self._group)
         queues = list((await self._network.routes.get(topic)).publish_queues)
         if not queues:
@@ -113,7 +117,7 @@ class Retries:
             properties=encode_properties(properties),
             reconsume_times=times + 1,
             unit_mode=self._unit_mode,
-            # A limit below the count makes the broker put the message aside at once.
+            # A limit below the count makes the broker move it to the dead letters at once.
             max_reconsume_times=TO_DEAD_LETTERS if is_dead else self._max_times,
             target_broker_name=queue.broker_name,
             body=message.body,

@@ -1,4 +1,4 @@
-"""Reports about consumed messages: one before its handler, one after, tied together by an id of their own."""
+"""Traces of consumed messages: one record before the handler, one after it, with the same request id."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ class ConsumeTracing:
         return f"<ConsumeTracing {self._tracing!r}>"
 
     def begin(self, messages: Sequence[ReceivedMessage]) -> str:
-        """Report that these are about to be handled; the id belongs to the report of how it went."""
+        """Record that these are about to be handled; returns the id for `end`."""
         now_ms = self._session.clock.now_ms()
         request_id = self._session.unique_keys.next(now_ms)
         for message in filter(self._is_traced, messages):

@@ -1,1 +1,1 @@
-"""One queue after the other being read: what is wanted, pulled, held and committed."""
+"""Reading queues: subscriptions, pulls, held messages, offsets."""

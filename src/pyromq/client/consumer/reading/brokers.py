@@ -1,4 +1,4 @@
-"""The broker behind a queue: where it is now, and calls to it."""
+"""The broker of a queue: its address, and calls to it."""
 
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ A = TypeVar("A", bound=Answer)
 
 
 class Network(Protocol):
-    """What consumers need of a session to reach brokers."""
+    """The part of a session that consumers need to reach brokers."""
 
     @property
     def routes(self) -> Routes: ...
@@ -30,7 +30,7 @@ class Brokers:
     async def address(
         self, queue: MessageQueue, broker_id: int = MASTER_ID, *, only_this: bool = False
     ) -> str:
-        """Where the queue is; a broker that nobody knows is asked for once more before that is an error."""
+        """The address of the queue's broker; refreshes the route once if it is unknown."""
         address = self._known_address(queue, broker_id, only_this)
         if address is None:
             await self._network.routes.refresh(queue.topic)
@@ -40,7 +40,7 @@ class Brokers:
         return address
 
     def broker_name(self, queue: MessageQueue) -> str:
-        """The broker that has the queue; queues of static topics move from one to another."""
+        """The broker that holds the queue; queues of static topics move between brokers."""
         route = self._network.routes.cached(queue.topic)
         return queue.broker_name if route is None else route.broker_of(queue)
 
@@ -48,7 +48,7 @@ class Brokers:
         return self._network.routes.address(self.broker_name(queue), broker_id, only_this=only_this)
 
     async def call(self, queue: MessageQueue, request: Request[A], timeout_s: float) -> A:
-        """Ask the master, or a replica where there is no master."""
+        """Call the master, or a replica if there is no master."""
         return await self._network.call(await self.address(queue), request, timeout_s)
 
     async def send_oneway(self, queue: MessageQueue, request: Request[Any]) -> None:

@@ -1,7 +1,7 @@
-"""One pull: what is asked of a broker for a queue, and what its answer means.
+"""One pull: the request to the broker of a queue, and what its answer means.
 
-Answers are told apart by where to go on: behind messages, behind nothing that was wanted, or somewhere else
-entirely, because the offset is not in the queue. Every answer also says which broker to ask next time.
+An answer has messages, or none that match, or says that the offset is not in the queue and where to continue.
+Every answer also says which broker to ask next time.
 """
 
 from dataclasses import dataclass
@@ -26,27 +26,27 @@ COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, LITE_FLAG = 1, 2, 4, 16
 _CLOSED = SysFlag.COMPRESSED | SysFlag.INNER_BATCH
 
 _MAX_OPENED_BYTES = 64 * 1024 * 1024
-"""How much the bodies of one answer may unpack to before the rest waits for the next pull."""
+"""When the decompressed bodies of one answer exceed this, the rest waits for the next pull."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What one pull brought."""
+    """The result of one pull."""
 
     messages: list[ReceivedMessage]
     next_offset: int
     min_offset: int
     max_offset: int
     next_broker_id: int = MASTER_ID
-    """Which of the brokers of that name wants to be asked next."""
+    """The broker of that name to ask next."""
     is_moved: bool = False
-    """The offset asked for is not in the queue; `next_offset` is."""
+    """The requested offset is not in the queue; `next_offset` is."""
 
 
 class Fetching:
     """Pulls of one group.
 
-    `is_lite`: the subscription travels with every pull, and brokers may serve it apart from others.
+    `is_lite`: every pull carries the subscription, and brokers may serve such pulls separately.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Fetching:
         commit_offset: int = 0,
         broker_id: int = MASTER_ID,
     ) -> Pulled:
-        """Wait for messages behind `offset`; raises Refused and TransportError."""
+        """Wait for messages from `offset` on; raises Refused and TransportError."""
         address = await self._brokers.address(queue, broker_id)
         flags = SUSPEND_FLAG
         if commit_offset > 0 and broker_id == MASTER_ID:
@@ -102,7 +102,7 @@ class Fetching:
             commit_offset=max(commit_offset, 0),
             suspend_timeout_millis=self._suspend_ms,
             subscription=subscription.expression if self._is_lite else None,
-            # java: who sends the subscription with the pull sends no version of it
+            # java: a pull that carries the subscription has no version of it
             sub_version=0 if self._is_lite and subscription.expression_type == TAG else subscription.version,
             expression_type=subscription.expression_type,
             max_msg_bytes=self._batch_bytes,
@@ -112,7 +112,7 @@ class Fetching:
             answer = await self._network.call(address, request, self._timeout_s)
         except Refused as refusal:
             if is_lite and refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                # Brokers before 5.0 know only the other code.
+                # Brokers before 5.0 know only the code of PullMessage.
                 self._lite_unknown.add(address)
                 return await self.pull(queue, subscription, offset, commit_offset, broker_id)
             raise
@@ -129,7 +129,7 @@ class Fetching:
         elif answer.code != ResponseCode.PULL_OFFSET_MOVED:
             next_offset = max(next_offset, offset)
         if next_offset < 0:
-            raise RemoteProtocolError(f"{queue}: a pull at {offset} goes on at {next_offset}")
+            raise RemoteProtocolError(f"{queue}: a pull at {offset} was told to continue at {next_offset}")
         return Pulled(
             messages,
             next_offset,
@@ -150,20 +150,20 @@ class Fetching:
         return [ReceivedMessage(record, queue, topic) for record in records]
 
     def _original_topic(self, record: StoredMessage) -> str:
-        """The topic under which a message was first consumed."""
+        """The topic from which a retried message was first consumed."""
         return unwrap(record.get(props.RETRY_TOPIC) or record.topic, self._namespace)
 
 
 def _records(queue: MessageQueue, offset: int, answer: PullMessageAnswer) -> tuple[list[StoredMessage], int]:
-    """The messages of an answer, opened, and where the next pull starts.
+    """The messages of an answer, decompressed and unbatched, and the offset of the next pull.
 
-    What was not asked for is an error: who took it for a message of the queue would commit the wrong offset,
-    or be given the same again for ever.
+    A message that was not asked for is an error: with it the consumer would commit a wrong offset, or pull
+    the same messages for ever.
     """
     records = decode_records(answer.body)
     end, delta = answer.next_begin_offset, answer.offset_delta
     if end <= offset:
-        raise RemoteProtocolError(f"{queue}: a pull at {offset} goes on at {end}")
+        raise RemoteProtocolError(f"{queue}: a pull at {offset} was told to continue at {end}")
     if delta is not None:
         for record in records:
             record.queue_offset += delta
@@ -193,12 +193,12 @@ def _records(queue: MessageQueue, offset: int, answer: PullMessageAnswer) -> tup
 def _is_all_right(
     queue: MessageQueue, offset: int, least: int, answer: PullMessageAnswer, record: StoredMessage
 ) -> bool:
-    """Whether a message that looks like another one's is one of the queue."""
-    # java: a queue of a static topic lies in a queue with another number
+    """Whether a message that looks wrong belongs to the queue all the same."""
+    # java: a queue of a static topic is stored in a queue with another number
     is_of_queue = record.queue_id == queue.queue_id or answer.offset_delta is not None
-    # Brokers that keep namespaces apart themselves put them in front.
+    # Brokers with namespaces of their own prepend them to the topic.
     is_of_topic = record.topic == queue.topic or record.topic.endswith(f"%{queue.topic}")
-    # A batch is handed out whole, whichever of its messages was asked for.
+    # A batch is returned whole, whichever of its messages was asked for.
     is_begun = least == offset and bool(record.sys_flag & SysFlag.INNER_BATCH)
     is_in_order = record.queue_offset < answer.next_begin_offset and (
         record.queue_offset >= least or is_begun
@@ -220,6 +220,6 @@ def _opened(records: list[StoredMessage], offset: int, end: int) -> tuple[list[S
 
 def _not_asked_for(queue: MessageQueue, offset: int, record: StoredMessage) -> RemoteProtocolError:
     return RemoteProtocolError(
-        f"{queue}: a pull at {offset} brought message {record.queue_offset} of {record.topic}"
+        f"{queue}: a pull at {offset} returned message {record.queue_offset} of {record.topic}"
         f" queue {record.queue_id}"
     )

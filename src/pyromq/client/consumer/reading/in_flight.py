@@ -1,7 +1,7 @@
-"""What a consumer holds of one queue: pulled, not yet done.
+"""The messages of one queue in flight: pulled, not yet done.
 
-Everything before the first message that is not done may be committed, and nothing else. Whoever took the
-queue away marks it dropped; from then on nobody commits what is done of it.
+Only offsets up to the first message that is not done may be committed. A queue that is given up is marked as
+dropped; nothing of it is committed after that.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ from pyromq.protocol.bodies.consumers import ProcessQueueInfo
 from pyromq.protocol.bodies.queues import MessageQueue
 
 LOCK_VALID_S = 30.0
-"""A lock that was not renewed for so long is not trusted any more."""
+"""A lock that was not renewed for this long is not trusted any more."""
 
 LOCK_EXPIRES_S = 60.0
-"""java: after so long a broker gives the queue to whoever asks."""
+"""java: after this time without renewal a broker gives the lock to another client."""
 
 _MIB = 1024 * 1024
 
@@ -34,7 +34,7 @@ M = TypeVar("M", bound=Held)
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """How much of one queue may be held before pulling pauses; None: no limit."""
+    """How much of one queue may be held before pulling pauses; None means no limit."""
 
     messages: int = 1000
     size_bytes: int = 100 * _MIB
@@ -43,7 +43,7 @@ class Thresholds:
     def for_each_of(
         self, queue_count: int, topic_messages: int | None, topic_size_bytes: int | None
     ) -> "Thresholds":
-        """Limits for all queues together, divided by their number."""
+        """The limits of a topic divided by the number of its queues."""
         count = max(queue_count, 1)
         limits = self
         if topic_messages is not None:
@@ -74,19 +74,19 @@ class InFlight(Generic[M]):
         """Where the next pull starts."""
         self.is_dropped = False
         self.closing = asyncio.Event()
-        """Set when no further message of it may be started."""
+        """Set when no more of its messages may be started."""
         self.is_locked = False
         self.size_bytes = 0
         self.last_pull_ms = clock.now_ms()
         self.last_done = clock.monotonic()
-        """When a message of it was last handled."""
+        """When one of its messages was last handled."""
         self.last_lock_ms = 0
         self._locked_at = 0.0
         self._thresholds = thresholds
         self._clock = clock
         self._messages: dict[int, M] = {}
         self._last_offset = offset
-        self._room: asyncio.Future[None] | None = None
+        self._has_room_again: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class InFlight(Generic[M]):
         return iter(self._messages.values())
 
     def put(self, messages: Iterable[M], next_offset: int) -> None:
-        """Hold what a pull brought, and remember where the next one starts."""
+        """Hold the messages of a pull, and remember the offset of the next one."""
         held = self._messages
         size_bytes = 0
         for message in messages:
@@ -112,11 +112,11 @@ class InFlight(Generic[M]):
         self.last_pull_ms = self._clock.now_ms()
 
     def done(self, message: M) -> None:
-        """The message needs no more care: it was handled, or given back to its broker."""
+        """The message was handled, or given back to its broker."""
         if self._messages.pop(message.queue_offset, None) is None:
             return
         self.size_bytes -= len(message.body)
-        if self._room is not None and self.has_room:
+        if self._has_room_again is not None and self.has_room:
             self._wake()
         if self._idle is not None and not self._messages:
             self._idle.set_result(None)
@@ -129,10 +129,10 @@ class InFlight(Generic[M]):
 
     @property
     def span(self) -> int:
-        """From the first message that is not done to the last one held."""
+        """The distance from the first message that is not done to the last one held."""
         return self._last_offset - self.committable if self._messages else 0
 
-    # Room
+    # Limits
 
     @property
     def thresholds(self) -> Thresholds:
@@ -141,7 +141,7 @@ class InFlight(Generic[M]):
     @thresholds.setter
     def thresholds(self, thresholds: Thresholds) -> None:
         self._thresholds = thresholds
-        if self._room is not None and self.has_room:
+        if self._has_room_again is not None and self.has_room:
             self._wake()
 
     @property
@@ -154,11 +154,11 @@ class InFlight(Generic[M]):
         )
 
     async def wait_for_room(self) -> None:
-        """Wait until another pull fits, or the queue is dropped."""
+        """Wait until the thresholds allow another pull, or the queue is dropped."""
         while not self.has_room and not self.is_dropped:
-            if self._room is None:
-                self._room = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._room)
+            if self._has_room_again is None:
+                self._has_room_again = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._has_room_again)
 
     async def wait_until_empty(self) -> None:
         """Wait until everything held is done, or the queue is dropped."""
@@ -168,7 +168,7 @@ class InFlight(Generic[M]):
             await asyncio.shield(self._idle)
 
     def drop(self) -> None:
-        """Give the queue up: what is held is forgotten, and what is being handled is not committed."""
+        """Give the queue up: forget held messages, and commit none that are being handled."""
         self.is_dropped = True
         self.closing.set()
         self._messages.clear()
@@ -179,11 +179,11 @@ class InFlight(Generic[M]):
             self._idle = None
 
     def _wake(self) -> None:
-        if self._room is not None:
-            self._room.set_result(None)
-            self._room = None
+        if self._has_room_again is not None:
+            self._has_room_again.set_result(None)
+            self._has_room_again = None
 
-    # Locks of ordered consumption
+    # Locks of ordered consumers
 
     def lock(self) -> None:
         self.is_locked = True
@@ -209,14 +209,14 @@ class InFlight(Generic[M]):
 
     @property
     def may_have_been_read_by_others(self) -> bool:
-        """Whether the lock was out of our hands for long enough that another member could have had it."""
+        """Whether the lock may have expired, so that another member could have read the queue."""
         return not self.is_locked or self._clock.monotonic() - self._locked_at > LOCK_EXPIRES_S
 
-    # Telling
+    # For operators
 
     def info(self, *, is_ordered: bool) -> ProcessQueueInfo:
-        """What operators are shown of it."""
-        # java: what waits in order is counted as a transaction
+        """What operators are shown."""
+        # java: messages of an ordered queue are counted as a transaction
         in_order = len(self._messages) if is_ordered else 0
         first, last = (self.committable, self._last_offset) if self._messages else (0, 0)
         return ProcessQueueInfo(

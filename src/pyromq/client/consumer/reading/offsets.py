@@ -1,8 +1,7 @@
-"""How far a group has come: kept by the broker for members that share the queues, in a file for those that
-each read all of them.
+"""The offsets of a group: the broker keeps them in clustering mode, a local file in broadcasting mode.
 
-Reading tells a stored offset from none at all; when neither can be found out, it raises, and the queue is not
-started on a guess.
+Reading tells a stored offset from none. If that cannot be found out, it raises: a consumer never guesses
+where to start.
 """
 
 import asyncio
@@ -38,21 +37,21 @@ StartFrom = Literal["first", "last"] | datetime
 
 class Offsets(Protocol):
     async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset, None if there is none; raises if that cannot be found out."""
+        """The stored offset, None if there is none; raises if it cannot be read."""
         ...
 
     async def store(
         self, offsets: Mapping[MessageQueue, int], *, confirmed: bool = False
     ) -> dict[MessageQueue, PyroError]:
-        """Keep these; returns those that could not be kept, and why.
+        """Store these; returns those that could not be stored, with the error.
 
-        `confirmed`: return when they are safe, not when they are on their way.
+        `confirmed`: wait until they are stored, not only sent.
         """
         ...
 
 
 class RemoteOffsets:
-    """Offsets that the broker of each queue keeps for the whole group."""
+    """Offsets that the broker of each queue keeps for the group."""
 
     def __init__(self, brokers: Brokers, group: str) -> None:
         self._brokers = brokers
@@ -102,12 +101,12 @@ class RemoteOffsets:
 
 
 def offset_directory(chosen: Path | None) -> Path:
-    # java: the same place, so that a client written in either language goes on where the other stopped
+    # java: the same directory, so that a client in either language continues where the other stopped
     return chosen if chosen is not None else Path.home() / ".rocketmq_offsets"
 
 
 class LocalOffsets:
-    """Offsets that a broadcasting member keeps for itself, in the file where Java's clients keep them."""
+    """Offsets that a broadcasting member keeps in a file, the same one as a Java client."""
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         self._file = DurableFile(directory / client_id / group / "offsets.json")
@@ -134,7 +133,7 @@ class LocalOffsets:
             try:
                 await asyncio.shield(writing)
             except asyncio.CancelledError:
-                # The thread goes on all the same, and must not meet the next one.
+                # The thread still writes; the next write must wait for it.
                 await asyncio.wait([writing])
                 raise
             except OSError as problem:
@@ -149,20 +148,22 @@ class LocalOffsets:
             try:
                 return json_body.decode(content, OffsetSerializeWrapper).offset_table
             except RemoteProtocolError as damage:
-                problem = StateError(f"{path} cannot be read: {damage}; remove it to start anew")
+                problem = StateError(
+                    f"{path} cannot be read: {damage}; remove it to start without stored offsets"
+                )
         if problem is not None:
             raise problem
         return {}
 
 
 def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """A file that people can read, too: one queue on each line."""
+    """One queue on each line, so that people can read the file."""
     lines = [b"\t\t%b:%d" % (json_body.encode(queue), offset) for queue, offset in sorted(offsets.items())]
     return b'{\n\t"offsetTable":{\n' + b",\n".join(lines) + b"\n\t}\n}"
 
 
 class StartPositions:
-    """Where to start in a queue: at the stored offset, else where the application wants to begin."""
+    """Where to start in a queue: at the stored offset, else as `start_from` says."""
 
     def __init__(self, brokers: Brokers, start_from: StartFrom) -> None:
         if isinstance(start_from, str) and start_from not in ("first", "last"):
@@ -178,10 +179,10 @@ class StartPositions:
         return await self.beginning(queue) if stored is None else stored
 
     async def beginning(self, queue: MessageQueue) -> int:
-        """Where a group starts that has never read the queue."""
+        """Where a group starts in a queue that it has never read."""
         is_retry = is_retry_topic(queue.topic)
         if self._start_from == "first":
-            return 0  # a queue whose first messages are gone says so when it is pulled from
+            return 0  # if the first messages are gone, the broker corrects it on the first pull
         if isinstance(self._start_from, datetime):
             if is_retry:
                 return await self.last(queue)
@@ -195,14 +196,14 @@ class StartPositions:
         return await self._ask(queue, request)
 
     async def last(self, queue: MessageQueue) -> int:
-        """Behind the last message."""
+        """The offset after the last message."""
         request = GetMaxOffset(
             topic=queue.topic, queue_id=queue.queue_id, target_broker_name=queue.broker_name
         )
         return await self._ask(queue, request)
 
     async def at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at that time or later."""
+        """The offset of the first message stored at that time or later."""
         request = SearchOffset(
             topic=queue.topic,
             queue_id=queue.queue_id,

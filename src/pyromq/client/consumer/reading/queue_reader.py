@@ -1,4 +1,4 @@
-"""One queue being read: pulled while there is room, handed on, and begun elsewhere when told to."""
+"""Reads one queue: pulls while the thresholds allow, delivers, and moves to another offset when told."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from pyromq.protocol.names import MASTER_ID
 
 _log = logging.getLogger(__name__)
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.05, 1.0
 _BROKER_IS_BUSY_S = 0.02
 _UNLOCKED_PAUSE_S = 0.1
 _AT_ONCE_S, _FREE_CIRCLES = 0.1, 3
@@ -33,17 +33,17 @@ _NOT_KNOWN_THERE = frozenset(
         ResponseCode.FILTER_DATA_NOT_LATEST,
     )
 )
-"""Refusals that a heartbeat cures: the broker has not heard of this consumer, or of its latest wishes."""
+"""Refusals that a heartbeat cures: the broker does not know this consumer, or its latest subscription."""
 
 
 class Owner(Protocol):
     """The part of a consumer that assigned the queue to a reader."""
 
     async def moved(self, reader: "QueueReader", offset: int) -> None:
-        """The offset asked for is not in the queue: go on from this one."""
+        """The requested offset is not in the queue: continue at this one."""
 
     async def lock(self, queue: MessageQueue) -> bool:
-        """Lock the queue again; says whether its messages may be handled now."""
+        """Lock the queue again; returns whether its messages may be handled now."""
         ...
 
 
@@ -76,9 +76,9 @@ class QueueReader:
             queue, offset, reading.thresholds, reading.clock, relock
         )
         self.stored_offset: int | None = None
-        """What the offset store last heard."""
+        """The offset that was last stored."""
         self.confirmed_offset: int | None = None
-        """How far the application has said that it is done, where it says so."""
+        """The offset up to which the application confirmed its messages, if it does that."""
         self.min_offset = 0
         self.max_offset = 0
         self._owner = owner
@@ -108,7 +108,7 @@ class QueueReader:
 
     @property
     def has_died(self) -> bool:
-        """A bug has ended it; whoever holds the queue must begin anew."""
+        """The task ended by a bug: the queue must be opened again."""
         return self._task is not None and self._task.done()
 
     def start(self) -> None:
@@ -116,14 +116,14 @@ class QueueReader:
         self._task.add_done_callback(_log_death)
 
     async def stop(self) -> None:
-        """Stop pulling; what is held stays."""
+        """Stop pulling; held messages stay."""
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.wait([task])
 
     def begin_at(self, offset: int) -> None:
-        """Forget what is held and go on from there with the next pull."""
+        """Forget held messages and continue at this offset with the next pull."""
         former = self.held
         former.drop()
         self.confirmed_offset = None
@@ -147,11 +147,11 @@ class QueueReader:
                 continue
             self._failures = 0
             if self.is_paused or self.held is not held:
-                continue  # what came is pulled again when it is wanted
+                continue  # these messages are pulled again later
             if pulled.is_moved:
                 await self._pause_in_a_circle()
                 _log.warning(
-                    "offset is not in the queue queue=%s offset=%d min=%d max=%d, going on from %d",
+                    "offset is not in the queue queue=%s offset=%d min=%d max=%d, continuing at %d",
                     self.queue,
                     held.next_offset,
                     pulled.min_offset,
@@ -189,19 +189,19 @@ class QueueReader:
         return pulled
 
     async def _pause_in_a_circle(self) -> None:
-        """A broker that leads nowhere, at once and again, is not asked as fast as it can answer."""
+        """Slow down if a broker keeps answering at once without progress."""
         self._circles = self._circles + 1 if self._pull_s < _AT_ONCE_S else 0
         if self._circles > _FREE_CIRCLES:
             await asyncio.sleep(self._pause_s(self._circles - _FREE_CIRCLES - 1))
 
     @staticmethod
     def _pause_s(turns: int) -> float:
-        return min(_FIRST_PAUSE_S * 2.0 ** min(turns, 10), _LONGEST_PAUSE_S)
+        return min(_FIRST_PAUSE_S * 2.0 ** min(turns, 10), _MAX_PAUSE_S)
 
     async def _pause_after(self, problem: PyroError) -> None:
         self._broker_id = MASTER_ID
         if isinstance(problem, TransportError):
-            # A broker that died has forgotten what it heard last.
+            # A broker that crashed may have lost the offset it was told last.
             self.stored_offset = None
         code = problem.code if isinstance(problem, Refused) else None
         if code == ResponseCode.FLOW_CONTROL:
@@ -210,7 +210,7 @@ class QueueReader:
         pause_s = self._pause_s(self._failures)
         self._failures += 1
         log = _log.info if code in _NOT_KNOWN_THERE else _log.warning
-        log("not pulled queue=%s, again in %.2f s: %s", self.queue, pause_s, problem)
+        log("pull failed queue=%s, retry in %.2f s: %s", self.queue, pause_s, problem)
         if code in _NOT_KNOWN_THERE:
             await self._reading.introduce()
         await asyncio.sleep(pause_s)
@@ -218,4 +218,4 @@ class QueueReader:
 
 def _log_death(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.error("reading ended task=%s", task.get_name(), exc_info=task.exception())
+        _log.error("queue reader failed task=%s", task.get_name(), exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""What a consumer counts about each topic, and the rates of the last minute that operators are shown."""
+"""Counts of a consumer for each topic, and the rates of the last minute for operators."""
 
 from collections import deque
 from dataclasses import dataclass, fields
@@ -35,14 +35,14 @@ class TopicStats:
         return f"<TopicStats {self.total}>"
 
     def sample(self) -> None:
-        """To be called every ten seconds."""
+        """Called every ten seconds."""
         self._samples.append(self.total.copy())
 
     def status(self) -> ConsumeStatus:
         now, hour_ago = self.total, self._samples[0]
         minute_ago = self._samples[-min(len(self._samples), _MINUTE_SAMPLES)]
         seconds = max(1, min(len(self._samples), _MINUTE_SAMPLES)) * SAMPLE_S
-        # java: the time of handling is that of the last hour where nothing was handled for a minute
+        # java: if nothing was handled for a minute, the average of the last hour is shown
         handled_since = minute_ago if now.handled > minute_ago.handled else hour_ago
         return ConsumeStatus(
             pull_rt=_mean(now.pull_ms - minute_ago.pull_ms, now.pulls - minute_ago.pulls),
@@ -59,7 +59,7 @@ def _mean(total: float, count: int) -> float:
 
 
 class ConsumerStats:
-    """One for each topic, made when first asked for."""
+    """The counts of each topic."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicStats] = {}
@@ -79,7 +79,7 @@ class ConsumerStats:
 
     def totals(self) -> Counts:
         summed = Counts()
-        # A copy: applications may ask on a thread of their own.
+        # A copy: the application may call this on another thread.
         for stats in list(self._topics.values()):
             for field in fields(Counts):
                 value = getattr(summed, field.name) + getattr(stats.total, field.name)

@@ -1,4 +1,4 @@
-"""What a group wants of a topic: all, some tags, or what an SQL92 expression lets pass."""
+"""Subscriptions: a topic with a filter, which is tags or an SQL92 expression."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ def check_topic(topic: str) -> None:
 
 @dataclass(slots=True)
 class Subscription:
-    """One topic of a consumer; `version` is when it was last changed, in milliseconds."""
+    """One topic of a consumer; `version` is the time of its last change, in milliseconds."""
 
     topic: str
     expression: str
@@ -41,18 +41,18 @@ class Subscription:
 
     @classmethod
     def of(cls, topic: str, expression: Expression, version: int) -> "Subscription":
-        """Raises BadExpression, so that a mistake is found before any broker is asked."""
+        """Raises BadExpression: a mistake is found before any broker is asked."""
         if isinstance(expression, Sql):
             compile_sql(expression.text)
             return cls(topic, expression.text, SQL92, frozenset(), frozenset(), version)
         if not isinstance(expression, str):
             raise BadExpression(
-                f'{expression!r} is no expression: give tags as in "Created || Paid", "*", or Sql("a > 1")'
+                f'expression must be tags as in "Created || Paid", "*" or Sql("a > 1"), not {expression!r}'
             )
         wanted = parse_tags(expression)
         if expression.strip() and not wanted.tags and expression != ALL:
-            raise BadExpression(f"no tag in {expression!r}; `*` stands for all messages")
-        # java: every way to say "all" is written as a star
+            raise BadExpression(f"the expression {expression!r} has no tag; `*` means all messages")
+        # java: every expression that means all messages is sent as a star
         return cls(topic, expression if wanted.tags else ALL, TAG, wanted.tags, wanted.codes, version)
 
     def data(self) -> SubscriptionData:
@@ -66,5 +66,5 @@ class Subscription:
         )
 
     def wants(self, tag: str | None) -> bool:
-        """A broker compares hashes of tags, which may collide; whoever has the tag decides."""
+        """Brokers compare hashes of tags, which may collide, so the consumer compares the tag itself."""
         return not self.tags or tag in self.tags

@@ -478,8 +478,8 @@ async def test_a_stream_that_ends_by_a_problem_raises_it() -> None:
         await anext(stream)
 
 
-async def test_a_message_that_is_not_at_hand_cannot_be_retried() -> None:
-    with pytest.raises(StateError, match="not at hand"):
+async def test_only_the_current_message_of_a_reader_can_be_retried() -> None:
+    with pytest.raises(StateError, match="only the current message of a reader"):
         MessageStream("Orders").retry(a_message(0))
 
 
