@@ -77,7 +77,7 @@ def test_a_statement_is_understood(text: str, meaning: Statement) -> None:
     [
         ("CREATE TEMPORARY VIEW v USING rocketmq OPTIONS (subscribe)", "name 'value', separated by commas"),
         ("INSERT INTO nowhere SELECT 1", "a name made by CREATE TEMPORARY VIEW"),
-        ("SELECT 1", "nothing in it is a stream"),
+        ("SELECT 1", "no part of the query is a stream"),
         ("SET a = b", "a query: INSERT INTO"),
     ],
 )
