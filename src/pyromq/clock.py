@@ -1,6 +1,6 @@
-"""Time, as something that is handed in.
+"""Time as a dependency.
 
-Everything that measures or waits takes a `Clock`, so that tests decide what time it is.
+Everything that measures time takes a `Clock`, so that tests can control it.
 """
 
 import time
@@ -9,16 +9,16 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall-clock milliseconds since the epoch: what goes into messages and files."""
+        """Wall-clock milliseconds since the epoch, for messages and files."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards: what deadlines are made of."""
+        """Seconds that never go backwards, for deadlines."""
         ...
 
 
 def elapsed_ms(clock: Clock) -> int:
-    """Whole milliseconds of the monotonic clock: for tables that tell how long ago something was."""
+    """Whole milliseconds of the monotonic clock, for tables that store how long ago something happened."""
     return int(clock.monotonic() * 1000)
 
 
@@ -28,7 +28,7 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # Read for every message: no frame of ours around it.
+    # Called for every message: without a Python function around it.
     monotonic = staticmethod(time.monotonic)
 
 
@@ -46,7 +46,7 @@ class ManualClock:
         return self._monotonic
 
     def set_ahead(self, seconds: float) -> None:
-        """Change what time it is, as an operator or a time service would; no time passes."""
+        """Set the wall clock, as an operator or a time service would; no time passes."""
         self._now_ms += round(seconds * 1000)
 
     def advance(self, seconds: float) -> None:

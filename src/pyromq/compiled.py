@@ -1,7 +1,7 @@
-"""Where the compiled twins of hot code are found, if they are.
+"""Finds the compiled versions of hot code, if they are installed.
 
-`pyromq-native` is optional: whoever asks here gets its module or None, and has an interpreted way to do the
-same. `PYROMQ_NATIVE=0` in the environment turns it off.
+`pyromq-native` is optional: callers get its module or None, and then use their own Python version.
+`PYROMQ_NATIVE=0` in the environment turns it off.
 """
 
 import os
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 REVISION: Final = 7
-"""The revision of `pyromq_native` that fits this source."""
+"""The revision of `pyromq_native` that matches this source."""
 
 
 def _probe() -> tuple[bool, str]:
@@ -29,5 +29,5 @@ IS_COMPILED, WHY = _probe()
 
 
 def twin(name: str) -> ModuleType | None:
-    """The module `pyromq_native.<name>`, or None where the interpreted way must do."""
+    """The module `pyromq_native.<name>`, or None if the Python version must be used."""
     return import_module(f"pyromq_native.{name}") if IS_COMPILED else None

@@ -1,6 +1,6 @@
-"""The words everyone shares for what can go wrong.
+"""The errors of PyroMQ.
 
-Foreign errors are translated into these once, on the floor that meets them.
+The lowest layer that catches an error of another library translates it into one of these.
 """
 
 
@@ -8,7 +8,7 @@ class PyroError(Exception):
     """Anything PyroMQ raises on purpose."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A pool of processes that cannot read a worker's error waits for ever.
+        # A process pool that cannot unpickle a worker's error waits for ever.
         return _revived, (type(self), self.args, self.__dict__)
 
 
@@ -19,7 +19,7 @@ def _revived(kind: type[PyroError], args: tuple[object, ...], state: dict[str, o
 
 
 class ConfigError(PyroError):
-    """A setting has a value we cannot start with."""
+    """A setting has an invalid value."""
 
     def __init__(self, key: str, value: object, expected: str) -> None:
         super().__init__(f"{key}={value!s}: expected {expected}")
@@ -29,19 +29,19 @@ class ConfigError(PyroError):
 
 
 class ProtocolError(PyroError):
-    """Bytes or values that the wire protocol does not allow."""
+    """Bytes or values that violate the wire protocol."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We were about to send something the protocol cannot carry: a bug on our side."""
+    """This side tried to send something that the protocol cannot represent: a bug on this side."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side sent something that is not the protocol: hang up on it."""
+    """The peer violated the protocol; its connection should be closed."""
 
 
 class TransportError(PyroError):
-    """The network failed; trying again, perhaps elsewhere, may help."""
+    """The network failed; a retry, perhaps with another server, may help."""
 
 
 class ConnectFailed(TransportError):
@@ -49,15 +49,15 @@ class ConnectFailed(TransportError):
 
 
 class ConnectionLost(TransportError):
-    """The connection ended while something waited on it."""
+    """The connection closed while a call was waiting."""
 
 
 class CallTimeout(TransportError):
-    """No answer came before the deadline."""
+    """No answer arrived before the deadline."""
 
 
 class Refused(PyroError):
-    """The other side answered, and its answer was no.
+    """The peer refused the request.
 
     A handler raises it on one side; `call` raises it again on the other.
     """
@@ -72,7 +72,7 @@ class NoRoute(PyroError):
     """No broker has the topic."""
 
     def __init__(self, topic: str, name_servers: str, reason: str = "") -> None:
-        """`reason`: why its route is of no use, if there is one."""
+        """`reason`: why its route cannot be used, if there is one."""
         super().__init__(
             f"no route for topic {topic}: {reason} (name servers {name_servers})"
             if reason
@@ -84,14 +84,14 @@ class NoRoute(PyroError):
 
 
 class BadMessage(PyroError):
-    """A message that breaks a rule; it was not sent."""
+    """The message is invalid; it was not sent."""
 
 
 class SendFailed(PyroError):
-    """A message was not stored, or nobody said that it was; `attempts` tells what was tried."""
+    """A message was not stored, or no broker confirmed it; `attempts` has the error of each attempt."""
 
     def __init__(self, what: str, attempts: list[str]) -> None:
-        tried = "; ".join(dict.fromkeys(attempts)) or "it was never tried"
+        tried = "; ".join(dict.fromkeys(attempts)) or "no attempt was made"
         super().__init__(f"{what} was not sent in {len(attempts)} attempts: {tried}")
         self.attempts = attempts
 
@@ -101,12 +101,12 @@ class NoReply(PyroError):
 
 
 class BadExpression(PyroError):
-    """A subscription expression that cannot be compiled."""
+    """The subscription expression cannot be compiled."""
 
 
 class StoreError(PyroError):
-    """The files on disk are not what they must be, or cannot be used."""
+    """The files on disk are damaged or cannot be used."""
 
 
 class StateError(PyroError):
-    """The object is not in a state that allows this call."""
+    """The object is in a state that does not allow this call."""

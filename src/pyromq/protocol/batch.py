@@ -21,7 +21,7 @@ from pyromq.errors import LocalProtocolError, RemoteProtocolError
 
 MIN_ENTRY_SIZE: Final = 22
 MAX_ENTRIES: Final = 16_384
-"""RocketMQ sets no limit; more messages than this in one request would hold up everybody else's."""
+"""RocketMQ sets no limit; more messages than this in one request would delay other requests too long."""
 
 _HEAD = struct.Struct(">i8xii")
 _PROPERTIES_LENGTH = struct.Struct(">h")
@@ -43,7 +43,7 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
 
 
 def add_entry(parts: list[bytes], body: bytes, properties: bytes, flag: int) -> None:
-    """One entry more to the pieces that a batch will be joined from."""
+    """Append one entry to the pieces of a batch."""
     body_bytes, properties_bytes = len(body), len(properties)
     size = MIN_ENTRY_SIZE + body_bytes + properties_bytes
     try:

@@ -19,8 +19,8 @@ _KEY_LENGTH = Struct(">h")
 _MAX_KEY_BYTES = 0x7FFF
 _MIN_FIELD_BYTES = _KEY_LENGTH.size + _INT.size
 
-# java: request codes are cut to 16 bits here, so that the POP family arrives under other numbers and
-# Apache's servers do not know them. The cut numbers belong to nobody else: we read them as what was meant.
+# java: request codes are cut to 16 bits here, so that the POP codes arrive as other numbers, which Apache's
+# servers do not know. No other request has these numbers, so we restore the POP codes.
 _WIDE_CODES = (200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)
 _CUT_CODES = {code & 0xFFFF: code for code in _WIDE_CODES}
 
@@ -69,7 +69,7 @@ def _decode_ext(data: bytes | bytearray | memoryview, position: int, end: int) -
 
 
 def _check_count(data: bytes | bytearray | memoryview, position: int, end: int) -> None:
-    """Only a long block can have too many fields."""
+    """Check the number of fields; called for long blocks only, because a short one cannot have too many."""
     for _ in range(MAX_FIELDS):
         if position >= end:
             return
@@ -101,7 +101,7 @@ def encode_binary_header(frame: Frame) -> bytes:
 
 
 def encode_ext(ext: Mapping[str, str]) -> bytes:
-    """Extension fields without the length in front of them all."""
+    """The extension fields without the total length."""
     entries: list[bytes] = []
     for key, value in ext.items():
         key_bytes = key.encode()

@@ -48,7 +48,7 @@ __all__ = [
 
 
 class Peer(Flag):
-    """Who a request is addressed to."""
+    """The kinds of peers that a request may be addressed to."""
 
     NAMESERVER = auto()
     BROKER = auto()
@@ -61,7 +61,7 @@ NAMESERVER, BROKER, CLIENT, CONTROLLER = Peer.NAMESERVER, Peer.BROKER, Peer.CLIE
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
 class Answer(msgspec.Struct, metaclass=KeywordOnly, rename="camel"):
-    """What a request is answered with; on its own, an answer that says no more than its code."""
+    """The parent of every answer; itself an answer with only a code."""
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
@@ -86,7 +86,7 @@ class Request(msgspec.Struct, Generic[A], metaclass=KeywordOnly, rename="camel")
 
 
 class RoutedRequest(Request[A], Generic[A]):
-    """A request that a proxy may pass on: it can name its namespace and the broker it is meant for."""
+    """A request that a proxy may forward: it can name its namespace and its destination broker."""
 
     namespace_name: str | None = wire(name="ns", default=None)
     is_namespaced: bool | None = wire(name="nsd", default=None)
@@ -125,7 +125,7 @@ class _Part:
                 self.written.append((field.name, field.encode_name, _text_writer(type_, field.name, scalar)))
                 default = {"default": field.default} if not field.required else {}
                 header_fields.append((field.name, field.type, wire(name=field.encode_name, **default)))
-        # What strangers send is read into a type that has nothing but extension fields.
+        # Incoming headers are decoded into a type that has only extension fields.
         self.header_type = msgspec.defstruct(f"{type_.__name__}Header", header_fields, kw_only=True, gc=False)
         self._is_plain = len(self.written) == len(declared)
         self.needs_frame_level = any(field.required for field in declared if field.name in frame_level)
@@ -167,14 +167,14 @@ class _Part:
         return json_body.decode(data, self.body_type, self._budget)
 
     def read(self, frame: Frame) -> Any:
-        """What a frame says; raises msgspec.ValidationError or RemoteProtocolError."""
+        """The value in a frame; raises msgspec.ValidationError or RemoteProtocolError."""
         if self._is_plain:
             return msgspec.convert(frame.ext, self.type, strict=False)
         if not self.needs_frame_level:
             try:
                 return self.complete(msgspec.convert(frame.ext, self.type, strict=False), frame)
             except msgspec.ValidationError:
-                pass  # perhaps only because a stranger's extension field is called like a part of the frame
+                pass  # perhaps only because an unknown extension field has the name of a part of the frame
         header = msgspec.convert(frame.ext, self.header_type, strict=False)
         values = {name: getattr(header, name) for name, _, _ in self.written}
         if self.has_body:
@@ -262,7 +262,7 @@ class Declaration:
         return f"<{self.name} code={self.code} to={self.to}>"
 
     def needs_of(self, request: "Request[Any]") -> list[Need]:
-        """What this one request needs."""
+        """The rights that this request needs."""
         return [need for rule in self.needs for need in rule.needs_of(request)]
 
 
@@ -272,7 +272,7 @@ def _answer_type(request_type: type[Request[Any]]) -> type[Answer]:
         for argument in get_args(base):
             if isinstance(argument, type) and issubclass(argument, Answer):
                 return argument
-    raise LocalProtocolError(f"{request_type.__name__} does not say what it is answered with")
+    raise LocalProtocolError(f"{request_type.__name__} does not declare its answer type")
 
 
 CATALOGUE: dict[int, Declaration] = {}
@@ -294,8 +294,8 @@ def request(
     """Declare a request.
 
     `needs`: the rights that a sender must have. `oneway`: senders normally want no answer. `accepts`: the
-    codes that are answers and not refusals. `extension`: ours alone, unknown to Apache's peers. `java_name`:
-    Apache's constant in lower case, where that is not our name in other letters.
+    codes that are answers and not refusals. `extension`: PyroMQ's own, unknown to Apache's peers.
+    `java_name`: Apache's constant in lower case, where it cannot be derived from our name.
     """
 
     def declare(request_type: type[R]) -> type[R]:
@@ -348,7 +348,7 @@ def encode_request(
 
 
 def decode_request(declaration: Declaration, frame: Frame) -> Request[Any]:
-    """The request in a frame, or `Refused` with an answer that names what is wrong with it."""
+    """The request in a frame; raises Refused, which names the error."""
     part = declaration.request_part
     try:
         if frame.request is not None:
@@ -378,7 +378,7 @@ def encode_answer(declaration: Declaration, answer: Answer | RawAnswer, to: Fram
 
 
 def decode_answer(request_type: type[Request[A]], frame: Frame) -> A:
-    """The typed answer; `Refused` if its code says no, `RemoteProtocolError` if it cannot be read."""
+    """The typed answer; raises Refused for a refusal, RemoteProtocolError if it cannot be decoded."""
     declaration = _DECLARED[request_type]
     if frame.code not in declaration.accepts:
         raise Refused(frame.code, frame.remark)

@@ -106,7 +106,7 @@ V5_3_3 = 479
 HIGHER_VERSION = 612
 
 CURRENT_VERSION = V5_3_3
-"""The release whose protocol we speak."""
+"""The release whose protocol PyroMQ implements."""
 
 _MAJOR_ORIGIN = {4: 213, 5: 413}
 
@@ -119,7 +119,7 @@ def version_ordinal(major: int, minor: int, patch: int) -> int:
 
 
 def version_name(ordinal: int) -> str:
-    """The release behind a wire number, as RocketMQ's tools print it."""
+    """The release with this wire number, as RocketMQ's tools print it."""
     if ordinal >= HIGHER_VERSION:
         return "HIGHER_VERSION"
     for major in (5, 4):

@@ -1,6 +1,6 @@
-"""Packed bodies: zlib, LZ4 frames and zstd frames, as the system flag names them.
+"""Compressed bodies: zlib, LZ4 frames and zstd frames, marked in the system flag.
 
-Unpacking never makes more than the caller's limit and accepts exactly one complete stream, nothing behind it.
+Decompressing never returns more than the caller's limit, and accepts exactly one complete stream.
 """
 
 import zlib
@@ -24,7 +24,7 @@ _ZSTD_SIZE_UNKNOWN: Final = 0xFFFFFFFFFFFFFFFF
 
 
 class Compression(IntEnum):
-    """How a body is packed; the value is what bits 8 to 10 of the system flag hold."""
+    """How a body is compressed; the value is in bits 8 to 10 of the system flag."""
 
     LZ4 = 1
     ZSTD = 2
@@ -32,12 +32,12 @@ class Compression(IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """The bits that mark a body as packed this way."""
+        """The bits of the system flag that mark this compression."""
         return SysFlag.COMPRESSED | self << 8
 
 
 def compression_of(sys_flag: int) -> Compression:
-    """The kind that `sys_flag` names."""
+    """The compression in `sys_flag`."""
     kind = (sys_flag & SysFlag.COMPRESSION_MASK) >> 8
     if kind == 0:
         return Compression.ZLIB  # java: clients before 4.9.4 knew one kind only and named none
@@ -56,12 +56,12 @@ def compress(data: bytes, kind: Compression, level: int = DEFAULT_LEVEL) -> byte
     except (zlib.error, ValueError) as error:
         raise LocalProtocolError(f"{kind.name} has no level {level}: {error}") from None
     # java: its LZ4 reader refuses blocks that depend on earlier ones, and its writer knows no levels
-    packed: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
-    return packed
+    compressed: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
+    return compressed
 
 
 def decompress(data: bytes, kind: Compression, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
-    """The unpacked bytes, at most `max_bytes` of them."""
+    """The decompressed bytes, at most `max_bytes`."""
     try:
         if kind is Compression.ZLIB:
             return _inflate(data, max_bytes)
@@ -88,7 +88,7 @@ def _decompress_lz4(data: bytes, max_bytes: int) -> bytes:
     stream = lz4.frame.LZ4FrameDecompressor()
     parts: list[bytes] = []
     total = 0
-    step = _FIRST_STEP_BYTES  # the library sets aside as much as it may return
+    step = _FIRST_STEP_BYTES  # the library allocates as much as it may return
     while not stream.eof:
         part = stream.decompress(data, max_length=min(step, max_bytes + 1 - total))
         data = b""
@@ -106,23 +106,23 @@ def _decompress_lz4(data: bytes, max_bytes: int) -> bytes:
 
 def _decompress_zstd(data: bytes, max_bytes: int) -> bytes:
     frame = zstandard.get_frame_parameters(data)
-    most = _most_zstd_can_hold(data, frame.has_checksum)
-    # the library believes a size written in the frame and sets that much aside
-    if frame.content_size != _ZSTD_SIZE_UNKNOWN and frame.content_size > min(most, max_bytes):
+    bound = _max_zstd_bytes(data, frame.has_checksum)
+    # the library trusts the size in the frame and allocates that much
+    if frame.content_size != _ZSTD_SIZE_UNKNOWN and frame.content_size > min(bound, max_bytes):
         raise RemoteProtocolError(
-            f"ZSTD data claims {frame.content_size} bytes; {min(most, max_bytes)} may be"
+            f"ZSTD data claims {frame.content_size} bytes; {min(bound, max_bytes)} are possible"
         )
-    room = max(1, min(most, max_bytes + 1))
+    room = max(1, min(bound, max_bytes + 1))
     plain = zstandard.ZstdDecompressor().decompress(data, max_output_size=room)
     if len(plain) > max_bytes:
         raise _oversize(Compression.ZSTD, max_bytes)
     return plain
 
 
-def _most_zstd_can_hold(data: bytes, has_checksum: bool) -> int:
-    """An upper bound for what the one frame in `data` unpacks to, from the headers of its blocks."""
+def _max_zstd_bytes(data: bytes, has_checksum: bool) -> int:
+    """An upper bound for the decompressed size of the frame in `data`, from the headers of its blocks."""
     position = zstandard.frame_header_size(data)
-    most = 0
+    bound = 0
     last = 0
     while not last:
         if position + _ZSTD_BLOCK_HEADER > len(data):
@@ -130,17 +130,17 @@ def _most_zstd_can_hold(data: bytes, has_checksum: bool) -> int:
         header = int.from_bytes(data[position : position + _ZSTD_BLOCK_HEADER], "little")
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         position += _ZSTD_BLOCK_HEADER + (1 if kind == 1 else size)  # kind 1: one byte, repeated
-        most += _ZSTD_BLOCK_BYTES if kind == 2 else size  # kind 2: really compressed
+        bound += _ZSTD_BLOCK_BYTES if kind == 2 else size  # kind 2: really compressed
     position += _ZSTD_CHECKSUM if has_checksum else 0
     if position > len(data):
         raise _truncated(Compression.ZSTD)
     if position < len(data):
         raise _trailing(Compression.ZSTD)
-    return most
+    return bound
 
 
 def _oversize(kind: Compression, max_bytes: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{kind.name} data unpacks to more than {max_bytes} bytes")
+    return RemoteProtocolError(f"{kind.name} data decompresses to more than {max_bytes} bytes")
 
 
 def _truncated(kind: Compression) -> RemoteProtocolError:
@@ -148,4 +148,4 @@ def _truncated(kind: Compression) -> RemoteProtocolError:
 
 
 def _trailing(kind: Compression) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{kind.name} data has something behind its end")
+    return RemoteProtocolError(f"{kind.name} data has extra bytes after its end")

@@ -1,7 +1,7 @@
-"""Headers of the busiest requests, read straight into the declared request.
+"""Decodes the headers of the most frequent requests straight into the declared request.
 
-This is a shortcut, not another protocol: it takes JSON headers as Java's clients write them. Whatever looks
-different goes the general way, with the same result.
+It takes JSON headers as Java's clients write them. The general path handles all other headers, with the same
+result.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,14 +14,14 @@ from pyromq.protocol.catalogue import Declaration
 from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.json_header import language_code
 
-_LONGEST_PREFIX = 24
+_MAX_PREFIX_BYTES = 24
 
 HeaderDecoder = Callable[[bytes | bytearray], Any]
-"""Reads a JSON header straight into declared fields; raises what msgspec raises."""
+"""Decodes a JSON header straight into declared fields; raises msgspec's errors."""
 
 
 class DirectHeaders:
-    """Decoders by the first bytes of the header, which are its code."""
+    """Decoders by the first bytes of the header, which contain its code."""
 
     def __init__(self, declarations: Iterable[Declaration]) -> None:
         self._decoders: dict[bytes, HeaderDecoder] = {
@@ -34,8 +34,8 @@ class DirectHeaders:
         return f"<DirectHeaders {b' '.join(self._decoders).decode()}>"
 
     def decode(self, header: bytes | bytearray) -> Frame | None:
-        """The frame with its request in it; None if this must be read the general way."""
-        decode = self._decoders.get(bytes(header[: header.find(b",", 0, _LONGEST_PREFIX) + 1]))
+        """The frame with its request; None if the general path must decode it."""
+        decode = self._decoders.get(bytes(header[: header.find(b",", 0, _MAX_PREFIX_BYTES) + 1]))
         if decode is None:
             return None
         try:

@@ -1,8 +1,7 @@
-"""Answers to the busiest requests, read straight into the declared answer.
+"""Decodes answers to the most frequent requests straight into the declared answer.
 
-This is a shortcut, not another protocol: it takes JSON headers in which the opaque number comes behind the
-extension fields, and only answers that say success. Whatever looks different goes the general way, with the
-same result.
+It takes JSON headers in which the opaque number comes after the extension fields, and only successful
+answers. The general path handles all others, with the same result.
 """
 
 import msgspec
@@ -17,7 +16,7 @@ _OPAQUE = b'"opaque":'
 
 
 class DirectAnswers:
-    """Reads the answers to some of the calls of one connection: `expected` has how, by opaque number."""
+    """Decodes the answers to some calls of one connection; `expected` has their decoders by opaque number."""
 
     __slots__ = ("expected",)
 
@@ -28,7 +27,7 @@ class DirectAnswers:
         return f"<DirectAnswers expected={len(self.expected)}>"
 
     def decode(self, header: bytes | bytearray) -> Frame | None:
-        """The frame with its answer in it; None if this must be read the general way."""
+        """The frame with its answer; None if the general path must decode it."""
         number_at = header.rfind(_OPAQUE) + len(_OPAQUE)
         try:
             opaque = int(header[number_at : header.find(b",", number_at)])
@@ -54,5 +53,5 @@ class DirectAnswers:
 
 
 def answer_decoder(declaration: Declaration) -> HeaderDecoder:
-    """Reads the answer into `reply`: for answers that are whole with their extension fields."""
+    """Decodes the answer into `reply`, for answers that have only extension fields."""
     return decoder_into("reply", declaration.answer_type)

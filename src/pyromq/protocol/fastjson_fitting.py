@@ -1,7 +1,7 @@
-"""Plain values made to fit a declared type as freely as fastjson does it, before they are converted to it.
+"""Adapts plain values to a declared type as leniently as fastjson does, before they are converted to it.
 
-Null is the same as nothing: the field keeps its default. An enum arrives as its name in any case, or as its
-position; a name we do not know is null. Text stands for numbers, numbers and booleans for text.
+A null field keeps its default. An enum is its name in any letter case, or its position; an unknown name is
+null. Text is accepted for numbers, and numbers and booleans for text.
 """
 
 import math
@@ -24,7 +24,7 @@ _TRUTHS = {"true": True, "1": True, "y": True, "t": True, "false": False, "0": F
 
 
 def fitting(declared: inspect.Type) -> Fit:
-    """What to do with a plain value so that `msgspec.convert` can make a `declared` of it."""
+    """A function that adapts a plain value so that `msgspec.convert` can turn it into `declared`."""
     match declared:
         case inspect.StructType():
             return _fit_struct(declared)

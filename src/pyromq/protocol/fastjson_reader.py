@@ -1,8 +1,8 @@
 """JSON as Java's fastjson 1.2 writes and accepts it, read into plain values in linear time.
 
-What fastjson writes that is not JSON: numbers as keys, objects as keys, references to an earlier place in
-the document. What it accepts besides: single quotes, bare words as keys, needless commas, comments, control
-characters in strings, escapes of C, NaN. The keys of what is read here are `str` or `ObjectKey`.
+fastjson writes numbers as keys, objects as keys, and references to an earlier place in the document, which
+are not JSON. It also accepts single quotes, bare words as keys, extra commas, comments, control characters in
+strings, C escapes and NaN. Keys are read as `str` or `ObjectKey`.
 """
 
 import re
@@ -17,11 +17,11 @@ from pyromq.protocol.fastjson_references import MAX_DEPTH
 
 MAX_DIGITS: Final = 400
 MAX_ODD_BYTES: Final = 1024 * 1024
-"""What the parser in Python takes on; documents that are odd only in their keys do not need it."""
+"""The limit of the parser in Python; documents that are odd only in their keys do not need it."""
 
 
 class ObjectKey:
-    """An object in the place of a key; equal only to itself, as its members may be unhashable."""
+    """An object used as a key; equal only to itself, because its members may be unhashable."""
 
     __slots__ = ("members",)
 
@@ -33,9 +33,9 @@ class ObjectKey:
 
 
 def read(data: bytes, standard: bytes | None = None, max_odd_bytes: int = MAX_ODD_BYTES) -> Any:
-    """The plain value of a document, references resolved; `RemoteProtocolError` if it is not one.
+    """The plain value of a document with references resolved; raises RemoteProtocolError.
 
-    `standard` is the same document as `as_standard_json` has it, if the caller has asked already.
+    `standard` is the result of `as_standard_json`, if the caller has it already.
     """
     value = _read_plain(data, standard, max_odd_bytes)
     return fastjson_references.resolve(value) if fastjson_references.MARK in data else value
@@ -86,7 +86,7 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "undefined
 
 
 class _Parser:
-    """One pass over a text; each method leaves `_at` behind what it has read."""
+    """One pass over a text; each method moves `_at` to the end of what it has read."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -199,7 +199,7 @@ def _number(whole: str, rest: str | None) -> int | float | None:
 def _unescape(text: str) -> str:
     plain = _ESCAPE.sub(_escaped, text)
     if _LONE_SURROGATE.search(plain):
-        # Two escapes may make one character; one that is left alone cannot be written as UTF-8 again.
+        # Two escapes may form one character; a lone surrogate cannot be encoded as UTF-8.
         plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return plain
 

@@ -1,7 +1,7 @@
-"""References: fastjson writes an object in full once and then only says where it stood.
+"""References: fastjson writes an object in full once, and afterwards only its path.
 
-A reference to something it stands in, or to nothing, becomes None. What references add to a document is
-limited, for each may stand for as much as the whole document. References in keys are left as they are.
+A reference to an enclosing object, or to nothing, becomes None. The size that references add is limited,
+because each may stand for the whole document. References in keys are not resolved.
 """
 
 import re
@@ -22,7 +22,7 @@ _ESCAPED_IN_PATH = re.compile(r"\\(.)", re.DOTALL)
 
 
 def path_of(value: Any) -> str | None:
-    """Where a reference points to; None if the value is not a reference."""
+    """The path of a reference; None if the value is not a reference."""
     if isinstance(value, dict) and len(value) == 1:
         path = value.get("$ref")
         return path if isinstance(path, str) else None
@@ -30,7 +30,7 @@ def path_of(value: Any) -> str | None:
 
 
 def resolve(root: Any) -> Any:
-    """Put in the place of each `{"$ref": path}` in `root` what stands at that path."""
+    """Replace each `{"$ref": path}` in `root` by the value at that path."""
     if not isinstance(root, dict | list):
         return root
     return None if path_of(root) is not None else _References(root).resolve()
@@ -87,13 +87,13 @@ class _References:
         return None if id(value) in around or path_of(value) is not None else value
 
     def _size(self, value: Any, depth: int) -> int:
-        """How many values there are once every reference stands for its own copy."""
+        """The number of values once every reference is replaced by its own copy."""
         if not isinstance(value, dict | list):
             return 0
         known = self._sizes.get(id(value))
         if known is not None:
             if known < 0:
-                raise RemoteProtocolError("references go round in a circle")
+                raise RemoteProtocolError("references form a cycle")
             return known
         if depth == 0:
             raise RemoteProtocolError(f"references nest JSON deeper than {MAX_DEPTH} levels")

@@ -14,11 +14,11 @@ RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
 
 MAX_FIELDS = 1024
-"""Extension fields of one frame; the busiest request has a few dozen."""
+"""The limit of extension fields in one frame; the largest request has a few dozen."""
 
 
 class HeaderForm(IntEnum):
-    """How a header is written; each frame says it of itself, and an answer uses its request's form."""
+    """How a header is encoded; each frame states its own form, and an answer uses the form of its request."""
 
     JSON = 0
     BINARY = 1
@@ -35,9 +35,9 @@ class Frame(msgspec.Struct):
     body: bytes = b""
     form: int = HeaderForm.JSON
     request: Any = None
-    """The request itself, where the header was read straight into it; `ext` is empty then."""
+    """The request, if the header was decoded straight into it; then `ext` is empty."""
     reply: Any = None
-    """The same of an answer."""
+    """The answer, in the same case."""
 
     @property
     def is_response(self) -> bool:
@@ -48,5 +48,5 @@ class Frame(msgspec.Struct):
         return self.flag & ONEWAY_FLAG != 0
 
     def answer(self, code: int, remark: str | None = None) -> "Frame":
-        """A bare answer to this request, in its own header form."""
+        """An answer to this request with only a code and a remark, in the same header form."""
         return Frame(code, opaque=self.opaque, flag=RESPONSE_FLAG, remark=remark, form=self.form)

@@ -2,7 +2,7 @@
 
     length 4 (of what follows) | header form 1 | header length 3 | header | body
 
-However the stream is cut into pieces, the same frames come out; what is not a frame ends it.
+The frames do not depend on how the stream is cut into pieces. Bytes that are not a frame end the stream.
 """
 
 from struct import Struct
@@ -15,25 +15,24 @@ from pyromq.protocol.frame import Frame, HeaderForm
 from pyromq.protocol.json_header import decode_json_header, encode_json_header
 
 DEFAULT_MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""Counted with the length field, as Apache's decoder does."""
+"""Includes the length field, as in Apache's decoder."""
 
 _PREFIX = Struct(">iI")
 _LENGTH = Struct(">i")
 MAX_HEADER_BYTES = 1024 * 1024
-"""A header is read in one go, before anyone knows what it asks for. The wire has room for 16 MiB, and the
-longest that anybody has a use for (32 KiB of properties, every character escaped) takes 200 KB."""
+"""A header is decoded at once, before its request is known. The format allows 16 MiB; the longest useful
+header (32 KiB of properties, every character escaped) takes 200 KB."""
 
 NO_LIMIT = 0x7FFFFFFF
 _LARGE_BYTES = 64 * 1024
 
 
 class FrameReader:
-    """Bytes in, frames out.
+    """Takes bytes and returns frames.
 
-    `direct`, while it is set, reads some headers in a shorter way. `feed` returns the frames that were whole
-    before any damage. After damage the reader is dead: `damage` says why, and feeding it again raises.
-    `max_frames` is how many it returns at once; if `has_more` says that there are others, feeding it nothing
-    gives the next ones.
+    `direct`, while it is set, decodes some headers faster. `feed` returns the complete frames before any
+    damage. After damage the reader is unusable: `damage` says why, and feeding it again raises. It returns at
+    most `max_frames` at once; if `has_more` is true, feeding it `b""` returns the next ones.
     """
 
     def __init__(
@@ -58,13 +57,13 @@ class FrameReader:
 
     @property
     def missing_bytes(self) -> int:
-        """How much the frame that is not complete still lacks, as far as can be told."""
+        """How many bytes the incomplete frame still needs, as far as is known."""
         if len(self._rest) < _LENGTH.size:
             return _LENGTH.size - len(self._rest) if self._rest else 0
         return 4 + int(_LENGTH.unpack_from(self._rest)[0]) - len(self._rest)
 
     def take_rest(self) -> bytes:
-        """Give back what belongs to a frame that is not complete, as if it had not been read yet."""
+        """Return the bytes of the incomplete frame, as if they had not been fed."""
         rest = bytes(self._rest)
         self._rest.clear()
         return rest
@@ -147,7 +146,7 @@ def _copied(buffer: bytes | bytearray, start: int, end: int) -> bytes:
 
 
 def encode_head(frame: Frame, body_bytes: int, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes:
-    """Everything of a frame but its body, for callers that send the body without copying it."""
+    """The frame without its body, for callers that send the body without copying it."""
     header = encode_binary_header(frame) if frame.form == HeaderForm.BINARY else encode_json_header(frame)
     header_bytes = len(header)
     length = 4 + header_bytes + body_bytes

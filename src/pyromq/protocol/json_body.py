@@ -1,6 +1,6 @@
-"""The JSON of bodies. Everything odd about Java's JSON lives here and in the `fastjson_` files.
+"""The JSON of bodies. Java's deviations from standard JSON are handled here and in the `fastjson_` files.
 
-What is standard JSON of the declared type costs one call into C; only oddities cost time in Python.
+Standard JSON of the declared type takes one call into C; only deviations take time in Python.
 """
 
 from collections.abc import Hashable, Iterator
@@ -24,11 +24,10 @@ T = TypeVar("T")
 
 
 class Budget(NamedTuple):
-    """How much may be read in one go, before somebody else has to wait for it.
+    """How much may be decoded at once, while other requests wait.
 
-    What is standard JSON of the declared type takes a tenth of a microsecond per value, what has odd keys,
-    references or other types than declared ten times as long, and what only the parser in Python reads takes
-    a microsecond per byte.
+    Standard JSON of the declared type takes a tenth of a microsecond per value. Odd keys, references and
+    undeclared types take ten times as long, and the parser in Python takes a microsecond per byte.
     """
 
     size_bytes: int
@@ -61,7 +60,7 @@ class Budget(NamedTuple):
 _ANY = 2**62
 _COUNTED_BYTES = 256 * 1024
 OWN: Final = Budget(_ANY, _ANY, _ANY, _ANY, parsed_bytes=fastjson_reader.MAX_ODD_BYTES)
-"""For files of our own, and for answers that we asked for."""
+"""For our own files, and for answers to our requests."""
 
 REQUEST: Final = Budget(
     size_bytes=8 * 1024 * 1024,
@@ -70,11 +69,11 @@ REQUEST: Final = Budget(
     odd_values=20_000,
     parsed_bytes=32 * 1024,
 )
-"""For what anybody may send, which is read while everybody else waits: some twenty milliseconds."""
+"""For requests, which anyone may send and which delay others while they are decoded: about 20 ms."""
 
 
 def encode(value: Any) -> bytes:
-    """What Java writes for the same object, in fastjson's dialect."""
+    """The bytes that Java writes for the same object, in fastjson's dialect."""
     return _write(value, strict=False)
 
 
@@ -100,7 +99,7 @@ def encode_in_pieces(value: msgspec.Struct, entries_per_piece: int = 50) -> Iter
 
 
 def encode_strict(value: Any) -> bytes:
-    """Standard JSON in ASCII, which clients ask for by name or by a version from 4.9.4 on."""
+    """Standard JSON in ASCII, which clients request by a field or by a version from 4.9.4 on."""
     return fastjson_writer.escape_to_ascii(_write(value, strict=True))
 
 
@@ -115,11 +114,13 @@ def _write(value: Any, *, strict: bool) -> bytes:
         OverflowError,
         RecursionError,
     ) as problem:
-        raise LocalProtocolError(f"{type(value).__name__} is no body: {problem}") from problem
+        raise LocalProtocolError(
+            f"{type(value).__name__} cannot be encoded as a body: {problem}"
+        ) from problem
 
 
 def decode(data: bytes, type_: type[T], budget: Budget = OWN) -> T:
-    """Read either form; `RemoteProtocolError`, and nothing else, if that cannot be done."""
+    """Decode either form; raises RemoteProtocolError and nothing else."""
     plan = _plan(cast(Hashable, type_))
     try:
         return cast(T, plan.decode(data, budget))
@@ -130,7 +131,7 @@ def decode(data: bytes, type_: type[T], budget: Budget = OWN) -> T:
 
 
 class _Plan:
-    """How to read one type, worked out once."""
+    """How to decode one type, computed once."""
 
     def __init__(self, type_: Any) -> None:
         self.name = getattr(type_, "__name__", str(type_))
@@ -138,7 +139,7 @@ class _Plan:
         declared = inspect.type_info(type_)
         self._fit = fastjson_fitting.fitting(declared)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_, strict=False)
-        # The decoder in C would pass over these without a word.
+        # The C decoder would silently ignore these.
         self._needs_python = [fastjson_references.MARK, *sorted(_alias_marks(declared))]
 
     def decode(self, data: bytes, budget: Budget) -> Any:

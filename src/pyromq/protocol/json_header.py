@@ -17,7 +17,7 @@ _LANGUAGE_NAMES = {int(language): language.name for language in Language}
 _LANGUAGE_CODES = {language.name: int(language) for language in Language}
 
 _MAX_LENIENT_BYTES = 128 * 1024
-"""What is read without the decoder in C takes fifty times as long."""
+"""A header that the C decoder cannot read takes fifty times as long."""
 
 
 class _ReadHeader(msgspec.Struct, gc=False):
@@ -71,8 +71,8 @@ def language_code(name: str | None) -> int:
 
 
 def _decode_leniently(data: bytes | bytearray) -> _ReadHeader:
-    """The slow road for what strict JSON rejects but Java's peers read: raw control characters inside
-    strings, extension values that are numbers, null extension values."""
+    """The slow path for headers that strict JSON rejects but Java's peers accept: raw control characters
+    inside strings, extension values that are numbers, null extension values."""
     if len(data) > _MAX_LENIENT_BYTES:
         raise RemoteProtocolError(f"odd JSON header of {len(data)} bytes; {_MAX_LENIENT_BYTES} are allowed")
     try:
@@ -83,7 +83,7 @@ def _decode_leniently(data: bytes | bytearray) -> _ReadHeader:
         if isinstance(ext, dict):
             document["extFields"] = {key: _as_text(value) for key, value in ext.items() if value is not None}
         header = msgspec.convert(document, _ReadHeader, strict=False)
-        # A lone surrogate survives json.loads but can never be written again.
+        # json.loads accepts a lone surrogate, which could never be written again.
         for text in (header.remark, *(header.ext or {}), *(header.ext or {}).values()):
             if text is not None:
                 text.encode()

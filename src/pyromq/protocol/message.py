@@ -1,4 +1,4 @@
-"""From the record as stored to the messages a reader sees: unpacked, unwrapped and named."""
+"""Turns a stored record into the messages that a reader sees: decompressed, and out of inner batches."""
 
 from msgspec.structs import replace
 
@@ -12,11 +12,11 @@ _WRAPPED = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 
 
 def open_message(message: StoredMessage, max_bytes: int = DEFAULT_MAX_BYTES) -> list[StoredMessage]:
-    """The messages inside `message`: itself with its body unpacked, or each one of an inner batch.
+    """The messages inside `message`: itself with its body decompressed, or each message of an inner batch.
 
-    `max_bytes` bounds an unpacked body. What was undone is cleared from the flags: opening twice is harmless.
+    `max_bytes` limits a decompressed body. The flags are cleared accordingly, so opening twice is harmless.
     """
-    message = unpack_body(message, max_bytes)
+    message = decompress_body(message, max_bytes)
     if message.sys_flag & _WRAPPED != _WRAPPED:
         return [message]
     return [
@@ -33,17 +33,17 @@ def open_message(message: StoredMessage, max_bytes: int = DEFAULT_MAX_BYTES) -> 
     ]
 
 
-def unpack_body(message: StoredMessage, max_bytes: int = DEFAULT_MAX_BYTES) -> StoredMessage:
-    """`message` with a plain body; the very same one if it was plain already."""
+def decompress_body(message: StoredMessage, max_bytes: int = DEFAULT_MAX_BYTES) -> StoredMessage:
+    """`message` with a decompressed body; the same object if the body was not compressed."""
     if not message.sys_flag & SysFlag.COMPRESSED:
         return message
     sys_flag = message.sys_flag & ~SysFlag.COMPRESSED
     if not message.body:
-        return replace(message, sys_flag=sys_flag)  # java: an empty body is never unpacked
+        return replace(message, sys_flag=sys_flag)  # java: an empty body is never decompressed
     body = decompress(message.body, compression_of(message.sys_flag), max_bytes)
     return replace(message, body=body, sys_flag=sys_flag)
 
 
 def shown_message_id(message: StoredMessage) -> str:
-    """The id people know a message by: the one its producer gave it, else the place it is stored at."""
+    """The id shown to users: the producer's unique key, else the offset message id."""
     return message.get(UNIQ_KEY) or encode_offset_message_id(message.store_host, message.log_offset)

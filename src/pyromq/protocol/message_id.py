@@ -1,4 +1,4 @@
-"""The three names of a message: where it lies, who made it, and how to call it back.
+"""The three ids of a message: its offset message id, its unique key, and its recall handle.
 
 offset message id   store host ip (4|16)  port (4)  log offset (8)                        upper-case hex
 unique key          client ip (4|16)  pid (2)  loader hash (4)  ms of the month (4)  counter (2)   same
@@ -28,11 +28,11 @@ _IPV4_ID_LENGTH: Final = 32
 _IPV6_ID_LENGTH: Final = 56
 
 CLOCK_SETBACK_MS: Final = 1_000_000
-"""How far a clock may fall back behind the month's start and still count as that start."""
+"""A clock that is behind the start of the month by at most this counts as that start."""
 
 
 class OffsetMessageId(msgspec.Struct, frozen=True, gc=False):
-    """Where a stored message lies: a broker and a place in its log."""
+    """Where a stored message is: its broker and its offset in the log."""
 
     host: Host
     log_offset: int
@@ -52,7 +52,7 @@ def decode_offset_message_id(text: str) -> OffsetMessageId:
 
 
 class UniqueKey(msgspec.Struct, frozen=True, gc=False):
-    """What a unique key tells about its maker."""
+    """The fields of a unique key."""
 
     ip: bytes
     pid: int
@@ -89,7 +89,7 @@ class UniqueKeys:
         return f"{self._start}{counter & 0xFFFF:04X}"
 
     def _start_of(self, now_ms: int) -> str:
-        """What the keys of one millisecond have in common."""
+        """The common prefix of the keys of one millisecond."""
         if now_ms >= self._next_month_start_ms:
             self._month_start_ms = month_start_ms(now_ms, self._timezone)
             # 32 days after a month began the next one has begun and is not over
@@ -120,7 +120,7 @@ def month_start_ms(now_ms: int, timezone: tzinfo | None = None) -> int:
         start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
         return round(start.timestamp() * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise LocalProtocolError(f"no calendar knows {now_ms} ms: {error}") from None
+        raise LocalProtocolError(f"{now_ms} ms is outside the calendar: {error}") from None
 
 
 def _split_id(text: str, what: str) -> tuple[bytes, bytes]:
@@ -135,7 +135,7 @@ def _split_id(text: str, what: str) -> tuple[bytes, bytes]:
 
 
 class RecallHandle(msgspec.Struct, frozen=True, gc=False):
-    """What a producer keeps to call back a message that waits for its time."""
+    """What a producer keeps to recall a timed message before its delivery."""
 
     topic: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""Names that mean something: which are allowed, which belong to the system, which are made from others."""
+"""Names of topics and groups: which are valid, which belong to the system, which are derived from others."""
 
 import re
 
@@ -19,7 +19,7 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 LMQ_PREFIX = "%LMQ%"
-"""Of queues that hold places of messages that are stored under other topics."""
+"""The prefix of light queues, whose entries point to messages of other topics."""
 
 SYSTEM_TOPICS = frozenset(
     (

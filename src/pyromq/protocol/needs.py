@@ -1,7 +1,7 @@
-"""What a request needs: an action on a resource, said on its declaration and decided elsewhere.
+"""The rights that a request needs: an action on a resource, stated on its declaration.
 
-The words are those of RocketMQ's access control 2.0, so that its policies mean the same here. Who may do
-what is not known on this floor.
+The words are those of RocketMQ's access control 2.0, so that its policies mean the same here. Another layer
+decides who has which rights.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,11 +39,11 @@ class Need(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How the needs of one request follow from what it says.
+    """How to find the needs of a request in its fields.
 
-    `path` leads to the names, through lists if need be (`body.acks.topic`); an empty one names no single
-    resource. A name that is missing becomes the empty name, which only a right to all of them covers, unless
-    it `may_be_missing`: then nothing is needed for it.
+    `path` leads to the names, also through lists (`body.acks.topic`); an empty path names no single resource.
+    A missing name becomes the empty name, which requires a right to all resources, unless it
+    `may_be_missing`: then it needs no right.
     """
 
     actions: tuple[Action, ...]
@@ -70,7 +70,7 @@ class Rule(NamedTuple):
 
     def _need(self, name: str) -> Need:
         if self.resource_type is ResourceType.TOPIC and name.startswith(RETRY_PREFIX):
-            # The retry topic of a group belongs to the group, whoever reads or writes it.
+            # The retry topic of a group belongs to the group.
             return Need(self.actions, ResourceType.GROUP, name.removeprefix(RETRY_PREFIX))
         return Need(self.actions, self.resource_type, name)
 
@@ -78,7 +78,7 @@ class Rule(NamedTuple):
 Needs = tuple[Rule, ...]
 
 NOTHING: Needs = ()
-"""For what servers ask of clients: a client chose the server it talks to."""
+"""For requests from servers to clients: the client has chosen its server."""
 
 
 def cluster(*actions: Action) -> Rule:
@@ -104,7 +104,7 @@ def group(
 
 
 def _walk(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
-    """What a path leads to; nothing where a list on the way is empty."""
+    """The values at a path; none if a list on the way is empty."""
     if isinstance(value, list | set | tuple):
         each: Iterable[Any] = value
         for item in each:

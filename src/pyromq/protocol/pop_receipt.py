@@ -33,7 +33,7 @@ OrderKey: TypeAlias = tuple[str, int, int | None]
 
 
 class PopReceipt(msgspec.Struct, frozen=True, gc=False):
-    """What a consumer hands back to acknowledge a popped message or to keep it longer."""
+    """What a consumer sends back to acknowledge a popped message or to keep it invisible for longer."""
 
     checkpoint_offset: int
     pop_time_ms: int
@@ -57,7 +57,7 @@ def retry_mark_of(topic: str) -> str:
 
 
 def marked_topic(topic: str, group: str, retry_mark: str) -> str:
-    """The topic that a popped message of `topic` really lies in."""
+    """The topic in which a popped message of `topic` is stored."""
     if retry_mark == RETRY_TOPIC_V1:
         return f"{_RETRY_PREFIX}{group}_{topic}"
     if retry_mark == RETRY_TOPIC_V2:

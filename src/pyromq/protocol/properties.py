@@ -1,6 +1,6 @@
-"""Message properties as they travel: `name U+0001 value U+0002`, repeated.
+"""Message properties as text: `name U+0001 value U+0002`, repeated.
 
-The reader forgives, the writer does not: what cannot be read back is never written.
+The reader is lenient, the writer is strict: it never writes a property that could not be read back.
 """
 
 from collections.abc import Mapping
@@ -175,7 +175,7 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
 
 
 def decode_properties(properties: str | bytes) -> dict[str, str]:
-    """Every pair that can be read; the rest is dropped, and of two equal names the later one wins."""
+    """All valid pairs; the rest is dropped, and of two equal names the later one wins."""
     if not isinstance(properties, str):
         # java: bytes that are not UTF-8 read as U+FFFD
         properties = properties.decode("utf-8", "replace")
@@ -188,7 +188,7 @@ def decode_properties(properties: str | bytes) -> dict[str, str]:
 
 
 def get_property(properties: str | bytes, name: str) -> str | None:
-    """What `decode_properties(properties).get(name)` says, without building the dict."""
+    """Same as `decode_properties(properties).get(name)`, without building the dict."""
     if isinstance(properties, str):
         inner, leading = _text_needles(name)
         return _probe(properties, inner, leading, PAIR_SEPARATOR)
@@ -233,7 +233,7 @@ def _byte_needles(name: str) -> tuple[bytes, bytes]:
 
 
 def without_property(properties: bytes, name: str) -> bytes:
-    """The same properties in the same order, less every pair called `name`."""
+    """The same properties in the same order, without the pairs called `name`."""
     _, leading = _byte_needles(name)
     if leading not in properties:
         return properties

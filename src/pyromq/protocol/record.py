@@ -1,7 +1,7 @@
 """One stored message, byte for byte: the same record in the log, in pull answers and in callbacks.
 
-Whatever bytes come in, the answer is a value or `RemoteProtocolError`; sizes are never trusted before
-they have been compared with each other.
+Decoding any bytes returns a value or raises RemoteProtocolError; sizes are compared with each other before
+they are used.
 
     position   size  field
            0      4  total size, these four bytes included
@@ -96,7 +96,7 @@ class Host(msgspec.Struct, frozen=True, gc=False):
         return str(IPv6Address(self.ip))
 
     def pack(self) -> bytes:
-        """The 8 or 20 bytes that stand for it in a record."""
+        """Its 8 or 20 bytes in a record."""
         if len(self.ip) not in (4, 16):
             raise LocalProtocolError(f"a host address has 4 or 16 bytes, not {len(self.ip)}")
         try:
@@ -112,7 +112,7 @@ NOWHERE: Final = Host(b"\0\0\0\0", 0)
 
 
 class StoredMessage(msgspec.Struct, gc=False):
-    """A message as the log holds it: body and properties exactly as stored."""
+    """A message as it is in the log: body and properties exactly as stored."""
 
     topic: str
     body: bytes
@@ -151,7 +151,7 @@ class StoredMessage(msgspec.Struct, gc=False):
 
 
 class RecordOutline(msgspec.Struct, gc=False):
-    """Where things are in a record, without the things; positions count from the start of the buffer."""
+    """The positions of a record's fields, counted from the start of the buffer."""
 
     start: int
     size: int
@@ -338,7 +338,7 @@ def encode_record(message: StoredMessage) -> bytes:
 
 
 def pack_blank_into(buffer: WriteBuffer, position: int, size: int) -> None:
-    """Mark the last `size` bytes of a log file as holding nothing."""
+    """Mark the last `size` bytes of a log file as blank."""
     if size < BLANK_SIZE:
         raise LocalProtocolError(f"a blank record has at least {BLANK_SIZE} bytes, not {size}")
     _SIZE_AND_MAGIC.pack_into(buffer, position, size, BLANK_MAGIC)
@@ -354,7 +354,7 @@ def decode_record(buffer: ReadBuffer, offset: int = 0, *, check_crc: bool = True
 
 def decode_records(buffer: ReadBuffer, *, check_crc: bool = False) -> list[StoredMessage]:
     """The messages of a pull answer, one record after the other up to the end of `buffer`."""
-    # java: readers of answers do not check CRCs, and a proxy that unpacked a body sends the packed body's CRC
+    # java: readers of answers do not check CRCs, and a proxy that decompresses a body keeps its old CRC
     messages = []
     position, end = 0, len(buffer)
     while position < end:
@@ -492,7 +492,7 @@ def scan_record(buffer: ReadBuffer, offset: int = 0, end: int | None = None) -> 
 def _measure(
     buffer: ReadBuffer, start: int, limit: int, size: int, magic: int, body_start: int, body_length: int
 ) -> tuple[int, int, int, int]:
-    """Compare a record's lengths with each other and with `limit`, and say where its parts are."""
+    """Check a record's lengths against each other and against `limit`; returns the positions of its parts."""
     end = start + size
     body_end = body_start + body_length
     if magic == MAGIC_V1:
@@ -573,7 +573,7 @@ def peek_store_timestamp(buffer: ReadBuffer, offset: int = 0) -> int:
 
 
 def verify_body_crc(buffer: ReadBuffer, outline: RecordOutline) -> None:
-    """Raise unless the body is the one its CRC was made for."""
+    """Raise RemoteProtocolError unless the body matches its CRC."""
     if outline.body_start == outline.body_end:
         return
     actual = crc32(buffer[outline.body_start : outline.body_end]) & CRC_MASK

@@ -17,20 +17,20 @@ _HEAD: Final = RECORD_CRC.encode() + b"\x01"
 
 
 def reserve_record_crc(properties: bytes) -> bytes:
-    """`properties` with room at the end for the CRC, which `seal_record_crc` fills."""
+    """`properties` with space at the end for the CRC, which `seal_record_crc` writes."""
     properties = without_property(properties, RECORD_CRC)
     separator = b"\x02" if properties and not properties.endswith(b"\x02") else b""
     return properties + separator + _crc_property(0)
 
 
 def seal_record_crc(buffer: WriteBuffer, start: int, size: int) -> None:
-    """Fill the reserved room once everything else in the record is final."""
+    """Write the CRC into the reserved space once everything else in the record is final."""
     tail = start + size - RECORD_CRC_SIZE
     buffer[tail : tail + RECORD_CRC_SIZE] = _crc_property(crc32(buffer[start:tail]) & CRC_MASK)
 
 
 def verify_record_crc(buffer: ReadBuffer, outline: RecordOutline) -> None:
-    """Raise unless the record ends with its own CRC and nothing in it has changed."""
+    """Raise RemoteProtocolError unless the record ends with its CRC and matches it."""
     tail = outline.end - RECORD_CRC_SIZE
     found = bytes(buffer[max(tail, outline.properties_start) : outline.end])
     if not found.startswith(_HEAD):

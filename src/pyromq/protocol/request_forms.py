@@ -1,7 +1,7 @@
-"""Requests of which only a few fields change, written by filling in a form.
+"""Encodes requests in which only a few fields change by filling in a form.
 
-This is a shortcut, not another protocol: a form is made by writing a declared request the general way, and a
-filled form has the very bytes that the general way writes. It knows JSON headers only.
+A form is made by encoding a declared request on the general path, and a filled form has exactly the bytes
+that the general path writes. It supports JSON headers only.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def as_text(text: str) -> bytes:
-    """A text as a form is filled in with it."""
+    """A text, encoded for filling into a form."""
     try:
         return _encode(text)
     except UnicodeEncodeError as problem:
@@ -32,8 +32,8 @@ def as_text(text: str) -> bytes:
 
 
 class RequestForm(Generic[A]):
-    """Made from a sample that has what stays. Filled in are the fields of `varying`, in the order of the
-    declaration: numbers as they are, texts by `as_text`; the sample says which of both.
+    """Made from a sample with the constant fields. The fields in `varying` are filled in, in the order of the
+    declaration: numbers as they are, texts through `as_text`; the sample shows which of both.
     """
 
     __slots__ = ("_format", "read_answer", "request_type")
@@ -48,7 +48,7 @@ class RequestForm(Generic[A]):
         for name, wire_name, _ in part.written:
             if name in varying:
                 frame.ext[wire_name] = ""
-                # Quotes inside of texts are escaped: this is found nowhere else.
+                # Quotes inside texts are escaped, so this occurs nowhere else.
                 member = _encode(wire_name) + b":"
                 gaps[member + b'""'] = member + (b"%b" if isinstance(getattr(sample, name), str) else b'"%d"')
         written = encode_json_header(frame).replace(b"%", b"%%")
@@ -64,7 +64,7 @@ class RequestForm(Generic[A]):
         return FilledForm(self, values, body)
 
     def head(self, values: tuple[Any, ...], opaque: int, body_bytes: int, max_frame_bytes: int) -> bytes:
-        """Everything of the frame but its body."""
+        """The frame without its body."""
         header = self._format % (*values, opaque)
         header_bytes = len(header)
         length = 4 + header_bytes + body_bytes
@@ -74,7 +74,7 @@ class RequestForm(Generic[A]):
 
 
 class FilledForm(Generic[A]):
-    """A request that lacks nothing but its opaque number."""
+    """A request that is complete except for its opaque number."""
 
     __slots__ = ("body", "form", "values")
 

@@ -16,12 +16,12 @@ KINDS = list(Compression)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("data", [b"", b"a", TEXT, NOISE, bytes(1_000_000)])
-def test_what_is_packed_can_be_unpacked(kind: Compression, data: bytes) -> None:
+def test_compressed_data_can_be_decompressed(kind: Compression, data: bytes) -> None:
     assert decompress(compress(data, kind), kind) == data
 
 
 @pytest.mark.parametrize(
-    ("kind", "packed"),
+    ("kind", "compressed"),
     [
         (
             Compression.LZ4,
@@ -40,8 +40,8 @@ def test_what_is_packed_can_be_unpacked(kind: Compression, data: bytes) -> None:
         ),
     ],
 )
-def test_what_java_packed_is_unpacked(kind: Compression, packed: str) -> None:
-    assert decompress(bytes.fromhex(packed), kind) == b"The quick brown fox " * 500
+def test_data_that_java_compressed_is_decompressed(kind: Compression, compressed: str) -> None:
+    assert decompress(bytes.fromhex(compressed), kind) == b"The quick brown fox " * 500
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,26 +94,26 @@ def test_an_unknown_kind_is_refused(bits: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_limit_is_exact(kind: Compression) -> None:
     for size in (1, 1000, 200_000):
-        packed = compress(bytes(size), kind)
-        assert decompress(packed, kind, size) == bytes(size)
+        compressed = compress(bytes(size), kind)
+        assert decompress(compressed, kind, size) == bytes(size)
         with pytest.raises(RemoteProtocolError):
-            decompress(packed, kind, size - 1)
+            decompress(compressed, kind, size - 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bomb_is_refused(kind: Compression) -> None:
-    packed = compress(bytes(20_000_000), kind)
+    compressed = compress(bytes(20_000_000), kind)
     with pytest.raises(RemoteProtocolError):
-        decompress(packed, kind, 100_000)
+        decompress(compressed, kind, 100_000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("data", [b"x", TEXT, bytes(300_000)])
 def test_a_stream_cut_anywhere_is_refused(kind: Compression, data: bytes) -> None:
-    packed = compress(data, kind)
-    for end in {0, 1, 4, 7, len(packed) // 2, len(packed) - 4, len(packed) - 1}:
+    compressed = compress(data, kind)
+    for end in {0, 1, 4, 7, len(compressed) // 2, len(compressed) - 4, len(compressed) - 1}:
         with pytest.raises(RemoteProtocolError):
-            decompress(packed[:end], kind)
+            decompress(compressed[:end], kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,11 +141,11 @@ def test_a_level_that_does_not_exist_is_our_own_error(kind: Compression) -> None
 @pytest.mark.parametrize("checksum", [False, True])
 def test_zstd_streams_that_do_not_tell_their_size_are_read(data: bytes, checksum: bool) -> None:
     stream = zstandard.ZstdCompressor(level=5, write_checksum=checksum).compressobj()
-    packed = stream.compress(data) + stream.flush()
-    assert decompress(packed, Compression.ZSTD) == data
+    compressed = stream.compress(data) + stream.flush()
+    assert decompress(compressed, Compression.ZSTD) == data
     if data:
         with pytest.raises(RemoteProtocolError):
-            decompress(packed, Compression.ZSTD, len(data) - 1)
+            decompress(compressed, Compression.ZSTD, len(data) - 1)
 
 
 def test_a_zstd_frame_that_lies_about_its_size_is_refused_before_memory_is_set_aside() -> None:
@@ -155,14 +155,14 @@ def test_a_zstd_frame_that_lies_about_its_size_is_refused_before_memory_is_set_a
 
 
 def test_lz4_frames_with_linked_blocks_checksums_and_sizes_are_read() -> None:
-    packed = lz4.frame.compress(
+    compressed = lz4.frame.compress(
         NOISE * 100, block_linked=True, content_checksum=True, block_checksum=True, store_size=True
     )
-    assert decompress(packed, Compression.LZ4) == NOISE * 100
+    assert decompress(compressed, Compression.LZ4) == NOISE * 100
 
 
 def test_a_broken_checksum_is_noticed() -> None:
-    packed = bytearray(zlib.compress(TEXT))
-    packed[-1] ^= 1
+    compressed = bytearray(zlib.compress(TEXT))
+    compressed[-1] ^= 1
     with pytest.raises(RemoteProtocolError, match="broken ZLIB"):
-        decompress(bytes(packed), Compression.ZLIB)
+        decompress(bytes(compressed), Compression.ZLIB)

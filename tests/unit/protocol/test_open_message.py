@@ -1,4 +1,4 @@
-"""What readers make of a stored message: unpacked, unwrapped, named."""
+"""What readers make of a stored message: decompressed, unwrapped and named."""
 
 import msgspec
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.compression import Compression, compress
-from pyromq.protocol.message import open_message, shown_message_id, unpack_body
+from pyromq.protocol.message import decompress_body, open_message, shown_message_id
 from pyromq.protocol.record import Host, StoredMessage, SysFlag
 
 PLAIN = StoredMessage(
@@ -21,7 +21,7 @@ PLAIN = StoredMessage(
 
 def test_a_plain_message_is_itself() -> None:
     assert open_message(PLAIN) == [PLAIN]
-    assert unpack_body(PLAIN) is PLAIN
+    assert decompress_body(PLAIN) is PLAIN
 
 
 @pytest.mark.parametrize("kind", list(Compression))
@@ -38,7 +38,7 @@ def test_a_packed_body_is_unpacked_and_the_flag_cleared(kind: Compression) -> No
         open_message(packed, max_bytes=4999)
 
 
-def test_an_empty_body_is_not_unpacked() -> None:
+def test_an_empty_body_is_not_decompressed() -> None:
     [opened] = open_message(msgspec.structs.replace(PLAIN, body=b"", sys_flag=SysFlag.COMPRESSED))
     assert opened.body == b""
     assert opened.sys_flag == 0

@@ -22,7 +22,7 @@ class BrokerMemberGroup(Body):
 
 
 class GetBrokerMemberGroupResponseBody(Body):
-    """A member group in the wrapping in which name servers send it."""
+    """A member group as name servers send it."""
 
     broker_member_group: BrokerMemberGroup | None = None
 
@@ -60,7 +60,7 @@ class HARuntimeInfo(Body):
 
 
 class EpochEntry(Body):
-    """A term of office: the stretch of the log written under one master."""
+    """An epoch: the part of the log written under one master."""
 
     end_offset: Int64 = 2**63 - 1
     epoch: Int32 = 0
@@ -68,7 +68,7 @@ class EpochEntry(Body):
 
 
 class EpochEntryCache(Body):
-    """The terms of office a broker remembers."""
+    """The epochs that a broker knows."""
 
     broker_id: Int64 = 0
     broker_name: str | None = None

@@ -1,6 +1,6 @@
-"""How a broker registers its topics with a name server: as JSON, or packed in a form of its own.
+"""How a broker registers its topics with a name server: as JSON, or in a compressed form of its own.
 
-The packed form is one zlib stream of
+The compressed form is one zlib stream of
 
     int32 length   data version, JSON
     int32 count    topics, each: int32 length   text
@@ -10,8 +10,8 @@ The packed form is one zlib stream of
 The text of a topic is `name readQueues writeQueues perm filterType attributes`, separated by single spaces;
 the attributes are JSON and only there from 5.0 on. The flags and the order of a topic are lost in it.
 
-A registration may be large, so it is read in a thread. No single call into C takes long there: it would hold
-up the other threads all the same.
+A registration may be large, so it is decoded in a thread. No single call into C may take long there, because
+it would block the other threads.
 """
 
 import re
@@ -43,7 +43,7 @@ CRC_MASK: Final = 0x7FFFFFFF
 MAX_TOPICS: Final = 250_000
 
 _ODD = json_body.REQUEST._replace(odd_size_bytes=2 * 1024 * 1024, odd_values=100_000)
-"""What cannot be read piece by piece: references, and keys that are not in quotes."""
+"""Documents with references or unquoted keys cannot be decoded in pieces."""
 
 _INT32 = Struct(">i")
 _TOPIC_TAIL = re.compile(
@@ -61,7 +61,7 @@ class RegisterBrokerBody(Body):
 
 
 def body_crc32(data: bytes) -> int:
-    """The checksum of a registration's body, as it travels in its header; 0 there means unchecked."""
+    """The checksum of a registration's body, which its header contains; 0 there means unchecked."""
     return zlib.crc32(data) & CRC_MASK
 
 
@@ -89,18 +89,18 @@ def _sized(chunk: bytes) -> bytes:
 def decode(
     data: bytes, *, compressed: bool, version: int, max_bytes: int, max_topics: int = MAX_TOPICS
 ) -> RegisterBrokerBody:
-    """Read a registration of a sender of `version`; a packed one may unpack to at most `max_bytes`."""
+    """Decode the registration of a sender of `version`; decompressed, it may have at most `max_bytes`."""
     if not data:
         return RegisterBrokerBody()
     if is_compressed(data, compressed=compressed):
-        return _decode_packed(decompress(data, Compression.ZLIB, max_bytes), version, max_topics)
+        return _decode_compressed(decompress(data, Compression.ZLIB, max_bytes), version, max_topics)
     body = _decode_json(data, version)
     _check_topics(len(body.topic_config_serialize_wrapper.topic_config_table), max_topics)
     return body
 
 
 def is_compressed(data: bytes, *, compressed: bool) -> bool:
-    # java: brokers of 5.0 to 5.3 pack the body and say in the header that they did not
+    # java: brokers of 5.0 to 5.3 compress the body, but their header says that they did not
     return data[:1] == b"x" or (compressed and not data.startswith(b"{"))
 
 
@@ -115,7 +115,7 @@ def _decode_json(data: bytes, version: int) -> RegisterBrokerBody:
         if b"$ref" not in data:
             return _decode_in_pieces(data, is_bare)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RemoteProtocolError):
-        pass  # The other road knows more ways of writing, and says what is wrong.
+        pass  # The general path accepts more forms, and reports the error.
     if not is_bare:
         return json_body.decode(data, RegisterBrokerBody, _ODD)
     bare = json_body.decode(data, TopicConfigSerializeWrapper, _ODD)
@@ -154,7 +154,7 @@ def _decode_in_pieces(data: bytes, is_bare: bool) -> RegisterBrokerBody:
 
 
 class _Chunks:
-    """The int32 values and sized chunks of a packed body, one after the other."""
+    """The int32 values and sized chunks of a decompressed body, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -184,7 +184,7 @@ class _Chunks:
         return number
 
 
-def _decode_packed(data: bytes, version: int, max_topics: int) -> RegisterBrokerBody:
+def _decode_compressed(data: bytes, version: int, max_topics: int) -> RegisterBrokerBody:
     chunks = _Chunks(data)
     data_version = json_body.decode(chunks.chunk(), DataVersion, json_body.REQUEST)
     topics: dict[str, TopicConfig] = {}
@@ -228,7 +228,7 @@ def encode_topic(config: TopicConfig, version: int) -> bytes:
 
 
 class _TopicDecoder:
-    """Reads the texts of topics. Most topics differ in nothing but their names, so the rest is read once."""
+    """Decodes the texts of topics. Most topics differ only in their names, so the rest is decoded once."""
 
     def __init__(self) -> None:
         self._nameless: dict[bytes, TopicConfig] = {}
@@ -250,14 +250,14 @@ class _TopicDecoder:
 def _decode_tail(tail: bytes) -> TopicConfig:
     match = _TOPIC_TAIL.fullmatch(tail)
     if match is None:
-        raise RemoteProtocolError(f"no configuration of a topic: {tail[:80]!r}")
+        raise RemoteProtocolError(f"not the configuration of a topic: {tail[:80]!r}")
     read_queues, write_queues, perm = (int(number) for number in match.group(1, 2, 3))
     if not all(-(2**31) <= number < 2**31 for number in (read_queues, write_queues, perm)):
         raise RemoteProtocolError(f"the configuration of a topic has numbers beyond int32: {tail[:80]!r}")
     try:
         attributes = json_body.decode(match[5] or b"{}", dict[str, str], json_body.REQUEST)
     except RemoteProtocolError:
-        # java: attributes that cannot be read are passed over
+        # java: attributes that cannot be decoded are ignored
         attributes = {}
     return TopicConfig(
         attributes=attributes,

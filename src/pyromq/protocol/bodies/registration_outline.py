@@ -1,7 +1,7 @@
-"""A registration in JSON, read in pieces: first what is where, then one part after the other.
+"""A registration in JSON, decoded in pieces: first its outline, then one part after the other.
 
-It may have a hundred thousand topics. Reading it in one call would take a third of a second, in which no
-other thread runs.
+It may have a hundred thousand topics. Decoding it in one call would block all other threads for a third of a
+second.
 """
 
 from typing import Any, TypeVar

@@ -6,7 +6,7 @@ from typing import Final
 from pyromq.protocol.bodies.body import Body, Int32
 
 MAX_QUEUES_PER_TOPIC: Final = 65_536
-"""On one broker. Everybody who hears of a topic makes something of each of its queues."""
+"""The limit on one broker: clients and brokers allocate memory for each queue of a topic."""
 
 
 class TopicFilterType(StrEnum):
