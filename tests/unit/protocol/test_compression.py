@@ -118,8 +118,8 @@ def test_a_stream_cut_anywhere_is_refused(kind: Compression, data: bytes) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("extra", [b"\0", b"trailing"])
-def test_something_behind_the_stream_is_refused(kind: Compression, extra: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="behind its end"):
+def test_extra_bytes_after_the_stream_are_refused(kind: Compression, extra: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="after its end"):
         decompress(compress(TEXT, kind) + extra, kind)
 
 

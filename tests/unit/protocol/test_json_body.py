@@ -235,9 +235,9 @@ class TestReferences:
         text = b'{"a":{"$ref":"$.b"},"b":{"$ref":"$.a"}}'
         assert json_body.decode(text, dict[str, Any])["a"] is None
 
-    def test_a_circle_is_refused(self) -> None:
+    def test_a_cycle_is_refused(self) -> None:
         text = b'{"a":{"x":{"$ref":"$.b"}},"b":{"x":{"$ref":"$.a"}}}'
-        with pytest.raises(RemoteProtocolError, match="circle"):
+        with pytest.raises(RemoteProtocolError, match="cycle"):
             json_body.decode(text, dict[str, Any])
 
     def test_a_document_that_doubles_itself_is_refused(self) -> None:
