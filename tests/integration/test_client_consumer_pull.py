@@ -69,7 +69,7 @@ async def test_who_subscribes_cannot_be_assigned_queues(cluster: ConsumerCluster
     subscriber = PullConsumer("reports", cluster.namesrv)
     subscriber.subscribe("Orders")
     async with subscriber:
-        with pytest.raises(StateError, match="subscribes"):
+        with pytest.raises(StateError, match="this consumer has subscriptions"):
             await subscriber.assign(queues)
 
 
