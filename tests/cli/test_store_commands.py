@@ -129,7 +129,7 @@ def test_dump_leaves_out_what_is_damaged_and_says_so(root: Path) -> None:
     outcome = pyromq("dump", root, "--topic", TOPIC, "--json")
     assert outcome.exit_code == 0, outcome.output
     assert len(outcome.stdout.splitlines()) == 59
-    assert outcome.stderr.startswith("note: log offset 0: message left out: ")
+    assert outcome.stderr.startswith("note: log offset 0: message skipped: ")
 
 
 def test_dump_gives_everything_if_told_so(root: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_terminal_shows_the_progress_and_the_pipe_only_the_answer(root: Path, 
 
 
 @pytest.mark.parametrize(
-    ("content", "what"), [(b"short", "is shorter than its header"), (b"\xfe" * 40, "has a header of garbage")]
+    ("content", "what"), [(b"short", "is shorter than its header"), (b"\xfe" * 40, "has an invalid header")]
 )
 def test_a_broken_index_file_is_damage_and_no_obstacle(root: Path, content: bytes, what: str) -> None:
     (root / "index" / "20240101000000000").write_bytes(content)
@@ -172,7 +172,7 @@ def test_units_that_lead_nowhere_are_counted_and_not_listed(root: Path) -> None:
         path.write_bytes(bytes(8192))
     outcome = pyromq("inspect", root, "--verify")
     assert outcome.exit_code == 1
-    assert f"damage: queue {TOPIC}/1: 30 units (0 to 29) do not lead to their messages" in outcome.output
+    assert f"damage: queue {TOPIC}/1: 30 units (0 to 29) do not point to their messages" in outcome.output
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["dump", "--topic", TOPIC]])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyromq.store.filesystem import Files
 
-MOST_HELD_S = 60.0
+MAX_HELD_S = 60.0
 
 
 class HeldFiles(Files):
@@ -17,5 +17,5 @@ class HeldFiles(Files):
         self.let.set()
 
     def sync(self, path: Path) -> None:
-        assert self.let.wait(MOST_HELD_S)
+        assert self.let.wait(MAX_HELD_S)
         super().sync(path)

@@ -20,8 +20,8 @@ from pyromq_native.records cimport Outline, outline_record
 cdef enum:
     UNIT_BYTES = 20
     INDEX_HEADER_BYTES = 40
-    MOST_KEYS = 32
-    MOST_WAITING = 64
+    MAX_KEYS = 32
+    MAX_WAITING = 64
 
 cdef extern from *:
     """
@@ -90,7 +90,7 @@ cdef int gather_hashes(const Wanted *wanted, uint32_t prefix_hash, int32_t *hash
                 stop = end
             if stop > key:
                 value = prefix_hash
-                if count == MOST_KEYS or not add_to_hash(key, stop - key, &value):
+                if count == MAX_KEYS or not add_to_hash(key, stop - key, &value):
                     return -1
                 hashes[count] = as_index_hash(value)
                 count += 1
@@ -114,7 +114,7 @@ cdef struct IndexRoom:
     int64_t used_slots
     int64_t begin_timestamp
     int waiting
-    Entry entries[MOST_WAITING]
+    Entry entries[MAX_WAITING]
 
 
 cdef void write_entries(IndexRoom *room) noexcept nogil:
@@ -239,7 +239,7 @@ cdef class Carrier:
         cdef Entry last_entry
         cdef const uint8_t *at
         cdef uint8_t *unit
-        cdef int32_t hashes[MOST_KEYS]
+        cdef int32_t hashes[MAX_KEYS]
         cdef Py_buffer target
         cdef object target_owner = None
         cdef dict queues = None
@@ -311,7 +311,7 @@ cdef class Carrier:
                     queue.touched_in_run = run
                     self._touched[queue] = None
                 if key_count:
-                    if room.waiting + key_count > MOST_WAITING:
+                    if room.waiting + key_count > MAX_WAITING:
                         write_entries(room)
                     for index in range(key_count):
                         entry = &room.entries[room.waiting]

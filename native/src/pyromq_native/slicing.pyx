@@ -28,8 +28,8 @@ cdef extern from *:
 
 cdef enum:
     UNIT_BYTES = 20
-    MOST_CODES = 128
-    LEAST_RECORD_BYTES = 91
+    MAX_CODES = 128
+    MIN_RECORD_BYTES = 91
     MAGIC_V1 = -626843481
     MAGIC_V2 = -626843477
     # Records lie all over the log: the next ones are fetched while one is looked at.
@@ -77,7 +77,7 @@ def slice_records(
     to `log_end`. Of units that are not wanted, one of `stride` is looked at. None if this is not for this road.
     """
     cdef Queue queue
-    cdef int64_t codes[MOST_CODES]
+    cdef int64_t codes[MAX_CODES]
     cdef int code_count = -1
     cdef Py_buffer units
     cdef Piece *pieces
@@ -89,7 +89,7 @@ def slice_records(
     if tag_codes is not None:
         code_count = 0
         for code in tag_codes:
-            if code_count == MOST_CODES or not is_whole(code, INT64_MIN, INT64_MAX, &codes[code_count]):
+            if code_count == MAX_CODES or not is_whole(code, INT64_MIN, INT64_MAX, &codes[code_count]):
                 return None
             code_count += 1
     queue.topic = <const uint8_t *>PyBytes_AS_STRING(topic)
@@ -152,7 +152,7 @@ cdef object gather(
         code = get_int64(unit + 12)
         is_wanted = code_count < 0 or is_among(code, codes, code_count)
         if is_wanted or (offset + examined) % stride == 0:
-            if size < LEAST_RECORD_BYTES or place < log_start or place > file_end - size:
+            if size < MIN_RECORD_BYTES or place < log_start or place > file_end - size:
                 return None
             if not find_topic(log + (place - log_start), place, size, queue, offset + examined, &topic):
                 return None
@@ -162,7 +162,7 @@ cdef object gather(
             elif not is_topic_of(&topic, queue):
                 return None
         if not is_wanted:
-            if size < LEAST_RECORD_BYTES or place < after or place > log_end - size:
+            if size < MIN_RECORD_BYTES or place < after or place > log_end - size:
                 return None
             if code < INT32_MIN or code > INT32_MAX:
                 return None

@@ -1,7 +1,7 @@
-"""Appending: a message becomes a record at the end of the log and gets its place in its queue, or is refused.
+"""Appending: write a message as a record at the end of the log and give it its queue offset, or refuse it.
 
-A refusal has written nothing. Compiled code appends what is usual; what it declines is appended here, and
-both give the same files.
+A refused message has written nothing. Compiled code appends ordinary messages; this code appends those that
+it declines. Both write the same bytes.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _PUT_OK: Final = AppendStatus.PUT_OK
 def compiled_appender(
     log: CommitLog, queues: Queues, dispatcher: Dispatcher, time: LogTime
 ) -> "Appender | None":
-    """The compiled way in, if there is one."""
+    """The compiled append, if the compiled core is there."""
     if _native is None or not dispatcher.is_compiled:
         return None
     appender: Appender = _native.Appender(queues.by_topic, log, time.now_ms, AppendResult, _PUT_OK)
@@ -58,9 +58,9 @@ class Appending:
         self._faults = faults
         self._appender = appender
         self.refused_messages = 0
-        self.use(settings)
+        self.apply_settings(settings)
 
-    def use(self, settings: StoreSettings) -> None:
+    def apply_settings(self, settings: StoreSettings) -> None:
         self._max_message_bytes = settings.max_message_bytes
         if self._appender is not None:
             self._appender.max_message_bytes = settings.max_message_bytes
@@ -97,7 +97,7 @@ class Appending:
             )
             if appended is not None:
                 return appended
-        # This is the hottest path of all: everything it can do without a call, it does without one.
+        # The hottest path: avoid calls.
         queues = self._queues_by_topic.get(topic)
         queue = queues.get(queue_id) if queues is not None else None
         if queue is None or self._faults.is_refusing:
@@ -170,7 +170,7 @@ class Appending:
         sys_flag: int = 0,
         reconsume_times: int = 0,
     ) -> AppendResult:
-        """Store several messages of one queue in a row, all or none; they lie in one file."""
+        """Store several messages of one queue, all or none, one after the other in one file."""
         refusal = (
             self._unavailable()
             or refuse_queue(topic, queue_id)
@@ -236,7 +236,7 @@ class Appending:
         reconsume_times: int = 0,
         appended_properties: bytes = b"",
     ) -> AppendResult:
-        """Store the messages of a batch as it came over the wire, all or none; they lie in one file.
+        """Store the messages of a batch as received, all or none, one after the other in one file.
 
         `batch` is the whole body of a batch request, laid out as `pyromq.protocol.batch` says; flags, bodies
         and properties are taken from it. `appended_properties` goes behind the properties of each message
@@ -283,8 +283,8 @@ class Appending:
     def _no_room(self, error: OSError | StoreError) -> AppendResult:
         if isinstance(error, StoreError):
             return self._count(illegal(str(error)))
-        reason = f"no new log file can be made: {error}"
-        self._faults.refuse(Fault.DISK_FULL, reason)  # tried again after the next look at the disk
+        reason = f"cannot create a new log file: {error}"
+        self._faults.refuse(Fault.DISK_FULL, reason)  # tried again after the next check of the disk
         return self._count(AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=reason))
 
     def _count(self, refusal: AppendResult) -> AppendResult:

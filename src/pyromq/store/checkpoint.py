@@ -1,4 +1,4 @@
-"""The checkpoint: up to where everything is safely on disk, and so where recovery may begin.
+"""The checkpoint: how far log, queues and index are on disk, and so where recovery can begin.
 
     position  size  field
            0     8  store time of the last message flushed in the commit log
@@ -11,8 +11,8 @@
           56     8  ours: units in them, counted from offset 0
           64     8  ours: all the other numbers combined by exclusive or, and a constant
 
-java: the file has 4,096 bytes, of which Apache's broker reads and writes the first five numbers. Ours count
-only if the last one fits, so that they are void as soon as somebody else has written the file.
+java: the file has 4,096 bytes, of which Apache's broker reads and writes the first five numbers. Ours
+count only if the last one matches, which it no longer does once another program has written the file.
 """
 
 import struct
@@ -29,7 +29,7 @@ _FIELDS: Final = struct.Struct(">8qQ")
 _SEAL: Final = 0x5079726F4D510001
 _MARGIN_MS: Final = 3000
 _LATEST_MS: Final = 1 << 43
-"""No clock says this before the year 2248: a greater number is not a time."""
+"""The year 2248: a greater number is not a plausible time."""
 UNITS_UNKNOWN: Final = -1
 
 
@@ -73,7 +73,7 @@ def is_time(timestamp_ms: int) -> bool:
 
 
 def read_checkpoint(files: Files, path: Path) -> Checkpoint:
-    """What the file says; one that is missing, short or garbage says nothing, and all is looked at."""
+    """Read the checkpoint; a missing, short or invalid file counts as empty: recovery checks everything."""
     if (files.size(path) or 0) < _FIELDS.size:
         return Checkpoint()
     *numbers, seal = _FIELDS.unpack(files.read(path, 0, _FIELDS.size))

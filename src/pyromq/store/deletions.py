@@ -1,10 +1,10 @@
-"""Which topics were deleted, and where the log ended then: one line each in the file `deletions`.
+"""Deletions: the deleted topics and where the log ended then, one line each in the file `deletions`.
 
-The log keeps the records of a deleted topic until their files expire. A record belongs to a deleted
-generation of its topic, and nobody may see it again, if its log offset is below the topic's newest mark.
+The log keeps the records of a deleted topic until their files expire. A record below its topic's newest mark
+(a log offset) belongs to a deleted generation of the topic, and readers never see it again.
 
-A mark is on disk before the first queue file goes. `finished` follows when files and tables are gone, too:
-the next start finishes a deletion that has no such line. docs/formats/deletions.md draws the file.
+The mark is on disk before the first queue file is removed. A `finished` line follows when queues and tables
+are removed; the next start finishes a deletion without it. docs/formats/deletions.md describes the file.
 """
 
 import json
@@ -93,8 +93,8 @@ class Deletions:
             self._newest = decode(self._content)
         except ValueError as error:
             raise StoreError(
-                f"{path}: {error}. The file says which topics were deleted. Restore it, or move it away to "
-                "start without it: messages of deleted topics may come back then"
+                f"{path}: {error}. The file lists deleted topics. Restore it from a copy, or move it away to "
+                "start without it; then messages of deleted topics may reappear"
             ) from error
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ class Deletions:
             if deletion is not None and not deletion.is_finished:
                 self._append(replace(deletion, is_finished=True))
 
-    def settle(self, log_start: int, log_end: int) -> None:
+    def fit_to_log(self, log_start: int, log_end: int) -> None:
         """Bring the file in line with the log, before the log grows.
 
         A mark beyond the end of the log is moved there: the log has lost its tail, and what is appended next
@@ -152,7 +152,7 @@ class Deletions:
     def forget_before(self, log_start: int) -> None:
         """Drop the marks that the log has left behind."""
         if any(each.is_finished and each.log_offset <= log_start for each in list(self._newest.values())):
-            self.settle(log_start, 1 << 63)
+            self.fit_to_log(log_start, 1 << 63)
 
     def _append(self, deletion: Deletion) -> None:
         line = encode_line(deletion)

@@ -1,8 +1,8 @@
-"""Dispatch: from the log to the queues and the index, in log order, in bounded steps.
+"""Dispatch: add the records of the log to the queues and the index, in log order, in bounded steps.
 
-A message that was just appended is dispatched from memory; whatever memory does not have is read from the
-log. Compiled code reads the log so fast that nothing is remembered for it; what it declines is dispatched
-here. All ways give the same files.
+Compiled code reads the records from the log; this code dispatches those that it declines. Without the
+compiled core, new messages are remembered in memory, and read from the log if there are too many. Every way
+writes the same files.
 """
 
 from collections import deque
@@ -79,7 +79,7 @@ class Dispatcher:
         return self._key_places[0] if self._key_places else self.offset
 
     def remember(self, pending: Pending) -> None:
-        """Hear of an append. Beyond the limit it is forgotten again and will be read from the log."""
+        """Remember an append. Beyond the limit, forget all of them: they will be read from the log."""
         if self.is_following:
             self.pending.append(pending)
             if len(self.pending) > self.max_pending:
@@ -91,11 +91,11 @@ class Dispatcher:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether compiled code carries what is usual; it reads the log, and nothing is remembered for it."""
+        """Whether compiled code dispatches; it reads the log, so nothing is remembered for it."""
         return self._carrier is not None
 
     def forget_topic(self, topic: str) -> None:
-        """Messages of a deleted topic that still wait have nowhere to go."""
+        """Drop the messages of a deleted topic that are not dispatched yet."""
         self._forgotten[topic] = self._log.end_offset
         self.pending = deque(each for each in self.pending if each[0].topic != topic)
 
@@ -107,8 +107,8 @@ class Dispatcher:
     def step(self, limit: int, max_messages: int) -> list[QueueAdvance]:
         """Dispatch up to `max_messages` that end at or before the log offset `limit`.
 
-        Raises OSError when a file cannot be made or grown; next time it goes on from there, and then tells
-        of what had arrived before.
+        Raises OSError if a file cannot be created or extended. The next call continues there, and returns
+        the queues that this one had advanced.
         """
         if self._entries:
             self.write_index()

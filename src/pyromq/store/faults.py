@@ -1,14 +1,13 @@
-"""Faults: why the store refuses messages. While there is any, nothing is appended; reading goes on.
+"""Faults: the reasons why the store refuses all messages. Reads continue meanwhile.
 
-A full disk is a trouble that passes: the next look at the disk ends it. All others last until the store is
-opened again.
+The next check of the disk clears a full disk. All other faults last until the store is opened again.
 """
 
 from enum import IntFlag
 from typing import TYPE_CHECKING, Final
 
 from pyromq.store.filesystem import Space
-from pyromq.store.flushing import PASSING
+from pyromq.store.flushing import TEMPORARY_ERRORS
 
 if TYPE_CHECKING:
     from pyromq_native.appending import Appender
@@ -30,7 +29,7 @@ _NO_DISPATCH: Final = Fault.NOT_WRITEABLE | Fault.QUEUE_ERROR | Fault.INDEX_ERRO
 
 
 class StoreFaults:
-    """What is wrong now, and since which error: the first reason is the one that is told."""
+    """The current faults, and the reason of the first one, which callers are told."""
 
     def __init__(self, appender: "Appender | None") -> None:
         self._appender = appender
@@ -38,42 +37,42 @@ class StoreFaults:
         self.present = Fault.NONE
         self.reason = ""
         self.is_refusing = False
-        """Whether there is any, as a plain bool: asking a flag for its truth is slow."""
+        """Whether there is a fault, as a plain bool: testing a flag is slow."""
         self.replace(Fault.NOT_WRITEABLE, "the store is not open")
 
     @property
     def can_dispatch(self) -> bool:
         return not (self._is_dispatch_stuck or (self.is_refusing and self.present & _NO_DISPATCH))
 
-    def replace(self, trouble: Fault, reason: str) -> None:
-        """Whatever there was, from now on it is this."""
-        self.present = trouble
+    def replace(self, fault: Fault, reason: str) -> None:
+        """Replace all current faults."""
+        self.present = fault
         self.reason = reason
-        self.is_refusing = trouble is not Fault.NONE
+        self.is_refusing = fault is not Fault.NONE
         if self._appender is not None:
             self._appender.is_refusing = self.is_refusing
 
-    def refuse(self, trouble: Fault, reason: str) -> None:
-        if not self.present & trouble:
-            self.replace(self.present | trouble, reason)
+    def refuse(self, fault: Fault, reason: str) -> None:
+        if not self.present & fault:
+            self.replace(self.present | fault, reason)
 
-    def relieve(self, trouble: Fault) -> None:
-        if trouble is Fault.QUEUE_DISK_FULL:
+    def clear(self, fault: Fault) -> None:
+        if fault is Fault.QUEUE_DISK_FULL:
             self._is_dispatch_stuck = False
-        remaining = self.present & ~trouble
+        remaining = self.present & ~fault
         self.replace(remaining, self.reason if remaining else "")
 
     def refuse_after_dispatch(self, error: OSError) -> None:
-        """Dispatch met an error, and stays where it is until the trouble passes."""
+        """Dispatch failed, and stays where it is until the fault is cleared."""
         self._is_dispatch_stuck = True
-        trouble = Fault.QUEUE_DISK_FULL if error.errno in PASSING else Fault.QUEUE_ERROR
-        self.refuse(trouble, f"dispatch: {error}")
+        fault = Fault.QUEUE_DISK_FULL if error.errno in TEMPORARY_ERRORS else Fault.QUEUE_ERROR
+        self.refuse(fault, f"dispatch: {error}")
 
-    def judge_disk(self, trouble: Fault, space: Space, warning_percent: int) -> None:
-        """Stop taking messages when a disk is too full, and start again when it is not."""
+    def check_disk(self, fault: Fault, space: Space, warning_percent: int) -> None:
+        """Refuse messages while a disk is too full or read-only."""
         if space.read_only:
-            self.refuse(trouble, "the disk is read-only")
+            self.refuse(fault, "the disk is read-only")
         elif space.used_ratio > warning_percent / 100:
-            self.refuse(trouble, f"the disk is {space.used_ratio:.0%} full")
-        elif self.present & trouble:
-            self.relieve(trouble)
+            self.refuse(fault, f"the disk is {space.used_ratio:.0%} full")
+        elif self.present & fault:
+            self.clear(fault)

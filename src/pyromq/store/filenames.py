@@ -1,4 +1,4 @@
-"""All names of the store's files are made here and nowhere else."""
+"""The names of all files of the store."""
 
 import time
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""The file system as the store sees it: every byte and every name goes to disk through `Files`.
+"""The store's interface to the file system: all reads and writes go through `Files`.
 
-Written is not safe: a file is safe after `sync`, a new or removed name after `sync_directory`. Tests put a
-file system in its place that forgets what was not synced.
+A written file is safe only after `sync`, a new or removed name only after `sync_directory`. Tests replace
+`Files` with a file system that loses everything that was not synced.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Space:
 
 
 class MappedFile:
-    """One file in memory. Slices of `view` keep the mapping alive by themselves, even after it is deleted."""
+    """A mapped file. Slices of `view` keep the mapping alive, even after the file is deleted."""
 
     __slots__ = ("buffer", "path", "size_bytes", "view")
 
@@ -61,7 +61,7 @@ class MappedFile:
         return not self.view.readonly
 
     def try_close(self) -> bool:
-        """Unmap now if nobody holds a slice; otherwise stay as before and say False."""
+        """Unmap the file if no slice of it is held; otherwise change nothing and return False."""
         self.view.release()
         try:
             self.buffer.close()

@@ -1,8 +1,8 @@
-"""Flushing: one thread that makes things safe, and the only place that says they are.
+"""Flushing: one thread syncs files, and only it declares data safe on disk.
 
-The owner of the store asks; the thread syncs and then moves `flushed_offset`. While one sync runs, further
-appends gather, and the next sync serves them all. A failed sync is final: what the system did with the pages
-is unknown, so nothing after it is ever called safe.
+The owner of the store requests a flush; the thread syncs and then advances `flushed_offset`. Appends that
+arrive during one sync share the next one. A failed sync is final: the store cannot know which pages reached
+the disk, so nothing after it is declared safe.
 """
 
 import errno
@@ -19,13 +19,13 @@ from pyromq.store.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.results import AppendStatus
 
-PASSING: Final = frozenset(
+TEMPORARY_ERRORS: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
-"""Errors of making or growing a file that go away when whatever ran out comes back."""
+"""Errors on creating or extending a file that may go away, such as a full disk."""
 
-_NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of opening a file to sync it: the sync was not even tried, and may be tried again."""
+_OPEN_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors on opening a file to sync it: the sync was not tried, and can be tried again."""
 
 OnFlushed = Callable[[AppendStatus], None]
 
@@ -65,7 +65,7 @@ class Flusher:
     def __repr__(self) -> str:
         return f"<Flusher flushed ..{self.flushed_offset}{' FAILED' if self.failure else ''}>"
 
-    # Asked by the owner
+    # Called by the owner
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="pyromq-flusher", daemon=True)
@@ -120,9 +120,9 @@ class Flusher:
         return self.flushed_offset >= offset
 
     def distrust(self, offset: int, error: OSError) -> None:
-        """What was called safe from a log offset on is lost: nothing is called safe any more.
+        """Data from a log offset on is lost although it was declared safe: declare nothing safe any more.
 
-        The next start begins there at the latest. Raises OSError if the checkpoint cannot be written.
+        The next recovery begins there or earlier. Raises OSError if the checkpoint cannot be written.
         """
         with self._working:
             self.failure = error
@@ -133,9 +133,9 @@ class Flusher:
                 unit_count=UNITS_UNKNOWN,
             )
             write_checkpoint(self._files, self._checkpoint_path, self.checkpoint)
-        self._tell()
+        self._notify()
 
-    # Done on the flusher's thread
+    # On the flusher's thread
 
     def _run(self) -> None:
         while not self._is_stopping:
@@ -144,9 +144,9 @@ class Flusher:
             try:
                 self.work()
             except Exception as error:
-                # A bug, but one that must not leave anybody waiting.
+                # A bug, but waiting producers must be answered.
                 self.failure = OSError(errno.EIO, f"the flusher stopped: {error!r}")
-                self._tell()
+                self._notify()
                 raise
 
     def _flush_log(self) -> bool:
@@ -162,14 +162,14 @@ class Flusher:
         try:
             self._log.sync(self.flushed_offset, end)
         except OSError as error:
-            if error.errno in _NOT_OPENED:
+            if error.errno in _OPEN_ERRORS:
                 return False
             self.failure = error
         else:
             self.flushed_offset = end
             self.flushed_timestamp = timestamp
             self.sync_count += 1
-        self._tell()
+        self._notify()
         return True
 
     def _flush_queues(self, flush: QueueFlush) -> bool:
@@ -188,10 +188,10 @@ class Flusher:
                     self._flush_log()
             self._files.sync_all_directories()
         except OSError as error:
-            if error.errno in _NOT_OPENED:
+            if error.errno in _OPEN_ERRORS:
                 return False
             self.failure = error
-            self._tell()
+            self._notify()
         if self.failure is None:
             self._write_checkpoint(flush)
         return True
@@ -210,9 +210,9 @@ class Flusher:
         try:
             write_checkpoint(self._files, self._checkpoint_path, checkpoint)
         except OSError as error:
-            if error.errno not in PASSING:
+            if error.errno not in TEMPORARY_ERRORS:
                 self.failure = error
-                self._tell()
+                self._notify()
             return  # an older checkpoint is still a true one
         self.checkpoint = checkpoint
 
@@ -220,7 +220,7 @@ class Flusher:
         with suppress(OSError):  # the owner meets it again when it needs the file
             self._log.create_wanted_segment()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._progress:
             self._progress.notify_all()
         if self.on_progress is not None:

@@ -1,8 +1,7 @@
-"""A table kept as one JSON file: replaced as a whole, and the one before it kept as `.bak`.
+"""A table in a JSON file, which is replaced as a whole; the previous version is kept as `.bak`.
 
-At every moment either the file or its backup is complete, and no table is ever written as nothing: a file
-that is there without a content was damaged, and is refused like any other damage. Only where there is neither
-file nor backup does a table begin empty.
+At any moment the file or its backup is complete. An empty file is damage, because no table is ever written
+as an empty file. A table starts empty only if there is neither a file nor a backup.
 """
 
 import time
@@ -58,12 +57,12 @@ class JsonTable:
                 continue
             if problems:
                 self._files.rename(self.path, self._broken)
-                self.remark = f"{problems[0]}: kept as {self._broken.name}, and {path.name} was used instead"
+                self.remark = f"{problems[0]}: kept as {self._broken.name}; {path.name} was loaded instead"
             return table
         if problems:
             raise StoreError(
-                f"{'; '.join(problems)}. Restore the file from a copy of yours, or delete {self.path.name}"
-                f" and {self._backup.name} to begin with an empty table"
+                f"{'; '.join(problems)}. Restore the file from a backup of your own, or delete"
+                f" {self.path.name} and {self._backup.name} to start with an empty table"
             )
         return None
 
@@ -71,7 +70,7 @@ class JsonTable:
         content = self._files.read(path)
         if not content.strip(_NOTHING):
             raise StoreError(
-                f"it has {len(content)} bytes and all are blank" if content else "it is empty (0 bytes)"
+                f"it has only blanks ({len(content)} bytes)" if content else "it is empty (0 bytes)"
             )
         return content
 

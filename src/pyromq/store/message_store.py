@@ -1,8 +1,8 @@
-"""The message store: the one face of everything in this package.
+"""The message store: the public interface of this package.
 
-One thread owns it and makes every call; only the flusher works beside it, and only on syncing files. Nothing
-here waits, except `open`, `close`, `flush` and `wait_flushed`. What takes long is done in steps: `dispatch`
-and `upkeep`.
+One thread owns it and makes every call; the flusher is the only other thread, and only syncs files. Only
+`open`, `close`, `flush`, `flush_log` and `wait_flushed` block. Long work is done in steps: `dispatch` and
+`upkeep`.
 """
 
 import os
@@ -69,7 +69,7 @@ class MessageStore:
         self._reader = QueueReader(self._log, self._mending, settings)
         self.time = LogTime(clock, self._log)
         self.appender = compiled_appender(self._log, self._queues, self._dispatcher, self.time)
-        """The compiled way in, for other compiled code; what it declines goes through `append`."""
+        """The compiled append, for other compiled code; call `append` for messages that it declines."""
         self._faults = StoreFaults(self.appender)
         self._appending = Appending(
             self._log, self._queues, self._dispatcher, self._faults, self.time, settings, self.appender
@@ -97,7 +97,7 @@ class MessageStore:
     ) -> Self:
         """Recover what is on disk and get ready; `recovery` says what was found.
 
-        Raises StoreError if the directory is in use or its files are not what they must be.
+        Raises StoreError if the directory is in use or its files cannot be recovered.
         """
         store = cls(settings, files or Files(), clock or SystemClock())
         try:
@@ -137,7 +137,7 @@ class MessageStore:
         try:
             recovery.load_log()
         except StoreError:
-            if was_clean:  # nothing was changed: the next start shall find it as this one did
+            if was_clean:  # nothing was changed: the next start must find the same state
                 files.remove(paths.abort)
                 files.sync_all_directories()
             raise
@@ -173,7 +173,7 @@ class MessageStore:
         self._upkeep.check_disk()
 
     def close(self) -> None:
-        """Dispatch and flush everything and leave the mark of a clean stop."""
+        """Dispatch and flush everything, and mark the stop as clean."""
         if self._lock is None:
             return
         self._flusher.stop()
@@ -197,7 +197,7 @@ class MessageStore:
             self._release()
 
     def abandon(self) -> None:
-        """Let go of everything at once, as a crash would: nothing is flushed, the next start recovers."""
+        """Stop at once, as a crash would: nothing is flushed, and the next start recovers."""
         if self._lock is not None:
             self._flusher.stop()
         self._release()
@@ -224,11 +224,11 @@ class MessageStore:
     # Dispatching
 
     def dispatch(self, max_messages: int = 1024, limit: int | None = None) -> list[QueueAdvance]:
-        """Carry up to `max_messages` from the log to queues and index; which queues have more to read now.
+        """Add up to `max_messages` of the log to queues and index; return the queues with new messages.
 
-        Nothing beyond `limit` becomes readable, which is `dispatch_limit` unless said otherwise. A full disk
-        stops it, and the store refuses messages until there is room again. A queue that is being mended
-        advances by a piece, and has more to read when it is done. A closed store leaves everything as it is.
+        Messages beyond `limit` (`dispatch_limit` by default) do not become readable. If the disk is full,
+        dispatch stops, and the store refuses messages until there is room again. Each call also continues
+        mending one queue, which is returned when it is mended. A closed store does nothing.
         """
         if self._lock is None:
             return []
@@ -250,9 +250,9 @@ class MessageStore:
 
     @property
     def has_dispatch_work(self) -> bool:
-        """Whether `dispatch` would find something to carry now, and a way to carry it.
+        """Whether `dispatch` has something to do and is able to do it.
 
-        It may turn true by itself, when a disk that was full no longer is: ask after each `upkeep`.
+        This may change when a full disk has room again: ask after each `upkeep`.
         """
         return self.can_dispatch_to(self.dispatch_limit)
 
@@ -272,7 +272,7 @@ class MessageStore:
         self._flusher.on_progress = callback
 
     def when_flushed(self, result: AppendResult, callback: OnFlushed) -> None:
-        """Have `callback` called by `settle` once an append is safe (PUT_OK) or will not be in time."""
+        """Have `settle` call `callback` once an append is flushed (PUT_OK) or its time is up."""
         self._waiters.add(
             result.end_offset,
             self._clock.monotonic() + self._settings.sync_flush_timeout_ms / 1000,
@@ -281,12 +281,12 @@ class MessageStore:
         self._flusher.request_log()
 
     def settle(self) -> int:
-        """Call back the appends whose wait is over; how many there were."""
+        """Call the callbacks of appends whose wait is over; return how many."""
         self._notice_flush_failure()
         return self._waiters.settle(self._clock.monotonic())
 
     def wait_flushed(self, result: AppendResult, timeout_seconds: float = 5.0) -> AppendStatus:
-        """Block until an append is safe; for callers without an event loop."""
+        """Block until an append is flushed; for callers without an event loop."""
         if self._flusher.flushed_offset < result.end_offset:
             self._flusher.request_log()
             if not self._flusher.wait(result.end_offset, timeout_seconds):
@@ -295,7 +295,7 @@ class MessageStore:
         return AppendStatus.PUT_OK
 
     def flush(self) -> int:
-        """Make everything appended and dispatched safe, now and on this thread; the offset flushed to."""
+        """Flush log, queues and index now, on this thread; return the flushed offset."""
         self._flusher.request_log()
         self._queue_flushing.request()
         self._flusher.work()
@@ -303,7 +303,7 @@ class MessageStore:
         return self._flusher.flushed_offset
 
     def flush_log(self) -> int:
-        """Make everything appended safe, now and on this thread, and leave the rest for later."""
+        """Flush the log now, on this thread; return the flushed offset."""
         self._flusher.request_log()
         self._flusher.work()
         self._notice_flush_failure()
@@ -317,7 +317,7 @@ class MessageStore:
     # Upkeep
 
     def upkeep(self) -> CleaningReport | None:
-        """What must be done now and then: call it every 10 ms to 100 ms. A report if cleaning ran."""
+        """Do periodic work: call this every 10 ms to 100 ms. Returns a report if cleaning ran."""
         self.settle()
         now = self._clock.monotonic()
         self.time.look()
@@ -325,11 +325,11 @@ class MessageStore:
         return self._upkeep.run(now)
 
     def mending_remarks(self) -> list[str]:
-        """What was found and done about damaged queues since the last call, in words."""
+        """Log texts about queues mended since the last call."""
         return self._mending.take_remarks()
 
     def clean(self, *, on_demand: bool = False) -> CleaningReport:
-        """Remove what may go. On demand: expired files whatever the hour."""
+        """Delete expired files, `on_demand` at any hour of the day."""
         return self._upkeep.clean(on_demand=on_demand)
 
     # Reading
@@ -349,8 +349,8 @@ class MessageStore:
         """Messages of a queue from an offset on.
 
         `tag_codes` (`tag_code` of each tag wanted) are compared with the queue alone, `matches` sees each
-        record. Between two of those tests `is_over` may end the read: what was found by then is the answer.
-        The views stay good as long as they are held.
+        record. `is_over`, asked between two such tests, ends the read early with the messages found so far.
+        The views stay valid as long as they are held.
         """
         queue = self._queues.find(topic, queue_id)
         result = self._reader.read(queue, offset, max_messages, max_bytes, tag_codes, matches, is_over)
@@ -365,7 +365,7 @@ class MessageStore:
     def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1
     ) -> list[memoryview]:
-        """Records that may have a key, by store time; who asks compares the keys."""
+        """Records that may have a key, by store time; the caller compares the keys."""
         if self._index is None:
             return []
         limit = min(max_messages, self._settings.max_query_messages)
@@ -431,11 +431,11 @@ class MessageStore:
     # The rest
 
     def delete_topic(self, topic: str, forget: Callable[[], None] = lambda: None) -> int:
-        """Delete the queues of a topic; how many there were. Its messages leave with the log's files.
+        """Delete the queues of a topic; return how many. Its messages stay in the log until its files expire.
 
-        `forget` is called when they are gone: it removes, safely, what else there is of the topic. After a
-        crash in between, `unfinished_deletions` names the topic. Raises StoreError if the disk does not take
-        the deletion; if that is said before `forget` was called, nothing was deleted.
+        Then `forget` is called to remove everything else of the topic and sync that. After a crash in
+        between, `unfinished_deletions` names the topic. Raises StoreError if the deletion cannot be written;
+        if `forget` was not called by then, nothing was deleted.
         """
         removed = self.begin_deletion(topic)
         try:
@@ -465,9 +465,9 @@ class MessageStore:
         return removed
 
     def unfinished_deletions(self) -> list[str]:
-        """Topics whose deletion a crash has interrupted, and that have no new messages.
+        """Topics whose deletion was interrupted by a crash, and that have no new messages.
 
-        Their queues are gone by now; what else there is of them shall go, and then `finish_deletion`.
+        Their queues are removed already. Remove everything else of them, then call `finish_deletion`.
         """
         return [topic for topic in self._deletions.unfinished() if topic not in self._queues.by_topic]
 
@@ -479,14 +479,14 @@ class MessageStore:
         """A table under `config/`."""
         return JsonTable(self._files, self.paths.config / name)
 
-    def use(self, settings: StoreSettings) -> None:
-        """Take over changed settings; those that need a restart wait for it."""
+    def apply_settings(self, settings: StoreSettings) -> None:
+        """Apply changed settings; some take effect only after a restart."""
         if settings.root != self._settings.root:
-            raise StateError("a store cannot move while it is open")
+            raise StateError("storePathRootDir cannot change while the store is open")
         self._settings = settings
-        self._appending.use(settings)
+        self._appending.apply_settings(settings)
         self._reader = QueueReader(self._log, self._mending, settings)
-        self._upkeep.use(settings)
+        self._upkeep.apply_settings(settings)
 
     @property
     def settings(self) -> StoreSettings:
@@ -498,7 +498,7 @@ class MessageStore:
 
     @property
     def faults(self) -> Fault:
-        """Why messages are refused; reading goes on."""
+        """Why the store refuses messages; reads continue."""
         return self._faults.present
 
     @property

@@ -1,7 +1,7 @@
-"""A store directory looked at from outside: nothing is locked, written or mended.
+"""Read a store directory without a broker: nothing is locked, written or mended.
 
-For tools. The directory may belong to a running broker, ours or Apache's; then the answers are those of a
-moment.
+For tools. The directory may belong to a running broker, PyroMQ's or Apache's; then the
+results are a snapshot.
 """
 
 from array import array
@@ -30,7 +30,7 @@ from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES
 from pyromq.store.queues.generations import newest_generation
 
 _NO_LIMIT = 1 << 63
-_MOST_RANGES = 10
+_MAX_RANGES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class OfflineStore:
                 segment = self._log.segments.find(offset)
                 position = offset - segment.start if segment is not None else 0
                 is_untouched = segment is None or not any(segment.mapped.buffer[position : position + 8])
-                return end, "" if is_untouched else f"the log ends in damage: {error}"
+                return end, "" if is_untouched else f"the log ends in damaged bytes: {error}"
             if found is None:
                 return end, ""
             segment, outline = found
@@ -272,7 +272,7 @@ class OfflineStore:
                 try:
                     message = decode_record(record)
                 except RemoteProtocolError as error:
-                    self.remarks.append(f"log offset {log_offset}: message left out: {error}")
+                    self.remarks.append(f"log offset {log_offset}: message skipped: {error}")
                     continue
                 if (message.topic, message.queue_id, message.queue_offset) == (
                     summary.topic,
@@ -282,8 +282,8 @@ class OfflineStore:
                     yield message
                 else:
                     self.remarks.append(
-                        f"queue {summary.topic}/{summary.queue_id}: unit {number} leads to another queue's"
-                        f" message at log offset {log_offset}: message left out"
+                        f"queue {summary.topic}/{summary.queue_id}: unit {number} points to another queue's"
+                        f" message at log offset {log_offset}: message skipped"
                     )
 
     def _units_of(self, summary: QueueSummary) -> Iterator[tuple[int, int, int, int]]:
@@ -379,7 +379,7 @@ class OfflineStore:
         without.extend(sorted(records))
         result.messages_missing += len(astray)
         for numbers, fault in (
-            (astray, "do not lead to their messages"),
+            (astray, "do not point to their messages"),
             (mistagged, "have a wrong tags code"),
         ):
             if numbers:
@@ -410,5 +410,5 @@ def _ranges(numbers: "array[int]") -> str:
             first, last = numbers[start], numbers[index - 1]
             parts.append(f"{first}" if first == last else f"{first} to {last}")
             start = index
-    more = f" and {len(parts) - _MOST_RANGES} more ranges" if len(parts) > _MOST_RANGES else ""
-    return ", ".join(parts[:_MOST_RANGES]) + more
+    more = f" and {len(parts) - _MAX_RANGES} more ranges" if len(parts) > _MAX_RANGES else ""
+    return ", ".join(parts[:_MAX_RANGES]) + more

@@ -1,4 +1,4 @@
-"""What a flush of queues and index covers: every file written since the last one, as of now."""
+"""Requests flushes of queues and index: each covers every file written since the last one."""
 
 from pyromq.store.checkpoint import UNITS_UNKNOWN
 from pyromq.store.dispatch import Dispatcher
@@ -21,7 +21,7 @@ class QueueFlushing:
         return self._dispatcher.dispatched_messages - self._requested_units
 
     def request(self) -> None:
-        """Have the flusher make everything safe that is dispatched by now."""
+        """Have the flusher sync everything that is dispatched so far."""
         dispatcher = self._dispatcher
         paths = [queue.path_of(start) for queue, start in self._queues.queue_files.take_dirty()]
         if self._index is not None:

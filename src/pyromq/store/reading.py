@@ -1,8 +1,8 @@
-"""Reading a queue: which messages one answer holds, and where they are.
+"""Reading: find the messages of a queue for one answer.
 
-Messages are handed out as slices of the log; only small ones that lie apart may be copied together, where
-that is cheaper than slices. A message is handed out only if its unit is sound: a damaged one ends the answer,
-and is mended before anything behind it is read.
+A read returns slices of the log; small messages that are apart may be copied together where that is cheaper.
+It returns only messages whose units are sound. A damaged unit ends the answer, and is mended before anything
+behind it is read.
 """
 
 import os
@@ -19,8 +19,8 @@ from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, UNIT_BYTES, 
 from pyromq.store.queues.mending import Mending
 from pyromq.store.queues.unit_checks import (
     FAR_STRIDE,
-    LEAST_CODE,
-    MOST_CODE,
+    MAX_CODE,
+    MIN_CODE,
     NEAR_STRIDE,
     are_sound,
     is_sound,
@@ -38,9 +38,9 @@ IsOver = Callable[[], bool]
 _FOUND: Final = ReadStatus.FOUND
 _DAMAGED: Final = ReadStatus.QUEUE_IS_MENDED
 _PLACE: Final = struct.Struct(">qi8x")
-_LEAST_BYTES: Final = 100
-_MOST_BYTES: Final = 128 * 1024 * 1024
-_MOST_SCANNED: Final = 8192
+_MIN_BYTES: Final = 100
+_MAX_BYTES: Final = 128 * 1024 * 1024
+_MAX_SCANNED: Final = 8192
 
 
 class QueueReader:
@@ -76,12 +76,12 @@ class QueueReader:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
         settings = self._settings
         max_messages = max(max_messages, 1)  # java: an answer has one message at least
-        max_bytes = min(max(max_bytes, _LEAST_BYTES), _MOST_BYTES)
+        max_bytes = min(max(max_bytes, _MIN_BYTES), _MAX_BYTES)
         plain = tag_codes is None and matches is None
         # java: at least 800 units, and not fewer than were asked for; here that has an end
         scan = max_messages
         if not plain:
-            scan = max(settings.max_filter_bytes // UNIT_BYTES, min(max_messages, _MOST_SCANNED))
+            scan = max(settings.max_filter_bytes // UNIT_BYTES, min(max_messages, _MAX_SCANNED))
         count = min(scan, max_offset - offset)
         try:
             units, position = queue.place(offset)
@@ -91,13 +91,13 @@ class QueueReader:
         first_place = _PLACE.unpack_from(units, position)[0]
         is_far = log.end_offset - first_place > self._in_memory_bytes
         if is_far:
-            most_messages, most_bytes = settings.max_batch_on_disk, settings.max_batch_bytes_on_disk
+            limit_messages, limit_bytes = settings.max_batch_on_disk, settings.max_batch_bytes_on_disk
         else:
-            most_messages, most_bytes = settings.max_batch_in_memory, settings.max_batch_bytes_in_memory
-        if max_messages > most_messages:
-            max_messages = most_messages
-        if max_bytes > most_bytes:
-            max_bytes = most_bytes
+            limit_messages, limit_bytes = settings.max_batch_in_memory, settings.max_batch_bytes_in_memory
+        if max_messages > limit_messages:
+            max_messages = limit_messages
+        if max_bytes > limit_bytes:
+            max_bytes = limit_bytes
         # java: the tags code of a delayed message is a time, so tags cannot be told from it
         codes = None if queue.is_schedule else tag_codes
         if _native is not None and matches is None:
@@ -207,7 +207,7 @@ class QueueReader:
                 is_good = (
                     after <= place <= log_end - size
                     and size >= MIN_RECORD_SIZE
-                    and LEAST_CODE <= code <= MOST_CODE
+                    and MIN_CODE <= code <= MAX_CODE
                     and (offset % stride or is_sound(log, queue, offset, place, size))
                 )
                 if not is_good and (fault := self._first_fault(queue, first, offset)) is not None:

@@ -1,36 +1,37 @@
-"""Recovery: from whatever the last process left on disk to a store in which everything agrees.
+"""Recovery: make log, queues and index agree again, whatever the last process left on disk.
 
-The log is the truth; queues and index follow from it. Two marks say how far to trust: the `abort` file
-(there: the last process did not stop cleanly) and the checkpoint. The steps:
+The log is authoritative; queues and index can be rebuilt from it. The `abort` file (the last process did not
+stop cleanly) and the checkpoint say how much of the files recovery can trust. The steps:
 
- 1. Look for `abort`, and write it: from here on a crash is a crash.
- 2. Take in the log's files by name and size. An empty last file goes, a short one is extended with zeros; a
-    wrong size anywhere else stops the start. Blank files take the places of missing ones. Other files are
-    left aside, and so are unused files behind a gap.
- 3. Take in the queues' files by name and size. A queue with messages from before its topic was deleted is
-    removed, one with a gap or a wrong size is dropped, to be built again.
- 4. Choose where to begin: at the checkpoint's safe offset if the checkpoint is ours (at the start of the last
-    file if the log has lost bytes before it). Otherwise, after a clean stop, at the last record the queues
-    know; after a crash, at the newest file whose first record was stored before the checkpoint's times.
-    Everything before that place is trusted, nothing behind it is.
- 5. Cut the queues to the units that point before that place (after a clean stop: to their last unit), and
-    wipe what follows. The last unit left must lead to the record it stands for, and those around it must be
-    in order; a queue where that is not so is dropped. Other damaged units are mended when they are read.
- 6. Cut the index to the entries that point before that place, and make its slots again from the entries.
+ 1. Look for `abort`, and create it, so that the next start notices a crash.
+ 2. Load the log's files by name and size. Remove an empty last file, extend a short one with zeros; any other
+    wrong size stops the start. Create blank files in place of missing ones. Ignore other files, and unused
+    files behind a gap.
+ 3. Load the queues' files by name and size. Remove a queue that has messages from before its topic was
+    deleted; drop a queue with a gap or a wrong size, to rebuild it.
+ 4. Choose the *begin offset*: the checkpoint's safe offset if PyroMQ wrote the checkpoint (the start of the
+    last file if the log has lost bytes before it). Otherwise, after a clean stop, the last record that the
+    queues know; after a crash, the newest file whose first record was stored before the checkpoint's times.
+    Recovery trusts everything before the begin offset, and nothing behind it.
+ 5. Cut the queues to the units that point before the begin offset (after a clean stop: to their last unit),
+    and overwrite the rest with zeros. The last unit must point to its record, and the units around it must be
+    in order; otherwise drop the queue. Other damaged units are mended when they are read.
+ 6. Cut the index to the entries that point before the begin offset, and rebuild its slots from the entries.
     (Without a safe offset: drop index files newer than the checkpoint.)
- 7. If queues were dropped, or there are fewer queues or other numbers of units than the checkpoint counted,
-    walk the log from its start to that place and put the units that are missing. Damage on the way is passed
-    over and left in place. In this walk and the next, records from before their topic was deleted do not
-    count, and a queue that begins at 0 again starts over.
- 8. Walk the log from that place. A record is sound if its sizes agree, it says its own offset, a possible
-    topic and a possible queue, its body has the right checksum and no part of it is missing; each one is
-    dispatched. Behind damage, go on with the next sound record. If there is none, the log ends before the
-    damage. A record whose queue offset jumps ahead gets its unit when the records behind it agree with it.
- 9. Set the damaged bytes aside under `damaged/`. Put records that nobody reads in their places; behind the
-    end of the log wipe what follows and remove later files. Cut queues and index that point beyond it. A
-    queue whose last message is damaged keeps its end.
-10. Move marks of deleted topics that lie beyond that end to it; make everything safe and write a checkpoint
-    that says so.
+ 7. If queues were dropped, or there are fewer queues or another number of units than the checkpoint says,
+    walk the log from its start to the begin offset and add missing units. Skip damage and leave it in place.
+    In this walk and the next, ignore records from before their topic was deleted, and start a queue over when
+    its offsets start again at 0.
+ 8. Walk the log from the begin offset and dispatch each sound record. A record is sound if its sizes agree,
+    its log offset is its own, its topic and queue are possible, its body matches the checksum and no part of
+    it is missing. Behind damage, continue with the next sound record. If there is none, the log ends before
+    the damage. A record whose queue offset jumps ahead gets its unit when the records behind it confirm the
+    jump.
+ 9. Set the damaged bytes aside under `damaged/`, and replace them with records that readers skip. Behind the
+    end of the log, overwrite the rest with zeros and remove later files. Cut queues and index that point
+    beyond the end. A queue whose last message is damaged keeps its end.
+10. Move marks of deleted topics that lie beyond the end of the log to the end. Sync everything and write a
+    checkpoint.
 """
 
 from contextlib import suppress
@@ -46,7 +47,7 @@ from pyromq.store.filesystem import Files
 from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.damage import Damage, DamagedBytes, is_filler
-from pyromq.store.log.record_checks import LEAST_GAP_BYTES, next_sound_record, sound_outline
+from pyromq.store.log.record_checks import MIN_GAP_BYTES, next_sound_record, sound_outline
 from pyromq.store.log.segment import Segment
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE, ConsumeQueue
@@ -69,7 +70,7 @@ class RecoveryReport:
     segments_removed: int = 0
     tail_wiped: bool = False
     damage: list[Damage] = field(default_factory=list)
-    """What was found in the log that is no sound record, in the order it was found."""
+    """The damaged ranges of the log, in the order in which they were found."""
     messages_missing: int = 0
     """Queue offsets that no record of the log has, as far as the records around them tell."""
     messages_left_out: int = 0
@@ -114,12 +115,12 @@ class Recovery:
         self.report = RecoveryReport(was_clean)
 
     def load_log(self) -> None:
-        """Step 2. Raises StoreError if the log's files are not what they must be; then all is as it was."""
+        """Step 2. Raises StoreError if a log file has a wrong size or name; then nothing has changed."""
         self.report.remarks += self._log.segments.load(repair=True)
         self._numbering.log_start = self._log.start_offset
 
     def run(self) -> RecoveryReport:
-        """The steps behind it."""
+        """Steps 3 to 9."""
         report = self.report
         self._load_queues()
         if report.was_clean:
@@ -136,7 +137,7 @@ class Recovery:
         self._mend(end)
         report.segments_removed, report.tail_wiped = self._log.cut(end)
         self._drop_what_points_beyond(end)
-        self._deletions.settle(self._log.start_offset, end)
+        self._deletions.fit_to_log(self._log.start_offset, end)
         report.log_start, report.log_end = self._log.start_offset, end
         for queue in self._queues:
             queue.next_offset = queue.end_offset
@@ -165,9 +166,9 @@ class Recovery:
                 self._queues.remove_topic(topic)  # a directory may be left
 
     def _remove_if_deleted(self, queue: ConsumeQueue, starts: list[int]) -> bool:
-        """Finish a deletion: the files of a queue that begins before the mark of its topic go.
+        """Finish a deletion: remove the files of a queue that begins before the mark of its topic.
 
-        The units of a later generation, if there are any among them, are built again from the log.
+        If it has units of a later generation, they are rebuilt from the log.
         """
         mark = self._deletions.offset_of(queue.topic)
         place = self._queues.first_place(queue, starts) if mark else None
@@ -185,16 +186,16 @@ class Recovery:
         return True
 
     def _start_over(self, queue: ConsumeQueue, log_offset: int) -> None:
-        """The topic was deleted and made again, and the deletion was not noted: the old units go."""
+        """The topic was deleted and created again without a mark: remove the old units."""
         self._numbering.forget(queue)
         self._former_last_units = [each for each in self._former_last_units if each[0] is not queue]
-        self._drop(queue, f"it begins again at log offset {log_offset}")
+        self._drop(queue, f"its queue offsets start over at log offset {log_offset}")
 
     def _drop(self, queue: ConsumeQueue, why: str) -> None:
         self._queues.drop_files(queue)
         name = f"{queue.topic}/{queue.queue_id}"
         self.report.queues_rebuilt.append(name)
-        self.report.remarks.append(f"consumequeue/{name}: {why}: built again from the log")
+        self.report.remarks.append(f"consumequeue/{name}: {why}: rebuilt from the log")
 
     def _cut_queues(self, before: int | None) -> None:
         kept = []
@@ -210,7 +211,7 @@ class Recovery:
             if former is not None:  # only now: a unit out of order knows nothing about its message
                 self._former_numbers[former[1]] = former[0]
             if last is not None and not self._leads_to_its_record(queue, *last):
-                self._drop(queue, "its last unit does not lead to its message")
+                self._drop(queue, "its last unit does not point to its message")
                 continue
             if last is not None:
                 self._last_places[queue] = last[0]
@@ -250,7 +251,7 @@ class Recovery:
     def _complete_queues(self, end: int) -> None:
         """Walk the log up to `end` and put the units that the queues do not have."""
         if self._checkpoint.unit_count == UNITS_UNKNOWN:
-            # Nothing would tell the next start how far an interrupted one has come: then all is looked at.
+            # If this start is interrupted, the next one must check everything.
             write_checkpoint(self._files, self._paths.checkpoint, Checkpoint())
         rebuilt = set(self.report.queues_rebuilt)
         offset = self._log.start_offset
@@ -264,14 +265,14 @@ class Recovery:
                         rebuilt.add(f"{outline.topic}/{outline.queue_id}")
                 break
             except RemoteProtocolError as error:
-                # Inside one call of `outlines`, blanks move on without a word: ask where it stopped.
+                # `outlines` skips blanks silently: ask where it stopped.
                 offset = self._log.end_of_blanks(offset)
                 offset = self._pass_over(offset, end, str(error))
         self.report.queues_rebuilt = sorted(rebuilt)
         self._are_queues_complete = True
 
     def _pass_over(self, offset: int, end: int, reason: str) -> int:
-        """Where the walk that builds queues goes on behind damage; what the other walk found is known."""
+        """Where the walk that rebuilds queues continues behind damage."""
         for known in self.report.damage:
             if known.start == offset:
                 return known.end
@@ -284,7 +285,7 @@ class Recovery:
         return self._deletions.covers(outline.topic, outline.log_offset)
 
     def _must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
-        """Whether only the records behind it tell if a record has a place in its queue."""
+        """Whether the records behind a record must confirm its place in its queue."""
         if not outline.queue_offset and self._former_numbers.get(outline.log_offset):
             self._numbering.leave_out(outline)  # its queue had a higher number for it: not a new beginning
             return True
@@ -295,12 +296,12 @@ class Recovery:
         self._generations.finish()
         numbering.finish()
         for queue, number, place, size in self._former_last_units:
-            # Its last message is damaged: no other message gets its number, which readers may have seen.
+            # Its last message is damaged: no other message may get its offset, which readers may have seen.
             missing = number + 1 - queue.end_offset
-            is_in_log = place + size <= end and size >= LEAST_GAP_BYTES
+            is_in_log = place + size <= end and size >= MIN_GAP_BYTES
             if self._deletions.covers(queue.topic, place):
                 continue
-            if 0 < missing <= place // LEAST_GAP_BYTES + 1 and is_in_log and queue.end_offset:
+            if 0 < missing <= place // MIN_GAP_BYTES + 1 and is_in_log and queue.end_offset:
                 numbering.missing += missing
                 queue.fill_gap(number + 1)
         report.messages_missing = numbering.missing
@@ -308,14 +309,14 @@ class Recovery:
         if numbering.left_out:
             places = ", ".join(map(str, numbering.places_left_out))
             report.remarks.append(
-                f"{numbering.left_out} records say queue offsets that cannot be true and are left out of"
-                f" their queues; they are at log offsets {places}"
+                f"{numbering.left_out} records have impossible queue offsets and were left out of"
+                f" their queues; their log offsets are {places}"
             )
 
     def _mend_gap(self, outline: RecordOutline) -> None:
         """A queue ends before the message that comes next: its last files are lost.
 
-        If a walk has brought everything the log has, what is missing was cleaned.
+        After a complete walk, messages that are still missing have expired.
         """
         if self._are_queues_complete or outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return
@@ -335,7 +336,9 @@ class Recovery:
         elif begin < 0:
             begin = self._last_known_record() if self.report.was_clean else self._newest_trusted_file()
         elif begin > self._log.segments.loaded_end:
-            self.report.remarks.append(f"the log ends before the checkpoint's {begin}: bytes are missing")
+            self.report.remarks.append(
+                f"the log ends before the checkpoint's offset {begin}: bytes are missing"
+            )
             begin = row[-1].start
         return max(begin, row[0].start)
 
@@ -409,7 +412,7 @@ class Recovery:
         return end
 
     def _mend(self, end: int) -> None:
-        """Set damaged bytes aside, those behind the end as well, and fill the places of those before it."""
+        """Set damaged bytes aside, also those behind the end, and replace those before it with fillers."""
         report = self.report
         damaged_bytes = DamagedBytes(self._files, self._log, self._paths.damaged)
         tail = Damage(end, self._log.segments.end, report.stopped_because or "garbage", is_tail=True)
@@ -452,7 +455,7 @@ def write_first_checkpoint(
     before: Checkpoint,
     began_at: int,
 ) -> Checkpoint:
-    """Step 10: sync all that recovery read as good or wrote, then say that it is safe."""
+    """Step 10: sync everything that recovery trusted or wrote, then write the checkpoint."""
     log.sync(began_at, log.end_offset + 1)
     for queue, start in queues.queue_files.take_dirty():
         with suppress(FileNotFoundError):  # a queue that started over behind a gap in the log

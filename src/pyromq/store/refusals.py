@@ -1,4 +1,4 @@
-"""Refusals: what a message must be like to be stored, and what its sender is told if it is not."""
+"""Refusals: the checks of a message before it is stored, and the reasons that its sender is told."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,18 +14,18 @@ _RETRY_TOPIC_LIMIT_BYTES: Final = 255
 
 
 def refuse_queue(topic: str, queue_id: int) -> AppendResult | None:
-    """None if there can be such a queue."""
+    """The reason why a queue is impossible; None if it is possible."""
     limit = _RETRY_TOPIC_LIMIT_BYTES if topic.startswith(RETRY_PREFIX) else _TOPIC_LIMIT_BYTES
     try:
         length = len(topic.encode())
     except UnicodeEncodeError:
-        return illegal(f"topic {topic!r} is not text")
+        return illegal(f"topic {topic!r} is not valid Unicode")
     if not 0 < length <= limit:
-        return illegal(f"a topic of {length} bytes; allowed are 1 to {limit}")
+        return illegal(f"the topic has {length} bytes; expected 1 to {limit}")
     if not can_be_directory(topic):
-        return illegal(f"topic {topic!r} cannot be a file name")
+        return illegal(f"topic {topic!r} cannot be a directory name")
     if not 0 <= queue_id < 1 << 31:
-        return illegal(f"queue id {queue_id} is out of range")
+        return illegal(f"queue id {queue_id} is out of range; expected 0 to {(1 << 31) - 1}")
     return None
 
 
@@ -33,15 +33,15 @@ def too_large(body_bytes: int, properties_bytes: int, max_body_bytes: int) -> Ap
     if properties_bytes > PROPERTIES_LIMIT_BYTES:
         return AppendResult(
             AppendStatus.PROPERTIES_SIZE_EXCEEDED,
-            reason=f"{properties_bytes} bytes of properties are more than {PROPERTIES_LIMIT_BYTES}",
+            reason=f"the properties have {properties_bytes} bytes; the maximum is {PROPERTIES_LIMIT_BYTES}",
         )
-    return illegal(f"a body of {body_bytes} bytes is larger than {max_body_bytes}")
+    return illegal(f"the body has {body_bytes} bytes; the maximum is {max_body_bytes}")
 
 
 def refuse_batch(entries: Sequence[BatchEntry], sys_flag: int, max_bytes: int) -> AppendResult | None:
-    """None if it can be stored."""
+    """The reason why a batch cannot be stored; None if it can."""
     if not entries:
-        return illegal("a batch without messages")
+        return illegal("the batch has no messages")
     if sys_flag & 0xC:
         return illegal("a batch cannot be part of a transaction")
     for entry in entries:
@@ -49,7 +49,7 @@ def refuse_batch(entries: Sequence[BatchEntry], sys_flag: int, max_bytes: int) -
             return too_large(0, len(entry.properties), max_bytes)
     total = sum(len(entry.body) + len(entry.properties) for entry in entries)
     if total > max_bytes:
-        return illegal(f"a batch of {total} bytes is larger than {max_bytes}")
+        return illegal(f"the batch has {total} bytes; the maximum is {max_bytes}")
     return None
 
 

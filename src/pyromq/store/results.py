@@ -1,4 +1,4 @@
-"""What the store answers: plain values, in Apache's terms."""
+"""The results of the store's operations, in RocketMQ's terms."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from pyromq.protocol.record import Host
 
 
 class AppendStatus(Enum):
-    """java: the put statuses; the store by itself knows nothing of replicas."""
+    """java: the put statuses; the store itself does not use those about replicas."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -23,7 +23,7 @@ class AppendStatus(Enum):
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of an append; of a batch, the first message's offsets and the size of all."""
+    """The result of an append; for a batch, the offsets of its first message and the size of all."""
 
     status: AppendStatus
     log_offset: int = -1
@@ -40,7 +40,7 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end_offset(self) -> int:
-        """The log is safe for this append once it is flushed up to here."""
+        """The append is safe on disk once the log is flushed up to here."""
         return self.log_offset + self.size_bytes
 
     @property
@@ -76,7 +76,7 @@ class ReadStatus(Enum):
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
     QUEUE_IS_MENDED = "QUEUE_IS_MENDED"
-    """The unit at this offset is damaged, and is being made again from the log: ask again."""
+    """The unit at this offset is damaged and is being rebuilt from the log: ask again."""
 
 
 class ReadResult(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class ReadResult(msgspec.Struct, frozen=True):
 
 
 class Boundary(Enum):
-    """Which message answers for a time that lies between two, or that several share."""
+    """Which message to choose if a time lies between two messages, or several have it."""
 
     LOWER = "LOWER"
     UPPER = "UPPER"

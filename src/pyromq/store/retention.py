@@ -1,7 +1,7 @@
-"""Retention: which log files may go. They go oldest first, and never one that is being read or written.
+"""Retention: which log files to delete. The oldest go first, and never one that is being read or written.
 
-How old a file is says its date, compared with a time that no leap of the clock has touched. A file that was
-completed while we watched is no older than that, whatever its date: the clock was wrong when it was written.
+The age of a file is its modification time compared with a time that ignores jumps of the clock. A file that
+was completed while the store was open is no older than that, even if its date says so.
 """
 
 import time
@@ -64,7 +64,7 @@ class Retention:
         self._complete_since: dict[int, float] = {}
         """When the others were seen incomplete for the last time, by the offset they end at."""
 
-    def use(self, settings: StoreSettings) -> None:
+    def apply_settings(self, settings: StoreSettings) -> None:
         self._settings = settings
 
     def spaces(self) -> tuple[Space, Space]:
@@ -104,7 +104,7 @@ class Retention:
             self._cleaned_up_to = log_start
 
     def _forget_lost_segments(self, report: CleaningReport) -> None:
-        """Whoever needed room in a hurry has deleted the oldest files himself."""
+        """Notice that an operator has deleted the oldest files."""
         for segment in self._log.segments.row[:-1]:
             if self._files.size(segment.path) is not None:
                 return

@@ -1,4 +1,4 @@
-"""Everything that can be set on a message store: Apache's keys under Apache's names, and a few of our own."""
+"""The settings of a message store: Apache's keys under Apache's names, and a few of our own."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
 from dataclasses import dataclass
@@ -25,59 +25,59 @@ class StoreSettings(Settings):
     PART: ClassVar[str] = "store"
 
     # Where
-    root: Path = setting(Path("~/store"), "The directory of the store.", key="storePathRootDir")
-    log_directory: Path | None = setting(None, "The directory of the commit log, if not under the root.", key="storePathCommitLog")
+    root: Path = setting(Path("~/store"), "Directory of the store.", key="storePathRootDir")
+    log_directory: Path | None = setting(None, "Directory of the commit log; by default `commitlog` under the store's directory.", key="storePathCommitLog")
 
     # Sizes
     log_segment_bytes: SizeBytes = setting(1024 * _MIB, "Size of one commit-log file.", key="mappedFileSizeCommitLog", check=at_least(1024))
     queue_file_bytes: SizeBytes = setting(6_000_000, "Size of one consume-queue file, rounded up to whole units of 20 bytes.", key="mappedFileSizeConsumeQueue", check=at_least(20))
-    index_slots: int = setting(5_000_000, "Hash slots of one index file.", key="maxHashSlotNum", check=POSITIVE)
-    index_units: int = setting(20_000_000, "Entries of one index file.", key="maxIndexNum", check=at_least(2))
-    index_enabled: bool = setting(True, "Messages can be found by key.", key="messageIndexEnable")
-    preallocate: bool = setting(True, "Blocks of commit-log files are reserved when a file is made.", key="preallocateCommitLog")
-    warm_up: bool = setting(False, "New commit-log files are written through once before their first message.", key="warmMapedFileEnable")
-    mapped_queue_files: int = setting(0, "Consume-queue files mapped at the same time; 0 takes half of what the process may open.", check=NOT_NEGATIVE)
+    index_slots: int = setting(5_000_000, "Number of hash slots in one index file.", key="maxHashSlotNum", check=POSITIVE)
+    index_units: int = setting(20_000_000, "Maximum number of entries in one index file.", key="maxIndexNum", check=at_least(2))
+    index_enabled: bool = setting(True, "Keep an index, so that messages can be found by key.", key="messageIndexEnable")
+    preallocate: bool = setting(True, "Reserve the disk blocks of a commit-log file when it is created.", key="preallocateCommitLog")
+    warm_up: bool = setting(False, "Fill a new commit-log file with zeros before it is used.", key="warmMapedFileEnable")
+    mapped_queue_files: int = setting(0, "Maximum number of consume-queue files mapped at the same time; 0 means half of the process's open-file limit.", check=NOT_NEGATIVE)
 
     # Limits
-    max_message_bytes: SizeBytes = setting(4 * _MIB, "Largest body of a message.", key="maxMessageSize", mutable=True, check=at_least(10))
-    max_pending_dispatch: int = setting(100_000, "Messages that interpreted code remembers between append and dispatch; beyond that the log is read again.", check=POSITIVE)
+    max_message_bytes: SizeBytes = setting(4 * _MIB, "Maximum size of a message body.", key="maxMessageSize", mutable=True, check=at_least(10))
+    max_pending_dispatch: int = setting(100_000, "Maximum number of appended messages kept in memory until dispatch if the compiled core is missing; beyond that, dispatch reads the log.", check=POSITIVE)
 
     # Flushing
-    flush_disk_type: FlushDiskType = setting("ASYNC_FLUSH", "Whether an append is answered before or after it is on disk.")
+    flush_disk_type: FlushDiskType = setting("ASYNC_FLUSH", "Whether a producer gets its answer before (`ASYNC_FLUSH`) or after (`SYNC_FLUSH`) its message is on disk.")
     flush_interval_ms: Millis = setting(500, "How often the commit log is flushed.", key="flushIntervalCommitLog", mutable=True, check=POSITIVE)
-    flush_least_pages: int = setting(4, "A flush waits for this many dirty pages of 4 KiB.", key="flushCommitLogLeastPages", mutable=True, check=NOT_NEGATIVE)
-    flush_thorough_interval_ms: Millis = setting(10_000, "How often the commit log is flushed however little there is.", key="flushCommitLogThoroughInterval", mutable=True, check=POSITIVE)
+    flush_least_pages: int = setting(4, "Minimum number of dirty 4 KiB pages for a flush of the commit log.", key="flushCommitLogLeastPages", mutable=True, check=NOT_NEGATIVE)
+    flush_thorough_interval_ms: Millis = setting(10_000, "How often the commit log is flushed even if fewer pages are dirty.", key="flushCommitLogThoroughInterval", mutable=True, check=POSITIVE)
     queue_flush_interval_ms: Millis = setting(1000, "How often consume queues, index and checkpoint are flushed.", key="flushIntervalConsumeQueue", mutable=True, check=POSITIVE)
-    queue_flush_least_pages: int = setting(2, "A flush of queues waits for this many pages of 4 KiB.", key="flushConsumeQueueLeastPages", mutable=True, check=NOT_NEGATIVE)
-    queue_flush_thorough_interval_ms: Millis = setting(60_000, "How often consume queues are flushed however little there is.", key="flushConsumeQueueThoroughInterval", mutable=True, check=POSITIVE)
-    sync_flush_timeout_ms: Millis = setting(5000, "How long an append waits for its flush.", key="syncFlushTimeout", mutable=True, check=POSITIVE)
+    queue_flush_least_pages: int = setting(2, "Minimum number of dirty 4 KiB pages for a flush of the consume queues.", key="flushConsumeQueueLeastPages", mutable=True, check=NOT_NEGATIVE)
+    queue_flush_thorough_interval_ms: Millis = setting(60_000, "How often the consume queues are flushed even if fewer pages are dirty.", key="flushConsumeQueueThoroughInterval", mutable=True, check=POSITIVE)
+    sync_flush_timeout_ms: Millis = setting(5000, "How long a producer waits for the flush of its message.", key="syncFlushTimeout", mutable=True, check=POSITIVE)
 
     # Reading
-    max_batch_in_memory: int = setting(32, "Messages of one read near the end of the log.", key="maxTransferCountOnMessageInMemory", mutable=True, check=POSITIVE)
-    max_batch_bytes_in_memory: SizeBytes = setting(256 * _KIB, "Bytes of one read near the end of the log.", key="maxTransferBytesOnMessageInMemory", mutable=True, check=POSITIVE)
-    max_batch_on_disk: int = setting(8, "Messages of one read far behind the end of the log.", key="maxTransferCountOnMessageInDisk", mutable=True, check=POSITIVE)
-    max_batch_bytes_on_disk: SizeBytes = setting(64 * _KIB, "Bytes of one read far behind the end of the log.", key="maxTransferBytesOnMessageInDisk", mutable=True, check=POSITIVE)
-    in_memory_ratio: int = setting(40, "Percent of the machine's memory that is taken to hold the end of the log.", key="accessMessageInMemoryMaxRatio", mutable=True, check=_PERCENT)
-    max_filter_bytes: SizeBytes = setting(16_000, "Bytes of consume-queue units that one filtered read examines at least.", key="maxFilterMessageSize", mutable=True, check=POSITIVE)
-    max_query_messages: int = setting(64, "Messages of one query by key.", key="maxMsgsNumBatch", mutable=True, check=POSITIVE)
-    message_delay_levels: str = setting(DEFAULT_DELAYS, "Waiting times of the delay levels, from level 1.", key="messageDelayLevel")
+    max_batch_in_memory: int = setting(32, "Maximum number of messages in one read near the end of the log.", key="maxTransferCountOnMessageInMemory", mutable=True, check=POSITIVE)
+    max_batch_bytes_in_memory: SizeBytes = setting(256 * _KIB, "Maximum number of bytes in one read near the end of the log.", key="maxTransferBytesOnMessageInMemory", mutable=True, check=POSITIVE)
+    max_batch_on_disk: int = setting(8, "Maximum number of messages in one read far behind the end of the log.", key="maxTransferCountOnMessageInDisk", mutable=True, check=POSITIVE)
+    max_batch_bytes_on_disk: SizeBytes = setting(64 * _KIB, "Maximum number of bytes in one read far behind the end of the log.", key="maxTransferBytesOnMessageInDisk", mutable=True, check=POSITIVE)
+    in_memory_ratio: int = setting(40, "Percentage of the machine's memory that is assumed to hold the end of the log.", key="accessMessageInMemoryMaxRatio", mutable=True, check=_PERCENT)
+    max_filter_bytes: SizeBytes = setting(16_000, "Minimum number of bytes of consume-queue units that one filtered read examines.", key="maxFilterMessageSize", mutable=True, check=POSITIVE)
+    max_query_messages: int = setting(64, "Maximum number of messages in the answer to a query by key.", key="maxMsgsNumBatch", mutable=True, check=POSITIVE)
+    message_delay_levels: str = setting(DEFAULT_DELAYS, "Delay of each delay level, starting with level 1.", key="messageDelayLevel")
 
     # Cleaning
-    file_reserved_hours: int = setting(72, "Commit-log files older than this are deleted.", key="fileReservedTime", mutable=True, check=NOT_NEGATIVE)
+    file_reserved_hours: int = setting(72, "Commit-log files older than this many hours are deleted.", key="fileReservedTime", mutable=True, check=NOT_NEGATIVE)
     delete_when: str = setting("04", "Hours of the day at which expired files are deleted, separated by semicolons.", mutable=True)
-    delete_batch_max: int = setting(10, "Files deleted in one round.", key="deleteFileBatchMax", mutable=True, check=POSITIVE)
-    clean_interval_ms: Millis = setting(10_000, "How often cleaning looks around.", key="cleanResourceInterval", mutable=True, check=POSITIVE)
-    force_delete_after_ms: Millis = setting(120_000, "A file that must go loses its name after this long even if it is still being read.", key="destroyMapedFileIntervalForcibly", mutable=True, check=NOT_NEGATIVE)
-    disk_max_used_percent: int = setting(75, "Above this, expired files are deleted at any hour.", key="diskMaxUsedSpaceRatio", mutable=True, check=between(10, 95))
-    disk_clean_forcibly_percent: int = setting(85, "Above this, the oldest files are deleted whatever their age.", key="diskSpaceCleanForciblyRatio", mutable=True, check=_PERCENT)
-    disk_warning_percent: int = setting(90, "Above this, messages are refused as well.", key="diskSpaceWarningLevelRatio", mutable=True, check=_PERCENT)
-    clean_forcibly: bool = setting(True, "Whether files that are not expired may be deleted for want of space.", key="cleanFileForciblyEnable", mutable=True)
+    delete_batch_max: int = setting(10, "Maximum number of commit-log files deleted in one round.", key="deleteFileBatchMax", mutable=True, check=POSITIVE)
+    clean_interval_ms: Millis = setting(10_000, "How often the broker looks for files to delete.", key="cleanResourceInterval", mutable=True, check=POSITIVE)
+    force_delete_after_ms: Millis = setting(120_000, "How long a file that is still being read is kept after it should be deleted.", key="destroyMapedFileIntervalForcibly", mutable=True, check=NOT_NEGATIVE)
+    disk_max_used_percent: int = setting(75, "Disk usage in percent above which expired files are deleted at any hour.", key="diskMaxUsedSpaceRatio", mutable=True, check=between(10, 95))
+    disk_clean_forcibly_percent: int = setting(85, "Disk usage in percent above which the oldest files are deleted even if they have not expired.", key="diskSpaceCleanForciblyRatio", mutable=True, check=_PERCENT)
+    disk_warning_percent: int = setting(90, "Disk usage in percent above which the broker also refuses messages.", key="diskSpaceWarningLevelRatio", mutable=True, check=_PERCENT)
+    clean_forcibly: bool = setting(True, "Whether files may be deleted before they expire when disk space is short.", key="cleanFileForciblyEnable", mutable=True)
     # fmt: on
 
     def verify_together(self) -> None:
         for hour in self.delete_when.split(";"):
             if hour.strip() not in _HOURS:
-                raise ConfigError("deleteWhen", self.delete_when, "hours from 00 to 23 separated by ;")
+                raise ConfigError("deleteWhen", self.delete_when, "hours from 00 to 23, separated by ;")
         parse_delays(self.message_delay_levels)
 
     @property
@@ -90,7 +90,7 @@ class StoreSettings(Settings):
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
-        """Waiting time of each delay level, level 1 first."""
+        """The delay of each level, level 1 first."""
         return parse_delays(self.message_delay_levels)
 
 

@@ -1,4 +1,4 @@
-"""How the store is doing, as plain figures. Counts begin when the store is opened."""
+"""Statistics of the store. Counts start when the store is opened."""
 
 from dataclasses import dataclass
 

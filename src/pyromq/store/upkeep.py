@@ -1,6 +1,6 @@
-"""Upkeep: when something is flushed, when the disk is looked at and when old files are removed.
+"""Upkeep: decides when to flush, when to check the disk and when to delete old files.
 
-It goes by the clock and never waits: flushes are asked for here and done by the flusher.
+It never waits: it requests flushes, and the flusher does them.
 """
 
 import errno
@@ -42,12 +42,12 @@ class Upkeep:
         self.disk_used_ratio = 0.0
         self.removed_segments = 0
 
-    def use(self, settings: StoreSettings) -> None:
+    def apply_settings(self, settings: StoreSettings) -> None:
         self._settings = settings
-        self._retention.use(settings)
+        self._retention.apply_settings(settings)
 
     def run(self, now: float) -> CleaningReport | None:
-        """Do what is due. A report if cleaning ran."""
+        """Do everything that is due. Returns a report if cleaning ran."""
         self._flush_log_when_due(now)
         self._flush_queues_when_due(now)
         if now >= self._next_disk_check:
@@ -68,22 +68,22 @@ class Upkeep:
         try:
             log_space, root_space = self._retention.spaces()
         except OSError as error:
-            self._faults.refuse(Fault.DISK_FULL, f"the disk does not answer: {error}")
+            self._faults.refuse(Fault.DISK_FULL, f"the disk usage cannot be read: {error}")
             return
         self.disk_used_ratio = max(log_space.used_ratio, root_space.used_ratio)
         warning_percent = self._settings.disk_warning_percent
-        self._faults.judge_disk(Fault.DISK_FULL, log_space, warning_percent)
-        self._faults.judge_disk(Fault.QUEUE_DISK_FULL, root_space, warning_percent)
+        self._faults.check_disk(Fault.DISK_FULL, log_space, warning_percent)
+        self._faults.check_disk(Fault.QUEUE_DISK_FULL, root_space, warning_percent)
 
     def _check_log_files(self) -> None:
-        """Find log files that somebody has cut short, before a touch of what is missing ends the process."""
+        """Find truncated log files: an access to their missing pages would kill the process."""
         for segment in self._log.segments.row:
             lost_bytes = segment.bytes_cut_off() if segment.is_mapped else 0
             if not lost_bytes:
                 continue
             reason = (
-                f"{segment.path} was cut short while in use, its last {lost_bytes} bytes are lost: stop"
-                " whoever changes files of the store, then start the broker again; it keeps what is whole"
+                f"{segment.path} was truncated while in use and lost its last {lost_bytes} bytes: stop the"
+                " program that changes the store's files, then restart the broker; it keeps complete messages"
             )
             self._faults.refuse(Fault.NOT_WRITEABLE, reason)
             try:

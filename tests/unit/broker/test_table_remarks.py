@@ -48,4 +48,4 @@ async def test_damage_that_a_backup_made_good_is_told(tmp_path: Path) -> None:
         file.path.write_bytes(b"")
         file.load(dict[str, object])
         (remark,) = table_remarks(parts.store, parts.topics, parts.groups, [file])
-        assert "topics.json.bak was used instead" in remark
+        assert "topics.json.bak was loaded instead" in remark

@@ -113,7 +113,7 @@ def test_marks_beyond_the_end_of_the_log_move_to_it(tmp_path: Path) -> None:
     deletions = Deletions(Files(), tmp_path / "deletions")
     deletions.mark("A", 500, 5)
     deletions.mark("B", 300, 5)
-    deletions.settle(0, 400)
+    deletions.fit_to_log(0, 400)
     assert {each.topic: each.log_offset for each in deletions.all()} == {"A": 400, "B": 300}
     assert Deletions(Files(), tmp_path / "deletions").all() == deletions.all()
 

@@ -34,7 +34,7 @@ def test_the_backup_takes_the_place_of_a_table_that_lost_its_content(tmp_path: P
     table.save({"a": 2})
     table.path.write_bytes(nothing)
     assert table.load(dict[str, int]) == {"a": 1}
-    assert "topics.json.bak was used instead" in table.remark
+    assert "topics.json.bak was loaded instead" in table.remark
     assert (tmp_path / "topics.json.broken").read_bytes() == nothing
 
 

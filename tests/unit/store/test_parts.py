@@ -325,7 +325,7 @@ class TestRetentionAndClocks:
             assert self.removed(store, clock, 600) == 0
             clock.set_ahead(-5 * self.DAY_S)
             assert self.removed(store, clock, 3600) == 0
-            assert any("set ahead by 5 days" in text for text in store.time.take_notices())
+            assert any("jumped ahead by 5 days" in text for text in store.time.take_notices())
 
     def test_a_leap_that_stands_is_believed_for_files_that_were_there_at_the_start(
         self, tmp_path: Path

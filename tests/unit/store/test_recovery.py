@@ -437,7 +437,7 @@ def test_unused_files_behind_a_gap_do_not_push_the_log_aside(tmp_path: Path) -> 
     stray = tmp_path / "commitlog" / f"{8192 * 1000:020d}"
     stray.write_bytes(bytes(8192))
     with reopen(tmp_path) as store:
-        assert any("unused files left aside" in each for each in store.recovery.remarks)
+        assert any("unused files behind the gap are ignored" in each for each in store.recovery.remarks)
         check(store)
     assert stray.exists()
 
@@ -459,7 +459,7 @@ def test_directories_that_only_look_like_queues_are_left_aside(tmp_path: Path, n
     stray.mkdir()
     (stray / ("0" * 20)).write_bytes(bytes(200))
     with reopen(tmp_path) as store:
-        assert store.recovery.remarks == [f"consumequeue/Orders/{name} is not a queue: left aside"]
+        assert store.recovery.remarks == [f"consumequeue/Orders/{name} is not a queue: ignored"]
         assert store.queue_ids(TOPIC) == [0, 1]
         check(store)
 
@@ -510,7 +510,7 @@ def test_an_index_file_with_a_header_of_garbage_is_removed(
     path.write_bytes(header + path.read_bytes()[40:])
     with reopen(tmp_path) as store:
         (remark,) = store.recovery.remarks
-        assert remark == f"index/{path.name} has a header of garbage: removed"
+        assert remark == f"index/{path.name} has an invalid header: removed"
         append(store, b"new", properties=b"KEYS\x01new\x02")
         dispatch_all(store)
         assert len(store.query(TOPIC, "new", 10)) == 1
@@ -579,7 +579,7 @@ def test_a_record_of_an_impossible_topic_is_damage(tmp_path: Path, topic: bytes)
     damage_log(tmp_path, offset_of(tmp_path, 5) + 88 + len(BODIES[5]) + 1, topic)
     remove_a_queue(tmp_path)
     with reopen(tmp_path) as store:
-        assert any("no possible topic" in each.reason for each in store.recovery.damage)
+        assert any("impossible topic" in each.reason for each in store.recovery.damage)
         assert bodies_of(store, queue_id=0) == BODIES[::2]
         assert store.topics() == [TOPIC]
 

@@ -90,7 +90,7 @@ class Brokers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
         if not changes:
             return
-        self._store.use(updated.store)
+        self._store.apply_settings(updated.store)
         self._live.replace(updated.broker)
         _log.info("settings changed peer=%s keys=%.500s", caller.address, ",".join(sorted(changes)))
         for remark in updated.remarks_on(changes):

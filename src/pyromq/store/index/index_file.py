@@ -54,7 +54,7 @@ def read_header(files: Files, path: Path) -> tuple[int, ...]:
         raise StoreError(f"index/{path.name} is shorter than its header")
     begin_ms, end_ms, *others = numbers = HEADER.unpack(raw)
     if not is_time(begin_ms) or not is_time(end_ms) or min(others) < 0:
-        raise StoreError(f"index/{path.name} has a header of garbage")
+        raise StoreError(f"index/{path.name} has an invalid header")
     return numbers
 
 
@@ -94,7 +94,7 @@ class IndexFile:
             self.next_unit,
         ) = read_header(files, path)
         if self.next_unit > units or self.used_slots > units:
-            raise StoreError(f"index/{path.name} has a header of garbage")
+            raise StoreError(f"index/{path.name} has an invalid header")
         # java: a file that was never written to counts from 1
         self.next_unit = max(self.next_unit, 1)
 

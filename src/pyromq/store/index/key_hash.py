@@ -17,7 +17,7 @@ from pyromq.protocol.java_hash import java_string_hash
 _native = twin("hashing")
 
 _LANE_BYTES: Final = 16
-_MOST_BYTES: Final = 256
+_MAX_BYTES: Final = 256
 _MASK: Final = 0xFFFFFFFF
 
 
@@ -34,7 +34,7 @@ def index_key_hashes(keys: Sequence[bytes]) -> list[int]:
         if found is not None:
             return found
     longest = max(map(len, keys), default=0)
-    if longest > _MOST_BYTES or not b"".join(keys).isascii():
+    if longest > _MAX_BYTES or not b"".join(keys).isascii():
         return [index_key_hash(key.decode("utf-8", "replace")) for key in keys]
     lanes = max(1, -(-longest // _LANE_BYTES))
     width = lanes * _LANE_BYTES
@@ -51,7 +51,7 @@ def index_key_hashes(keys: Sequence[bytes]) -> list[int]:
     ]
 
 
-@lru_cache(maxsize=_MOST_BYTES // _LANE_BYTES)
+@lru_cache(maxsize=_MAX_BYTES // _LANE_BYTES)
 def _joining(lanes: int) -> tuple[int, struct.Struct]:
     """The factor that makes the first digit of a key the sum of all, each times its power; its place."""
     multiplier = 0

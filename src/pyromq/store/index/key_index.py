@@ -51,7 +51,7 @@ class Index:
             if name.endswith(UNFINISHED_SUFFIX):
                 self._files.remove(path)
             elif not is_index_name(name):
-                remarks.append(f"index/{name} is not an index file: left aside")
+                remarks.append(f"index/{name} is not an index file: ignored")
             else:
                 try:
                     self._row.append(IndexFile(self._files, path, self._slots, self._units))

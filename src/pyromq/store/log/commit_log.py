@@ -74,7 +74,9 @@ class CommitLog(LogEnd):
         offset = self.end_offset
         current = self._current
         if size_bytes + BLANK_SIZE > self.segments.segment_bytes:
-            raise StoreError(f"{size_bytes} bytes do not fit in a log file of {self.segments.segment_bytes}")
+            raise StoreError(
+                f"{size_bytes} bytes do not fit in a log file of {self.segments.segment_bytes} bytes"
+            )
         if current is None:
             current = self._enter(offset - offset % self.segments.segment_bytes)
         if offset - current.start + size_bytes + BLANK_SIZE > current.size_bytes:
@@ -186,9 +188,11 @@ class CommitLog(LogEnd):
         outline = scan_record(buffer, offset - segment.start, segment.size_bytes)
         if outline is not None:
             if outline.log_offset != offset:
-                raise RemoteProtocolError(f"record at {offset} says it is at {outline.log_offset}")
+                raise RemoteProtocolError(
+                    f"record at {offset} gives {outline.log_offset} as its own log offset"
+                )
             if not can_be_directory(outline.topic):
-                raise RemoteProtocolError(f"record at {offset} is of no possible topic: {outline.topic!r}")
+                raise RemoteProtocolError(f"record at {offset} has an impossible topic: {outline.topic!r}")
         return segment, outline
 
     def outlines(self, offset: int, end: int) -> Iterator[tuple[Segment, RecordOutline]]:

@@ -24,11 +24,11 @@ from pyromq.protocol.record import (
 )
 from pyromq.store.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
-from pyromq.store.log.record_checks import LEAST_GAP_BYTES, count_record_starts
+from pyromq.store.log.record_checks import MIN_GAP_BYTES, count_record_starts
 from pyromq.store.log.segment import Segment
 
 FILLER_TOPIC: Final = "DAMAGED"
-_MOST_FILLER_BYTES: Final = 4 * 1024 * 1024
+_MAX_FILLER_BYTES: Final = 4 * 1024 * 1024
 _BLOCK_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -51,12 +51,13 @@ class Damage:
     def __str__(self) -> str:
         text = f"damage in the log from offset {self.start} to {self.end}, {self.end - self.start} bytes"
         if self.is_left_in_place:
-            return f"{text} ({self.reason}): passed over and left in place"
-        outcome = "no sound record follows, the log ends before it" if self.is_tail else "passed over"
+            return f"{text} ({self.reason}): skipped and left in place"
+        outcome = "no sound record follows, so the log ends before it" if self.is_tail else "skipped"
         if not self.kept_as:
-            return f"{text} ({self.reason}): {outcome}; all of them are zero"
+            return f"{text} ({self.reason}): {outcome}; all bytes are zero"
         begun = f"{self.records} record{'s' if self.records != 1 else ''} began there"
-        return f"{text} ({self.reason}): {outcome}; {begun}, kept in {', '.join(map(str, self.kept_as))}"
+        kept = ", ".join(map(str, self.kept_as))
+        return f"{text} ({self.reason}): {outcome}; {begun}; the bytes are kept in {kept}"
 
 
 def is_filler(outline: RecordOutline) -> bool:
@@ -140,9 +141,9 @@ class DamagedBytes:
     def _fill_with_records(self, segment: Segment, start: int, end: int, reason: str) -> None:
         store_timestamp = peek_store_timestamp(segment.mapped.buffer, end - segment.start)
         while start < end:
-            size_bytes = min(end - start, _MOST_FILLER_BYTES)
-            if 0 < end - start - size_bytes < LEAST_GAP_BYTES:
-                size_bytes -= LEAST_GAP_BYTES
+            size_bytes = min(end - start, _MAX_FILLER_BYTES)
+            if 0 < end - start - size_bytes < MIN_GAP_BYTES:
+                size_bytes -= MIN_GAP_BYTES
             record = filler(start, size_bytes, store_timestamp, reason)
             self._files.overwrite(segment.path, start - segment.start, record)
             start += size_bytes

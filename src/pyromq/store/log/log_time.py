@@ -32,8 +32,8 @@ _TOLERANCE: Final = 0.001
 _TRUSTED_MS: Final = 1000
 """So long appends may take the machine's time without asking here."""
 _READING_S: Final = 0.02
-_MOST_LEAPS = 64
-_MOST_NOTICES = 20
+_MAX_LEAPS = 64
+_MAX_NOTICES = 20
 
 
 class _Leap(NamedTuple):
@@ -47,8 +47,8 @@ class LogTime:
         self._log = log
         # Only compiled code and this one may read the machine's clock instead of `clock`.
         self._trusted_ms = _TRUSTED_MS if type(clock) is SystemClock else 0
-        self._leaps: deque[_Leap] = deque(maxlen=_MOST_LEAPS)
-        self._notices: deque[str] = deque(maxlen=_MOST_NOTICES)
+        self._leaps: deque[_Leap] = deque(maxlen=_MAX_LEAPS)
+        self._notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         self.leap_count = 0
         """How often a leap ahead was followed."""
         self.begin()
@@ -70,7 +70,7 @@ class LogTime:
         if self._is_in_doubt:
             self._tell(
                 f"the newest message is {_span(wall_ms - newest_ms)} old: the store was not in use, or the "
-                f"clock is wrong; nothing is deleted for its age for {_span(CONFIRMED_AFTER_S * 1000)}"
+                f"clock is wrong; no file is deleted for its age for {_span(CONFIRMED_AFTER_S * 1000)}"
             )
 
     def now_ms(self) -> int:
@@ -141,7 +141,7 @@ class LogTime:
             self._set_back = True
             self._tell(
                 f"the clock is {_span(self._now_ms - wall_ms)} behind the time of the log, "
-                "which goes on a twentieth slower until the clock has caught up"
+                "which runs 5% slower until the clock has caught up"
             )
 
     def _leap(self, before_ms: float, wall_ms: int) -> None:
@@ -156,11 +156,11 @@ class LogTime:
         if self._held is None or abs(gap_ms - self._held[1]) > _BELIEVED_MS:
             self._held = self._seen, gap_ms
             self._tell(
-                f"the clock was set ahead by {_span(gap_ms)}: it is not followed, and nothing is deleted "
-                f"for its age by it, until it has stood for {_span(CONFIRMED_AFTER_S * 1000)}"
+                f"the clock jumped ahead by {_span(gap_ms)}: the broker ignores the jump, and deletes "
+                f"no file for its age, until it has lasted {_span(CONFIRMED_AFTER_S * 1000)}"
             )
         elif self._seen - self._held[0] >= CONFIRMED_AFTER_S:
-            self._tell(f"the clock, set ahead by {_span(gap_ms)}, is followed now")
+            self._tell(f"the clock is still {_span(gap_ms)} ahead: the broker follows it now")
             self._leap(expected_ms, wall_ms)
             return
         self._now_ms = expected_ms

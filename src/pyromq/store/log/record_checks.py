@@ -20,7 +20,7 @@ from pyromq.store.filesystem import Files
 from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.segment import MissingSegment, Segment
 
-LEAST_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
+MIN_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
 """No record is smaller: it has a topic of one byte at least."""
 
 _MAGIC_START: Final = b"\xda\xa3\x20"
@@ -43,12 +43,13 @@ def sound_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline |
         blank_bytes = peek_size(buffer, offset - segment.start)
         if blank_bytes != segment.end - offset:
             raise RemoteProtocolError(
-                f"blank at {offset} has {blank_bytes} bytes, its file has {segment.end - offset} more"
+                f"blank record at {offset} has {blank_bytes} bytes; its file has {segment.end - offset} left"
             )
         return found
     if outline.queue_id < 0 or outline.queue_offset < 0:
         raise RemoteProtocolError(
-            f"record at {offset} is of no possible queue: {outline.queue_id}, offset {outline.queue_offset}"
+            f"record at {offset} has an impossible queue id or queue offset:"
+            f" {outline.queue_id}, {outline.queue_offset}"
         )
     verify_body_crc(buffer, outline)
     _verify_complete(segment, outline)
@@ -97,7 +98,7 @@ def _end_of_damaged(log: CommitLog, offset: int) -> int:
     except RemoteProtocolError:
         found = None
     outline = found[1] if found is not None else None
-    return offset + (outline.size if outline is not None else LEAST_GAP_BYTES)
+    return offset + (outline.size if outline is not None else MIN_GAP_BYTES)
 
 
 def _is_sound_record(log: CommitLog, segment: Segment, position: int) -> bool:

@@ -13,7 +13,7 @@ from pyromq.store.filenames import offset_name, parse_offset_name
 from pyromq.store.filesystem import Files
 from pyromq.store.log.segment import MissingSegment, Segment
 
-_MOST_MISSING: Final = 1024
+_MAX_MISSING: Final = 1024
 """Over a wider gap, the files on its two sides are hardly of one log."""
 
 
@@ -57,7 +57,7 @@ class Segments:
         for name in names + directories:
             start = parse_offset_name(name)
             if start is None or start % self.segment_bytes or name in directories:
-                remarks.append(f"{self.directory.name}/{name} is not a segment: left aside")
+                remarks.append(f"{self.directory.name}/{name} is not a log file: ignored")
             else:
                 starts.append(start)
         for start in starts:
@@ -74,7 +74,7 @@ class Segments:
             self.loaded_end = self.adopt(start).end
             return
         if not repair:
-            remarks.append(f"{label} has {size_bytes} of {self.segment_bytes} bytes: left aside")
+            remarks.append(f"{label} has {size_bytes} of {self.segment_bytes} bytes: ignored")
             return
         if not is_last or size_bytes is None or size_bytes > self.segment_bytes:
             raise StoreError(_wrong_size(path, size_bytes, self.segment_bytes))
@@ -98,13 +98,13 @@ class Segments:
             if not any(map(self._has_content, self._row[position:])):
                 unused = len(self._row) - position
                 remarks.append(
-                    f"{self.directory.name}: nothing between {before.end} and {first.start}:"
-                    f" {unused} unused files left aside"
+                    f"{self.directory.name}: no files between {before.end} and {first.start}:"
+                    f" the {unused} unused files behind the gap are ignored"
                 )
                 del self._row[position:]
                 continue
             starts = range(before.end, first.start, self.segment_bytes)
-            if len(starts) > _MOST_MISSING:
+            if len(starts) > _MAX_MISSING:
                 raise StoreError(
                     f"{self.directory}: {len(starts)} files are missing between {before.path.name} and"
                     f" {first.path.name}; if the older or the newer ones do not belong to this log,"
@@ -114,8 +114,8 @@ class Segments:
             self._row[position:position] = [replace(start, first) for start in starts]
             remarks.append(
                 f"{self.directory.name}: {len(starts)} files from {before.end} to {first.start} are missing:"
-                " their messages are passed over"
-                + (", blank files take their places until they are put back" if repair else "")
+                " their messages are skipped"
+                + ("; blank files replace them until you put them back" if repair else "")
             )
 
     def _has_content(self, segment: Segment) -> bool:
@@ -176,11 +176,11 @@ class Segments:
 def _wrong_size(path: Path, size_bytes: int | None, expected: int) -> str:
     text = (
         f"{path} has {size_bytes} bytes, expected {expected}:"
-        " set the size of log files to the one this log was made with"
+        " set mappedFileSizeCommitLog to the size that this log was created with"
     )
     if size_bytes is None or size_bytes > expected:
         return text
     return (
-        f"{text}, or put a whole copy of the file in its place;"
-        f" to go on without its last {expected - size_bytes} bytes: truncate -s {expected} {path}"
+        f"{text}, or replace the file with a whole copy;"
+        f" to continue without its last {expected - size_bytes} bytes: truncate -s {expected} {path}"
     )

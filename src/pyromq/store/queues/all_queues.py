@@ -82,7 +82,7 @@ class Queues:
         remarks: list[str] = []
 
         def leave_aside(path: Path, what: str) -> None:
-            remarks.append(f"{path.relative_to(self._paths.root)} is not {what}: left aside")
+            remarks.append(f"{path.relative_to(self._paths.root)} is not {what}: ignored")
 
         root = self._paths.consume_queues
         names, topics = self._files.names(root)
@@ -115,7 +115,7 @@ class Queues:
             return "no files"
         for index, start in enumerate(starts):
             if start != starts[0] + index * file_bytes or start % file_bytes:
-                return f"file {start} does not follow the one before"
+                return f"file {start} does not follow the file before it"
             if self._files.size(queue.path_of(start)) != file_bytes:
                 return f"file {start} has the wrong size"
         return None
@@ -139,7 +139,9 @@ class Queues:
                 units = count_units(reader, limit)
                 clean = reader.is_zero_after(units * UNIT_BYTES)
                 if not clean and _has_unit_before(reader, units, limit):
-                    raise StoreError(f"unit {start // UNIT_BYTES + units} is damaged, with others behind it")
+                    raise StoreError(
+                        f"unit {start // UNIT_BYTES + units} is damaged and followed by other units"
+                    )
                 if units:
                     last_place = _last_in_order(reader, units, start // UNIT_BYTES)
             if units == 0 and start != starts[0]:
@@ -229,7 +231,7 @@ def _last_in_order(reader: Reader, units: int, first: int) -> tuple[int, int]:
     ):
         if size != PRE_BLANK_SIZE:
             if log_offset < end or size < MIN_RECORD_SIZE:
-                raise StoreError(f"unit {first + units - count + index} does not follow the one before")
+                raise StoreError(f"unit {first + units - count + index} does not follow the file before it")
             end = log_offset + size
     return log_offset, size
 

@@ -1,4 +1,4 @@
-"""Mending: units that do not lead to their messages are made again from the log.
+"""Mending: units that do not point to their messages are made again from the log.
 
 The messages between two sound units lie between their records in the log, so only that part of the log is
 walked. The walk is done in pieces, so that nobody waits long: the first piece at once, which is all that
@@ -26,7 +26,7 @@ from pyromq.store.results import QueueAdvance
 _PIECE: Final = 1000
 """Units or records looked at in one go: a few milliseconds."""
 _RETRY_SECONDS: Final = 1.0
-_MOST_REMARKS: Final = 1000
+_MAX_REMARKS: Final = 1000
 
 
 class Mending:
@@ -49,7 +49,7 @@ class Mending:
         self._resting: set[ConsumeQueue] = set()
         self._next_retry = 0.0
         self._mended: list[ConsumeQueue] = []
-        self._remarks: deque[str] = deque(maxlen=_MOST_REMARKS)
+        self._remarks: deque[str] = deque(maxlen=_MAX_REMARKS)
 
     def __repr__(self) -> str:
         return f"<Mending {len(self._work)} queues>"
@@ -66,7 +66,7 @@ class Mending:
         self._work[queue] = self._mend(queue, offset, why)
         if self._advance(queue):
             return queue not in self._resting
-        self._remarks.append(f"queue {_name(queue)}: {why}; its messages are looked for in the log")
+        self._remarks.append(f"queue {_name(queue)}: {why}; searching the log for its messages")
         return False
 
     def step(self) -> list[QueueAdvance]:
@@ -106,7 +106,7 @@ class Mending:
             self._resting.add(queue)
             if self._failed.get(queue) != str(error):
                 self._failed[queue] = str(error)
-                self._remarks.append(f"queue {_name(queue)} is damaged and cannot be mended now: {error}")
+                self._remarks.append(f"queue {_name(queue)} is damaged and cannot be mended yet: {error}")
         del self._work[queue]
         return True
 
@@ -151,8 +151,8 @@ class Mending:
         queue.forget_min_offset()
         self._mended.append(queue)
         which = f"units {first} to {end - 1} were" if end - first > 1 else f"unit {first} was"
-        fate = f", but the log does not have {lost} of these messages" if lost else ""
-        self._remarks.append(f"queue {_name(queue)}: {why}; {which} made again from the log{fate}")
+        fate = f", but the log has lost {lost} of these messages" if lost else ""
+        self._remarks.append(f"queue {_name(queue)}: {why}; {which} rebuilt from the log{fate}")
 
     def _find(
         self,

@@ -17,7 +17,7 @@ from pyromq.store.queues.consume_queue import ConsumeQueue
 
 _Waiting = list[tuple[Segment, RecordOutline]]
 
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 
 
 class Numbering:
@@ -111,7 +111,7 @@ class Numbering:
     def leave_out(self, outline: RecordOutline) -> None:
         """A record stays in the log without a unit."""
         self.left_out += 1
-        if len(self.places_left_out) < _MOST_NAMED:
+        if len(self.places_left_out) < _MAX_NAMED:
             self.places_left_out.append(outline.log_offset)
 
 

@@ -15,8 +15,8 @@ Probed = tuple[bytes, bytes, bytes]
 """The values of TAGS, UNIQ_KEY and KEYS; empty where there is none."""
 
 _WANTED: Final = (b"TAGS", b"UNIQ_KEY", b"KEYS")
-_MOST_SHAPES: Final = 256
-_MOST_NAMES: Final = 24
+_MAX_SHAPES: Final = 256
+_MAX_NAMES: Final = 24
 
 _Shape = tuple[Callable[[bytes], "re.Match[bytes] | None"], tuple[int, int, int]]
 _NEVER: Final[_Shape] = (re.compile(rb"(?!)").fullmatch, (0, 0, 0))
@@ -57,7 +57,7 @@ def _shape(names: tuple[bytes, ...]) -> _Shape:
     if shape is None:
         ends_with_separator = not names[-1]
         named = names[:-1] if ends_with_separator else names
-        if len(_SHAPES) >= _MOST_SHAPES or len(named) > _MOST_NAMES or len(set(named)) != len(named):
+        if len(_SHAPES) >= _MAX_SHAPES or len(named) > _MAX_NAMES or len(set(named)) != len(named):
             return _NEVER
         # Group 1 is empty: it stands for what has no value.
         parts, groups = [], dict.fromkeys(_WANTED, 1)

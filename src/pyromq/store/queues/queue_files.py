@@ -11,8 +11,8 @@ from pyromq.store.filesystem import Files, MappedFile
 from pyromq.store.queues.consume_queue import UNIT_BYTES, ConsumeQueue
 
 _RESERVE_BYTES = 16 * 1024
-_LEAST_MAPPED = 64
-_MOST_MAPPED = 30_000
+_MIN_MAPPED = 64
+_MAX_MAPPED = 30_000
 
 
 class QueueFiles:
@@ -114,5 +114,5 @@ def default_mapped_files() -> int:
     """Half of what the process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return _MOST_MAPPED
-    return max(_LEAST_MAPPED, min(soft // 2, _MOST_MAPPED))
+        return _MAX_MAPPED
+    return max(_MIN_MAPPED, min(soft // 2, _MAX_MAPPED))

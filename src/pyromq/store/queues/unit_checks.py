@@ -24,7 +24,7 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _BODY_LENGTH_AT: Final = (84, 96, 96, 108)
 """By the two bits of the system flag that tell which host has an address of version 6."""
-LEAST_CODE, MOST_CODE = -(1 << 31), (1 << 31) - 1
+MIN_CODE, MAX_CODE = -(1 << 31), (1 << 31) - 1
 
 
 def is_sound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size: int) -> bool:
@@ -99,20 +99,20 @@ def why_unsound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, si
     """What is wrong with a unit, in words; empty if it is sound."""
     if is_sound(log, queue, offset, place, size):
         return ""
-    unit = f"unit {offset} says log offset {place}, size {size}"
+    unit = f"unit {offset} points to log offset {place}, size {size}"
     record = log.record(place)
     if place < log.start_offset or place >= log.end_offset:
-        return f"{unit}: outside of the log, {log.start_offset} to {log.end_offset}"
+        return f"{unit}: outside the log, {log.start_offset} to {log.end_offset}"
     if record is None:
         return f"{unit}: no record begins there"
     own_size, _, queue_id, queue_offset, _, _ = _HEAD.unpack_from(record, 0)
     if (queue_id, queue_offset) != (queue.queue_id, offset):
-        return f"{unit}: the record there is message {queue_offset} of a queue {queue_id}"
+        return f"{unit}: the record there is message {queue_offset} of queue {queue_id}"
     if own_size != size:
         return f"{unit}: the record there has {own_size} bytes"
-    return f"{unit}: the record there is of another topic"
+    return f"{unit}: the record there belongs to another topic"
 
 
 def is_tag_code(code: int) -> bool:
     """java: the hash of a tag has 32 bits."""
-    return LEAST_CODE <= code <= MOST_CODE
+    return MIN_CODE <= code <= MAX_CODE

@@ -157,7 +157,7 @@ class TestTrouble:
             bench.clock.advance(1)
             bench.parts.store._faults.refuse(Fault.DISK_FULL, "the disk is full")
             assert bench.deliver() == 1
-            bench.parts.store._faults.relieve(Fault.DISK_FULL)
+            bench.parts.store._faults.clear(Fault.DISK_FULL)
             bench.clock.advance(1)
             assert bench.deliver() is None
             assert bench.delivered() == [b"body"]

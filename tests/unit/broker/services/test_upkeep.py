@@ -74,7 +74,7 @@ async def test_a_clock_that_was_set_is_told_of_once(tmp_path: Path, caplog: pyte
     clock.set_ahead(-7200)
     await turn_until(lambda: "the clock is 2 hours behind the time of the log" in caplog.text)
     clock.set_ahead(7200 + 5 * 86_400)
-    await turn_until(lambda: "the clock was set ahead by 5 days" in caplog.text)
+    await turn_until(lambda: "the clock jumped ahead by 5 days" in caplog.text)
     running.cancel()
     assert len(caplog.records) == 2
     store.close()
@@ -94,5 +94,5 @@ async def test_damage_that_was_mended_is_told_of(tmp_path: Path, caplog: pytest.
     running = asyncio.create_task(upkeep(store, clock, lambda _: woken.set()).run())
     await asyncio.wait_for(woken.wait(), 60)
     running.cancel()
-    assert f"damage in the store: queue {TOPIC}/0: unit 0 says log offset 0, size 0" in caplog.text
+    assert f"damage in the store: queue {TOPIC}/0: unit 0 points to log offset 0, size 0" in caplog.text
     store.close()

@@ -222,7 +222,7 @@ def test_the_report_says_what_is_lost_and_where_it_is_kept(tmp_path: Path, fill:
         assert str(damage).startswith(
             f"damage in the log from offset {place.start} to {place.end}, {place.end - place.start} bytes ("
         )
-        assert "passed over; 1 record began there, kept in" in str(damage)
+        assert "skipped; 1 record began there; the bytes are kept in" in str(damage)
         content = bytearray(kept.read_bytes())
         content[100] ^= 0x55
         assert bytes(content) == before[place.start - SEGMENT_BYTES : place.end - SEGMENT_BYTES]
@@ -337,8 +337,8 @@ def test_the_report_names_missing_files(tmp_path: Path, fill: Fill) -> None:
     (tmp_path / "commitlog" / f"{SEGMENT_BYTES:020d}").unlink()
     with reopen(tmp_path) as store:
         assert store.recovery.remarks == [
-            "commitlog: 1 files from 8192 to 16384 are missing: their messages are passed over,"
-            " blank files take their places until they are put back"
+            "commitlog: 1 files from 8192 to 16384 are missing: their messages are skipped;"
+            " blank files replace them until you put them back"
         ]
 
 

@@ -36,7 +36,7 @@ def test_a_file_cut_short_is_noticed_and_named_and_nothing_is_stored_any_more(tm
     store.upkeep()
     assert store.faults & Fault.NOT_WRITEABLE
     reason = store.statistics().fault_reason
-    assert reason.startswith(f"{cut} was cut short while in use, its last 8092 bytes are lost: stop")
+    assert reason.startswith(f"{cut} was truncated while in use and lost its last 8092 bytes: stop")
     refused = append(store, b"more")
     assert (refused.status, refused.reason) == (AppendStatus.SERVICE_NOT_AVAILABLE, reason)
     store.close()

@@ -82,7 +82,7 @@ def test_a_clock_set_ahead_for_a_moment_is_not_believed() -> None:
         assert time.now_ms() == time.cautious_ms() == clock.now_ms() - 5 * DAY_S * 1000
     clock.set_ahead(-5 * DAY_S)
     assert time.now_ms() == time.cautious_ms() == clock.now_ms() == right_ms + 14_000
-    assert "set ahead by 5 days" in time.take_notices()[0]
+    assert "jumped ahead by 5 days" in time.take_notices()[0]
     assert time.leap_count == 0
 
 
@@ -95,7 +95,7 @@ def test_a_leap_is_believed_when_it_has_stood() -> None:
     assert time.now_ms() < clock.now_ms()
     clock.advance(1)
     assert time.now_ms() == time.cautious_ms() == clock.now_ms()
-    assert "followed now" in time.take_notices()[-1]
+    assert "follows it now" in time.take_notices()[-1]
 
 
 def test_another_leap_meanwhile_is_doubted_anew() -> None:

@@ -88,9 +88,9 @@ class TestReading:
             damage(queue_of(store), 40, queue_of(store, OTHER).units(40, 1))
             assert read_all(store) == expected(range(100))
             (remark,) = store.mending_remarks()
-            assert remark.startswith(f"queue {TOPIC}/0: unit 40 says log offset ")
+            assert remark.startswith(f"queue {TOPIC}/0: unit 40 points to log offset ")
             assert remark.endswith(
-                "the record there is of another topic; unit 40 was made again from the log"
+                "the record there belongs to another topic; unit 40 was rebuilt from the log"
             )
 
     def test_a_wrong_size_hides_no_neighbour(self, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ class TestReading:
             segment.map_for_writing().buffer[place - segment.start + 20] ^= 1  # it says another queue offset
             assert read_all(store) == [*expected(range(50)), *expected(range(51, 100))]
             (remark,) = store.mending_remarks()
-            assert "the log does not have 1 of these messages" in remark
+            assert "the log has lost 1 of these messages" in remark
             assert read_all(store) == [*expected(range(50)), *expected(range(51, 100))]
             assert store.mending_remarks() == [], "nothing is mended twice"
             assert store.min_offset(TOPIC, 0) == 0
@@ -186,7 +186,7 @@ def test_much_damage_is_mended_in_pieces_and_told_when_done(
             damage(queue_of(store), number, bytes(20))
         result = store.read(TOPIC, 0, 0)
         assert (result.status, result.next_offset, result.views) == (ReadStatus.QUEUE_IS_MENDED, 0, [])
-        assert store.mending_remarks()[0].endswith("its messages are looked for in the log")
+        assert store.mending_remarks()[0].endswith("searching the log for its messages")
         steps = 0
         while not (arrivals := store.dispatch()):
             assert store.has_dispatch_work
@@ -254,7 +254,7 @@ def test_what_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
             assert store.read(TOPIC, 0, 5).status is ReadStatus.QUEUE_IS_MENDED
             store.upkeep()
         (remark,) = store.mending_remarks()
-        assert "cannot be mended now" in remark
+        assert "cannot be mended yet" in remark
         assert "No space left" in remark
         files.failures.clear()
         assert isinstance(store._clock, ManualClock)
@@ -327,9 +327,9 @@ def test_verification_tells_which_units_are_damaged(tmp_path: Path) -> None:
         damage(queue, 32, struct.pack(">qiq", 7, 0x7FFFFFFF, 0))
     with OfflineStore(tmp_path) as offline:
         assert offline.verify().damage == [
-            f"queue {TOPIC}/0: 7 units (3 to 5, 9, 20 to 21, 30) do not lead to their messages",
+            f"queue {TOPIC}/0: 7 units (3 to 5, 9, 20 to 21, 30) do not point to their messages",
             f"queue {TOPIC}/0: 1 units (31) have a wrong tags code",
             f"queue {TOPIC}/0: 1 messages (32) have no unit",
         ]
         assert {message.topic for message in offline.messages(TOPIC)} == {TOPIC}
-        assert f"queue {TOPIC}/0: unit 3 leads to another queue's message" in offline.remarks[0]
+        assert f"queue {TOPIC}/0: unit 3 points to another queue's message" in offline.remarks[0]
