@@ -1,4 +1,4 @@
-"""One index file: a hash table on disk that leads from the hash of a key to log offsets.
+"""One index file: a hash table on disk from the hash of a key to log offsets.
 
     header, 40 bytes
            0     8  store time of the first entry
@@ -14,8 +14,7 @@
           12     4  seconds since the first entry's store time
           16     4  number of the previous unit of the chain, 0 for none
 
-Units only ever grow in number and their log offsets never decrease; everything else can be made again from
-them.
+Units are only added and their log offsets never decrease; everything else can be rebuilt from them.
 """
 
 import struct
@@ -48,7 +47,7 @@ def index_file_bytes(slots: int, units: int) -> int:
 
 
 def read_header(files: Files, path: Path) -> tuple[int, ...]:
-    """The six numbers of a header. Raises StoreError if they cannot be what they should be."""
+    """The six numbers of a header. Raises StoreError if they are impossible."""
     raw = files.read(path, 0, HEADER.size)
     if len(raw) < HEADER.size:
         raise StoreError(f"index/{path.name} is shorter than its header")
@@ -232,9 +231,9 @@ class IndexFile:
     # Recovery
 
     def rebuild(self, before_log_offset: int) -> int:
-        """Keep the units of messages before a log offset and make everything else again; how many were kept.
+        """Keep the units of messages before a log offset and rebuild the rest; return how many were kept.
 
-        The new file is made beside the old one and takes its name when it is safe.
+        The new file is written beside the old one and replaces it once it is synced.
         """
         slots = array("I", bytes(self.slots * _SLOT_BYTES))
         kept, last_log_offset, last_seconds = bytearray(_UNIT_BYTES), 0, 0

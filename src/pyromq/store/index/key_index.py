@@ -1,4 +1,4 @@
-"""Messages by key: a row of index files, the newest of which is written."""
+"""Messages by key: the index files, of which the newest is written."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Index:
         return self._row[-1].end_timestamp if self._row else 0
 
     def load(self) -> list[str]:
-        """Take in the directory; a file that is no index file of ours is left aside."""
+        """Load the index files; return remarks about removed and ignored ones."""
         remarks = []
         for name in self._files.names(self._directory)[0]:
             path = self._directory / name
@@ -104,7 +104,7 @@ class Index:
     def query(
         self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, from_log_offset: int = 0
     ) -> list[int]:
-        """Log offsets of messages that may have the key, ascending; who asks compares the keys."""
+        """Log offsets of messages that may have the key, ascending; the caller compares the keys."""
         key_hash = index_key_hash(f"{topic}#{key}")
         found: set[int] = set()
         for file in reversed(self._row):
@@ -121,7 +121,7 @@ class Index:
     # Recovery and cleaning
 
     def keep_before(self, log_offset: int) -> int:
-        """Drop the entries from `log_offset` on and mend the last file left; how many files were dropped."""
+        """Drop the entries from `log_offset` on and rebuild the last file; how many files were dropped."""
         dropped = 0
         while self._row and not self._row[-1].rebuild(log_offset):
             self._remove(self._row.pop())
@@ -137,7 +137,7 @@ class Index:
         return len(late)
 
     def clean(self, log_start: int) -> int:
-        """Delete files all of whose messages are gone from the log; never the last one."""
+        """Delete files whose messages have all left the log, except the last file."""
         removed = 0
         while len(self._row) > 1 and self._row[0].end_log_offset < log_start:
             self._remove(self._row.pop(0))

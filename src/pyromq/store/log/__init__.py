@@ -1,1 +1,1 @@
-"""The commit log: its files, its records, its time, and what becomes of damage in it."""
+"""The commit log: its files, its records, its time, and damage in it."""

@@ -1,7 +1,7 @@
 """The commit log: every message of every topic, one record after the other, in files of one size.
 
-Records never cross a file: what does not fit with 8 bytes to spare leaves a blank record behind and goes to
-the next file. Behind the end of the log there are only zeros. Store times never decrease.
+A record never crosses a file: if it does not fit with 8 bytes to spare, a blank record fills the file and the
+record goes to the next one. Only zeros follow the end of the log. Store times never decrease.
 """
 
 import threading
@@ -42,15 +42,15 @@ class CommitLog(LogEnd):
         self.end_offset = 0
         """Where the next record goes."""
         self.buffer = bytearray()
-        """The file that is written, which begins at `buffer_start`; records may go up to `room_end` there."""
+        """The current file, which starts at log offset `buffer_start`; records may end at `room_end`."""
         self.buffer_start = 0
         self.room_end = 0
         self.last_store_timestamp = 0
         self.wall_from_ms = self.wall_until_ms = 0
-        """Between these the machine's clock is the log's time; otherwise ask `LogTime`."""
+        """While the machine's clock is between these, it is the log's time; otherwise ask `LogTime`."""
         self.appended_messages = 0
         self.wanted_segment: int | None = None
-        """Start of the file that shall be made ahead of its use."""
+        """Start of the file that the flusher is to create ahead of its use."""
 
     def __repr__(self) -> str:
         return f"<CommitLog {self.start_offset}..{self.end_offset} in {len(self.segments)} files>"
@@ -68,7 +68,7 @@ class CommitLog(LogEnd):
     def make_room(self, size_bytes: int) -> int:
         """The log offset where the next `size_bytes` go, all of them into `buffer`.
 
-        Raises OSError if a file is needed and cannot be made, StoreError if no file is large enough; then
+        Raises OSError if a file is needed and cannot be created, StoreError if no file is large enough; then
         nothing has changed.
         """
         offset = self.end_offset
@@ -88,7 +88,7 @@ class CommitLog(LogEnd):
         return offset
 
     def wipe(self, offset: int, size_bytes: int) -> None:
-        """Forget what was written behind the end."""
+        """Overwrite bytes behind the end of the log with zeros."""
         position = offset - self.buffer_start
         end = min(position + size_bytes, len(self.buffer))
         self.buffer[position:end] = bytes(end - position)
@@ -118,7 +118,7 @@ class CommitLog(LogEnd):
             self._files.create(path, size_bytes, size_bytes if self._preallocate else 0)
             if self._warm_up:
                 self._files.fill(path)
-            # Before a file is used, its size and name are safe: a crash leaves no gap in the row.
+            # A file's size and name are synced before it is used: a crash leaves no gap between files.
             self._files.sync(path)
             self._files.sync_directory(self.segments.directory)
         except OSError:
@@ -127,7 +127,7 @@ class CommitLog(LogEnd):
         self._made = {start}
 
     def _set_aside_stray(self, path: Path) -> None:
-        """A file that lay behind a gap is in the way now: its bytes must not come back as records."""
+        """Rename a file that lay behind a gap: its bytes must not reappear as records."""
         size_bytes = self._files.size(path)
         if size_bytes is None:
             return
@@ -139,7 +139,7 @@ class CommitLog(LogEnd):
             self._files.rename(path, path.with_name(f"{path.name}.stray"))
 
     def create_wanted_segment(self) -> None:
-        """Make the next file ahead of its use; called by the flusher. Raises OSError if that fails."""
+        """Create the next file ahead of its use; called by the flusher. Raises OSError."""
         with self._creating:
             start, self.wanted_segment = self.wanted_segment, None
             if start is not None and self.segments.find(start) is None:
@@ -177,9 +177,9 @@ class CommitLog(LogEnd):
         return None if record is None else peek_store_timestamp(record)
 
     def outline(self, offset: int) -> tuple[Segment, RecordOutline | None] | None:
-        """The record at an offset by its parts, without one for a blank; None where the log's files end.
+        """The outline of the record at an offset (None for a blank); None where the log's files end.
 
-        Raises RemoteProtocolError for anything that is no record.
+        Raises RemoteProtocolError if there is no record.
         """
         segment = self.segments.find(offset)
         if segment is None:
@@ -261,7 +261,7 @@ class CommitLog(LogEnd):
         self.buffer_start = self.room_end = 0
 
     def sync(self, start: int, end: int) -> None:
-        """Make [start, end) safe: every file it touches and the names of new files."""
+        """Sync the files of [start, end) and the names of new files."""
         for segment in self.segments.covering(start, end):
             try:
                 self._files.sync(segment.path)

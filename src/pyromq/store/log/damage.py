@@ -1,11 +1,11 @@
-"""Damage in the log: what becomes of bytes that are no sound records.
+"""Damage in the log: bytes that are not sound records are set aside and replaced.
 
-They are never just erased: first they are set aside as a file under `damaged/`, then their place is taken.
-Behind the last sound record that is done by wiping, elsewhere by fillers, so that the log stays one row of
-records for every reader, Apache's broker included: a record of a rolled-back message, which no queue and no
-index takes in, or the blank record that fills the end of a file.
+Damaged bytes are first copied to a file under `damaged/`. Behind the last sound record they are then
+overwritten with zeros, elsewhere with fillers, so that the log stays a continuous sequence of records for
+every reader, Apache's broker included. A filler is the record of a rolled-back message, which is in no queue
+and no index, or the blank record at the end of a file.
 
-A crash in between leaves damage again, and the next start does it once more.
+After a crash in between, the next start finds the damage and repeats this.
 """
 
 from dataclasses import dataclass
@@ -40,13 +40,13 @@ class Damage:
     end: int
     reason: str
     is_tail: bool = False
-    """Whether nothing sound lies behind it: the log ends at its start."""
+    """Whether no sound record follows: then the log ends at `start`."""
     is_left_in_place: bool = False
-    """Whether it is in the part of the log that is not walked again, and was passed over only this once."""
+    """Whether it is in the trusted part of the log: it was only skipped."""
     records: int = 0
-    """How many records seem to have begun in it."""
+    """How many records seem to begin in it."""
     kept_as: tuple[Path, ...] = ()
-    """Where its bytes are now; nothing if they were all zero or left in place."""
+    """The files with its bytes; empty if they were all zero or left in place."""
 
     def __str__(self) -> str:
         text = f"damage in the log from offset {self.start} to {self.end}, {self.end - self.start} bytes"
@@ -61,7 +61,7 @@ class Damage:
 
 
 def is_filler(outline: RecordOutline) -> bool:
-    """Whether a record stands where damaged bytes were."""
+    """Whether a record is a filler."""
     return (
         outline.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK
         and outline.topic == FILLER_TOPIC[: len(outline.topic)]
@@ -70,7 +70,7 @@ def is_filler(outline: RecordOutline) -> bool:
 
 
 class DamagedBytes:
-    """Sets damaged ranges of a log aside and fills their places."""
+    """Sets damaged ranges of a log aside and replaces them."""
 
     def __init__(self, files: Files, log: CommitLog, directory: Path) -> None:
         self._files = files
@@ -78,7 +78,7 @@ class DamagedBytes:
         self._directory = directory
 
     def set_aside(self, damage: Damage) -> None:
-        """Copy what is not zero to files of its own, one for each file of the log, and make them safe."""
+        """Copy the damaged bytes without trailing zeros to files, one per log file, and sync them."""
         kept = []
         last = damage.start
         for segment in self._log.segments.covering(damage.start, damage.end):
@@ -119,7 +119,7 @@ class DamagedBytes:
         return target
 
     def _free_name(self, name: str) -> Path:
-        """Of an interrupted start there may be a file of this name: that is kept, too."""
+        """An interrupted start may have left a file of this name, which is kept."""
         number = 1
         path = self._directory / f"{name}.bin"
         while self._files.size(path) is not None:
@@ -128,7 +128,7 @@ class DamagedBytes:
         return path
 
     def fill(self, damage: Damage) -> None:
-        """Put fillers in the place of a range that ends where a sound record begins."""
+        """Replace a range that ends where a sound record begins with fillers."""
         for segment in self._log.segments.covering(damage.start, damage.end):
             start = max(damage.start, segment.start)
             if damage.end < segment.end:
@@ -150,7 +150,7 @@ class DamagedBytes:
 
 
 def filler(log_offset: int, size_bytes: int, store_timestamp: int, reason: str) -> bytes:
-    """A record of exactly `size_bytes` that every walk over the log passes by."""
+    """A record of exactly `size_bytes` that every reader of the log skips."""
     topic = FILLER_TOPIC[: size_bytes - MIN_RECORD_SIZE]
     body_bytes = size_bytes - MIN_RECORD_SIZE - len(topic)
     text = f"damaged bytes were here: {reason}".encode(errors="replace")[:body_bytes]

@@ -1,15 +1,14 @@
-"""The time that the log goes by: the machine's time, except that it never runs back and believes no leap.
+"""The log's time: the machine's time, except that it never goes back and does not follow large jumps at once.
 
-Between two looks at the clocks it moves at the pace of the monotonic clock. What that says, and what the
-machine's clock says, tells a leap from time that has passed:
+The log's time advances with the monotonic clock. Each look compares both clocks:
 
-- Small differences are followed: clocks are adjusted all the time.
-- The clock was set back: the log's time goes on, a little slower, until the clock has caught up. Messages
-  that wait thus wait a twentieth longer, and none leaves early.
-- The clock was set ahead by minutes or more: not believed until it has stood for `CONFIRMED_AFTER_S`. When it
-  is followed at last, the leap is remembered, and does not count as time that messages have waited.
+- It follows small differences: clocks are adjusted all the time.
+- If the clock was set back, the log's time runs 5% slower until the clock has caught up. Delayed messages
+  wait a little longer, and none is delivered early.
+- If the clock jumped ahead by more than a minute, the log's time follows only after `CONFIRMED_AFTER_S`. The
+  jump does not count as time that delayed messages have waited.
 
-Nothing is deleted for its age by a time that is in doubt, see `cautious_ms`.
+No file is deleted for its age while the time is in doubt, see `cautious_ms`.
 """
 
 from collections import deque
@@ -19,10 +18,10 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.store.log.log_end import LogEnd
 
 CONFIRMED_AFTER_S: Final = 15 * 60.0
-"""How long a leap ahead must stand to be believed: long enough for a time service to notice a wrong clock."""
+"""How long a jump ahead must last to be followed: long enough for a time service to correct the clock."""
 
 _BELIEVED_MS: Final = 60_000
-"""A leap ahead of at most this much is followed at once."""
+"""A jump ahead of at most this much is followed at once."""
 _LONG_AWAY_MS: Final = 600_000
 """If the newest message is older than this at the start, the clock may be wrong, or the store was off."""
 _CATCHING_UP: Final = 0.95
@@ -30,7 +29,7 @@ _CATCHING_UP: Final = 0.95
 _TOLERANCE_MS: Final = 100.0
 _TOLERANCE: Final = 0.001
 _TRUSTED_MS: Final = 1000
-"""So long appends may take the machine's time without asking here."""
+"""How long appends may use the machine's clock without asking here."""
 _READING_S: Final = 0.02
 _MAX_LEAPS = 64
 _MAX_NOTICES = 20
@@ -50,7 +49,7 @@ class LogTime:
         self._leaps: deque[_Leap] = deque(maxlen=_MAX_LEAPS)
         self._notices: deque[str] = deque(maxlen=_MAX_NOTICES)
         self.leap_count = 0
-        """How often a leap ahead was followed."""
+        """How many jumps ahead were followed."""
         self.begin()
 
     def __repr__(self) -> str:
@@ -64,7 +63,7 @@ class LogTime:
         self._now_ms = float(max(wall_ms, newest_ms))
         self._set_back = False
         self._held: tuple[float, float] | None = None
-        """A leap ahead that is not believed yet: since when it stands, and its size."""
+        """A jump ahead that is not followed yet: since when, and its size."""
         self._is_in_doubt = newest_ms > 0 and wall_ms - newest_ms > _LONG_AWAY_MS
         self._trust(wall_ms, wall_ms >= newest_ms)
         if self._is_in_doubt:
@@ -78,7 +77,7 @@ class LogTime:
         return int(self.look())
 
     def append_ms(self) -> int:
-        """The same for every message: the machine's clock, as long as it need not be asked about."""
+        """The time for an append: the machine's clock while it is trusted."""
         log = self._log
         if log.wall_from_ms < log.wall_until_ms:
             wall_ms = self._clock.now_ms()
@@ -87,7 +86,7 @@ class LogTime:
         return int(self.look())
 
     def look(self) -> float:
-        """Look at the clocks: to be done every second or so, by asking for the time or without."""
+        """Compare the clocks; must be called about once a second."""
         seen, wall_ms = self._read()
         passed_ms = max(seen - self._seen, 0.0) * 1000
         expected_ms = self._now_ms + passed_ms
@@ -105,7 +104,7 @@ class LogTime:
         return self._now_ms
 
     def cautious_ms(self) -> int:
-        """The earliest time that it may be now: what was stored before that by an age is that old."""
+        """The earliest possible current time, for deciding which files have expired."""
         now_ms = min(self.now_ms(), self._clock.now_ms())
         if self._is_in_doubt:
             up_s = self._clock.monotonic() - self._began
@@ -115,16 +114,16 @@ class LogTime:
         return now_ms
 
     def leapt_since(self, stamp_ms: float) -> float:
-        """How much of the time since this stamp was leaps ahead, and did not pass."""
+        """The sum of the jumps ahead since a time, in ms: time that did not really pass."""
         return sum(leap.size_ms for leap in self._leaps if stamp_ms <= leap.before_ms)
 
     def take_notices(self) -> list[str]:
-        """What an operator should read about the clock, each once."""
+        """Log texts about the clock since the last call."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
 
-    # What a look may find
+    # Results of a look
 
     def _follow(self, wall_ms: int) -> None:
         if self._set_back or self._held is not None:

@@ -1,8 +1,8 @@
-"""Soundness: whether a record of the log can be believed, and where the next one is that can.
+"""Record checks: whether a record of the log is sound, and where the next sound record is.
 
-A record is sound if its sizes agree, it says its own log offset, a possible topic and a possible place in a
-queue, its body has the right checksum and no part of it is missing. Behind damage, only a sound record ends
-the search: its own offset and its checksum tell it from bytes that merely look like one.
+A record is sound if its sizes agree, its log offset is its own, its topic, queue id and queue offset are
+possible, its body matches the checksum and no part of it is missing. The search behind damage accepts only a
+sound record: log offset and checksum tell it from bytes that merely look like one.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from pyromq.store.log.commit_log import CommitLog
 from pyromq.store.log.segment import MissingSegment, Segment
 
 MIN_GAP_BYTES: Final = MIN_RECORD_SIZE + 1
-"""No record is smaller: it has a topic of one byte at least."""
+"""The smallest record: its topic has at least one byte."""
 
 _MAGIC_START: Final = b"\xda\xa3\x20"
 _MAGIC_POSITION: Final = 4
@@ -57,11 +57,10 @@ def sound_outline(log: CommitLog, offset: int) -> tuple[Segment, RecordOutline |
 
 
 def _verify_complete(segment: Segment, outline: RecordOutline) -> None:
-    """The body has a checksum, the rest has not: look for pieces that were never written.
+    """Only the body has a checksum: look for parts of the rest that were never written.
 
-    Topic and properties lie behind the body, and before they were written there were zeros. No topic has a
-    zero byte, a record of ours never ends in one unless it has no properties, and a lost piece is at least
-    one disk sector.
+    Parts that were not written are zeros. No topic has a zero byte, our records never end in one unless they
+    have no properties, and a lost part is at least one disk sector.
     """
     buffer = segment.mapped.buffer
     start, end = outline.properties_start, outline.properties_end
@@ -76,7 +75,7 @@ def _verify_complete(segment: Segment, outline: RecordOutline) -> None:
 def next_sound_record(files: Files, log: CommitLog, offset: int, end: int) -> int | None:
     """The log offset of the first sound record behind the damage at `offset`, before `end` if there is one.
 
-    Costs one look at every byte that is on disk in between, and nothing for what was never written.
+    It reads every byte in between, except parts of files that were never written.
     """
     begin = _end_of_damaged(log, offset)
     for segment in log.segments.covering(begin, end):

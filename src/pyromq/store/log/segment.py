@@ -1,4 +1,4 @@
-"""One file of a row: mapped when first touched, and its bytes outlive its name while someone reads them."""
+"""One file of the log, mapped at its first use. Slices that readers hold outlive its deletion."""
 
 import mmap
 from pathlib import Path
@@ -37,12 +37,12 @@ class Segment:
         return self._mapped is not None
 
     def bytes_cut_off(self) -> int:
-        """How many bytes somebody has cut off the file while it is mapped: touching them ends the process."""
+        """How many bytes the file lost while it was mapped: an access to them kills the process."""
         found = self._files.size(self.path)
         return 0 if found is None else max(self.size_bytes - found, 0)
 
     def restore_size(self) -> None:
-        """Zeros for what was cut off: lost is lost, but now it can be touched."""
+        """Extend a truncated file with zeros, so that an access to the lost bytes is harmless."""
         self._files.resize(self.path, self.size_bytes, self.size_bytes)
 
     def map_for_writing(self) -> MappedFile:
@@ -53,7 +53,7 @@ class Segment:
         return mapped
 
     def try_unmap(self) -> bool:
-        """Let the mapping go; False if a reader still holds a slice of it."""
+        """Unmap the file; False if a reader still holds a slice of it."""
         if self._mapped is None:
             return True
         if not self._mapped.try_close():
@@ -62,14 +62,14 @@ class Segment:
         return True
 
     def remove(self) -> None:
-        """Take the name away at once; slices that were handed out stay good until their holders drop them."""
+        """Delete the file; slices that readers hold stay valid."""
         self._files.remove(self.path)
         self.try_unmap()
         self._mapped = None
 
 
 class MissingSegment(Segment):
-    """Stands in a row for a file that is not there: a blank record from one end to the other, in memory."""
+    """Replaces a missing file: one blank record of the size of a file, in memory."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""A gapless row of files of one size, each named by the offset it starts at.
+"""The files of the log: all of one size, without gaps, each named by its start offset.
 
-Where files are missing between others, files that hold nothing but a blank record take their places: every
-walk over the log goes on behind them, and everything before them stays readable.
+Files with a single blank record replace missing ones, so that every walk over the log continues behind them
+and all other messages stay readable.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from pyromq.store.filesystem import Files
 from pyromq.store.log.segment import MissingSegment, Segment
 
 _MAX_MISSING: Final = 1024
-"""Over a wider gap, the files on its two sides are hardly of one log."""
+"""The files on the two sides of a wider gap probably belong to different logs."""
 
 
 class Segments:
@@ -24,7 +24,7 @@ class Segments:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self.loaded_end = 0
-        """Where the files ended that were loaded; what a short one was extended with lies behind it."""
+        """Where the loaded files ended, without the zeros that extended a short one."""
 
     def __repr__(self) -> str:
         return f"<Segments {self.directory.name} {len(self._row)} files {self.start}..{self.end}>"
@@ -34,7 +34,7 @@ class Segments:
 
     @property
     def row(self) -> tuple[Segment, ...]:
-        """A picture of the row that does not change while others work on it."""
+        """A copy, which does not change while another thread works on it."""
         return tuple(self._row)
 
     @property
@@ -46,10 +46,10 @@ class Segments:
         return self._row[-1].end if self._row else 0
 
     def load(self, *, repair: bool) -> list[str]:
-        """Take in the directory; what had to be mended or left aside is said in words.
+        """Load the files of the directory; return remarks about repaired and ignored files.
 
-        With `repair` a short last file is mended, missing files are made, and a wrong size elsewhere raises
-        StoreError; without it nothing is touched and files of a wrong size are left aside.
+        With `repair`, a short last file is extended, missing files are created, and a wrong size elsewhere
+        raises StoreError. Without it nothing is changed, and files of a wrong size are ignored.
         """
         remarks: list[str] = []
         names, directories = self._files.names(self.directory)
@@ -90,7 +90,7 @@ class Segments:
         self.loaded_end = start + size_bytes
 
     def _close_gaps(self, repair: bool, remarks: list[str]) -> None:
-        """Make the row gapless: unused files behind a gap are left aside, missing ones replaced."""
+        """Close gaps: ignore unused files behind a gap, replace missing ones."""
         for position in range(len(self._row) - 1, 0, -1):
             before, first = self._row[position - 1], self._row[position]
             if before.end == first.start:
@@ -126,7 +126,7 @@ class Segments:
         return MissingSegment(self._files, self.directory, start, self.segment_bytes)
 
     def _make_blank(self, start: int, following: Segment) -> Segment:
-        """A file with nothing in it, as old as the one behind it: then it does not hold up cleaning."""
+        """A file with one blank record, as old as the next file, so that it does not delay cleaning."""
         segment = Segment(self._files, self.directory, start, self.segment_bytes)
         blank = bytearray(BLANK_SIZE)
         pack_blank_into(blank, 0, self.segment_bytes)

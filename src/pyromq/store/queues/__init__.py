@@ -1,1 +1,1 @@
-"""The consume queues: their files and units, and how damaged ones are made again from the log."""
+"""The consume queues: their files and units, and the mending of damaged units from the log."""

@@ -1,4 +1,4 @@
-"""All queues of the store, by topic and number; what is wrong with one is found when it is loaded."""
+"""All queues of the store, by topic and queue id, and the checks of their files when they are loaded."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,9 +14,9 @@ from pyromq.store.queues.queue_files import QueueFiles
 
 _NO_LIMIT: Final = 1 << 63
 _LOOKED_AT: Final = 256
-"""How far behind the last good unit a start looks for more, if there is anything."""
+"""How many units behind the last good one a start checks, if they are not zeros."""
 _LAST_UNITS: Final = 26
-"""How many units a start looks at for each queue: as many as a sector of a disk has."""
+"""How many last units of each queue a start checks: a disk sector's worth."""
 
 
 class Queues:
@@ -46,7 +46,7 @@ class Queues:
         return queues.get(queue_id) if queues else None
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made now if there is none; its files come with its first message."""
+        """The queue, created if there is none; its files are created with its first message."""
         queues = self.by_topic.get(topic)
         queue = queues.get(queue_id) if queues else None
         return queue if queue is not None else self._add(topic, queue_id)
@@ -77,32 +77,32 @@ class Queues:
     # Loading
 
     def load(self) -> tuple[list[tuple[ConsumeQueue, list[int]]], list[str]]:
-        """Every queue directory as a queue and the starts of its files; remarks about what is no queue."""
+        """Every queue with the start positions of its files, and remarks about ignored files."""
         loaded = []
         remarks: list[str] = []
 
-        def leave_aside(path: Path, what: str) -> None:
+        def ignore(path: Path, what: str) -> None:
             remarks.append(f"{path.relative_to(self._paths.root)} is not {what}: ignored")
 
         root = self._paths.consume_queues
         names, topics = self._files.names(root)
         for name in names:
-            leave_aside(root / name, "a topic")
+            ignore(root / name, "a topic")
         for topic in topics:
             if not is_text(topic):
-                leave_aside(root / topic, "a topic")
+                ignore(root / topic, "a topic")
                 continue
             names, directories = self._files.names(root / topic)
             for name in names + directories:
                 queue_id = parse_queue_name(name)
                 if queue_id is None or name in names:
-                    leave_aside(root / topic / name, "a queue")
+                    ignore(root / topic / name, "a queue")
                 else:
                     starts = []
                     for file_name in self._files.names(root / topic / name)[0]:
                         start = parse_offset_name(file_name)
                         if start is None:
-                            leave_aside(root / topic / name / file_name, "a queue file")
+                            ignore(root / topic / name / file_name, "a queue file")
                         else:
                             starts.append(start)
                     loaded.append((self._add(topic, queue_id), starts))
@@ -125,8 +125,8 @@ class Queues:
     ) -> tuple[int, int] | None:
         """Set the queue's range to the units that point before a log offset, or to all; wipe what follows.
 
-        Returns log offset and size of the last unit kept. Nothing is mapped: there may be very many queues.
-        Raises StoreError where the units are so damaged that their end cannot be told; then nothing is wiped.
+        Returns log offset and size of the last unit kept. No file is mapped: there may be very many queues.
+        Raises StoreError if damage hides the end of the units; then nothing is wiped.
         """
         self.queue_files.forget(queue)
         queue.first_file = starts[0]
@@ -165,7 +165,7 @@ class Queues:
         return None
 
     def first_place(self, queue: ConsumeQueue, starts: list[int]) -> int | None:
-        """Where the first message that a queue's files know is in the log; None if they know none."""
+        """The log offset of the first message in a queue's files; None if they have none."""
         for start in starts:
             raw = self._files.read(queue.path_of(start))
             for place, size, _ in UNIT.iter_unpack(raw[: len(raw) // UNIT_BYTES * UNIT_BYTES]):
@@ -174,7 +174,7 @@ class Queues:
         return None
 
     def drop_files(self, queue: ConsumeQueue) -> None:
-        """Start a queue over: everything it had is deleted, to be built again from the log."""
+        """Delete the files of a queue, which is then rebuilt from the log."""
         self.queue_files.forget(queue)
         self._files.remove_tree(queue.directory)
         queue.close_for_writing()
@@ -183,7 +183,7 @@ class Queues:
     # Cleaning and removal
 
     def clean(self, log_start: int) -> int:
-        """Delete queue files whose last message is gone from the log; never a queue's last file."""
+        """Delete queue files whose last message has left the log, except a queue's last file."""
         removed = 0
         per_file = self.queue_files.file_bytes // UNIT_BYTES
         for queue in self:

@@ -1,4 +1,4 @@
-"""One queue of a topic: a row of 20-byte units that say where its messages are in the log.
+"""One queue of a topic: a sequence of 20-byte units that point to its messages in the log.
 
     position  size  field
            0     8  log offset of the record
@@ -103,7 +103,7 @@ class ConsumeQueue(QueueEnd):
         self.write_limit = limit
 
     def _fill_up_to(self, queue_offset: int) -> None:
-        """The log no longer has the messages before `queue_offset`: pre-blank units take their places."""
+        """The log no longer has the messages before `queue_offset`: write pre-blank units for them."""
         per_file = self._files.file_bytes // UNIT_BYTES
         start_unit = queue_offset - queue_offset % per_file
         if start_unit > self.end_offset:
@@ -121,7 +121,7 @@ class ConsumeQueue(QueueEnd):
         self._files.mark_dirty(self)
 
     def fill_gap(self, queue_offset: int) -> None:
-        """The messages between the last one and `queue_offset` were damaged: gaps keep their numbers."""
+        """The messages between the last one and `queue_offset` are damaged: write gaps for them."""
         log_offset, size, _ = self.unit(self.end_offset - 1)
         if size != PRE_BLANK_SIZE:
             log_offset += 1

@@ -1,7 +1,7 @@
-"""Generations: a queue whose records begin at queue offset 0 again belongs to a topic that was made again.
+"""Generations: if queue offsets start at 0 again, the topic was deleted and created again.
 
-That is all a log tells about deletions that nobody noted; Apache's broker notes none. No checksum covers a
-queue offset, so a 0 alone is not believed: the next record of the queue must not go on from before it.
+The log shows unrecorded deletions in no other way; Apache's broker records none. No checksum covers a queue
+offset, so a single 0 is not enough: the next record of the queue must not continue the old numbers.
 """
 
 from array import array
@@ -46,14 +46,14 @@ class Generations:
         start_over: Callable[[ConsumeQueue, int], None],
         put_unit: Callable[[Segment, RecordOutline], bool],
     ) -> None:
-        """`start_over` takes a queue its units away; the log offset is where the new generation begins."""
+        """`start_over` removes the units of a queue; the log offset is where the new generation begins."""
         self._queues = queues
         self._start_over = start_over
         self._put_unit = put_unit
         self._waiting: dict[tuple[str, int], tuple[Segment, RecordOutline]] = {}
 
     def must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
-        """Whether a record may be the first of a new generation; then its unit comes later, or never."""
+        """Whether a record may start a new generation; its unit is added later, or never."""
         if (not self._waiting and outline.queue_offset) or outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return False
         key = (outline.topic, outline.queue_id)
@@ -72,7 +72,7 @@ class Generations:
         return False
 
     def finish(self) -> None:
-        """The walk is over: nothing speaks against those that still wait."""
+        """The walk is over: accept the records that still wait."""
         for key, waiting in self._waiting.items():
             queue = self._queues.find(*key)
             if queue is not None:

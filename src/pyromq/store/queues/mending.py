@@ -1,10 +1,9 @@
-"""Mending: units that do not point to their messages are made again from the log.
+"""Mending: rebuild units that do not point to their messages from the log.
 
-The messages between two sound units lie between their records in the log, so only that part of the log is
-walked. The walk is done in pieces, so that nobody waits long: the first piece at once, which is all that
-small damage needs, the others with every step of the dispatch. A message that the log does not have either is
-lost: its unit becomes a gap, and readers pass over it. Each unit is sound or a gap afterwards, so none is
-mended twice.
+The messages between two sound units lie between their records in the log, so mending reads only that part of
+the log. It works in pieces to keep other requests fast: the first piece at once, which is enough for small
+damage, the others with each step of the dispatch. If the log does not have a message either, its unit becomes
+a gap, which readers skip. Afterwards each unit is sound or a gap, so none is mended twice.
 """
 
 from array import array
@@ -24,7 +23,7 @@ from pyromq.store.queues.unit_checks import is_sound, why_unsound
 from pyromq.store.results import QueueAdvance
 
 _PIECE: Final = 1000
-"""Units or records looked at in one go: a few milliseconds."""
+"""Units or records read in one piece: a few milliseconds."""
 _RETRY_SECONDS: Final = 1.0
 _MAX_REMARKS: Final = 1000
 
@@ -59,7 +58,7 @@ class Mending:
         return bool(self._work or self._mended)
 
     def mend(self, queue: ConsumeQueue, offset: int) -> bool:
-        """Begin to mend a queue around a unit that is not sound; whether that is done already."""
+        """Start mending a queue around a damaged unit; True if it is already mended."""
         if queue in self._work or queue in self._resting:
             return False
         why = why_unsound(self._log, queue, offset, *queue.unit(offset)[:2])
@@ -70,7 +69,7 @@ class Mending:
         return False
 
     def step(self) -> list[QueueAdvance]:
-        """Go on with the first queue that is not done; the queues that are readable again."""
+        """Continue with the first unfinished queue; return the mended queues."""
         for queue in self._work:
             self._advance(queue)
             break
@@ -78,13 +77,13 @@ class Mending:
         return [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in mended]
 
     def retry(self, now: float) -> None:
-        """Let queues be tried again that could not be written."""
+        """Allow another attempt for queues that could not be written."""
         if now >= self._next_retry:
             self._next_retry = now + _RETRY_SECONDS
             self._resting.clear()
 
     def take_remarks(self) -> list[str]:
-        """What was found and done since the last call, in words."""
+        """Log texts about damage and mending since the last call."""
         remarks = list(self._remarks)
         self._remarks.clear()
         return remarks
@@ -93,7 +92,7 @@ class Mending:
         self._work.clear()
 
     def _advance(self, queue: ConsumeQueue) -> bool:
-        """Do a piece of the work on a queue; whether it has ended, with or without success."""
+        """Do a piece of the work on a queue; True if the work has ended, with or without success."""
         work = self._work[queue]
         try:
             for _ in range(_PIECE):
@@ -111,13 +110,13 @@ class Mending:
         return True
 
     def _mend(self, queue: ConsumeQueue, offset: int, why: str) -> Iterator[None]:
-        """Everything there is to do, and a pause after each unit or record looked at."""
+        """The whole work on a queue; yields after each unit or record read."""
         log = self._log
         first, end = offset, offset + 1
         queue_end, walk_end = queue.end_offset, self._dispatched_offset()
-        least = queue.min_offset(log.start_offset)
+        min_offset = queue.min_offset(log.start_offset)
         walk_start = gap_place = 0
-        while first > least:
+        while first > min_offset:
             place, size = self._place(queue, first - 1)
             if is_sound(log, queue, first - 1, place, size):
                 walk_start, gap_place = place + size, place + 1
@@ -131,8 +130,8 @@ class Mending:
                 break
             end += 1
             yield
-        # Written only when all is found: of a topic that was deleted and made anew the log may have older
-        # messages with the same numbers, and the last one counts.
+        # Written only after the whole search: if a topic was deleted and created again, the log may have
+        # older messages with the same numbers, and the last one counts.
         found = array("q", bytes(3 * 8 * (end - first)))
         for _ in self._find(queue, first, end, walk_start, walk_end, found):
             yield
@@ -163,7 +162,7 @@ class Mending:
         walk_end: int,
         found: "array[int]",
     ) -> Iterator[None]:
-        """Put what a part of the log has of the messages from `first` to `end` into `found`, unit by unit."""
+        """Search a part of the log for the messages `first` to `end` and put their units into `found`."""
         log = self._log
         place = walk_start
         while place < walk_end:
@@ -195,7 +194,7 @@ class Mending:
             yield
 
     def _place(self, queue: ConsumeQueue, offset: int) -> tuple[int, int]:
-        """Log offset and size that a unit says; nothing sound if its file is gone."""
+        """Log offset and size of a unit; a pre-blank one if its file is gone."""
         try:
             return queue.unit(offset)[:2]
         except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""Numbering: which queue offsets are believed when a walk over the log builds queues.
+"""Numbering: which queue offsets to trust when recovery rebuilds queues from the log.
 
-No checksum covers a record's queue offset, queue and topic, and one wrong offset could hide all messages of
-a queue that follow. In a queue the offsets go up by one. A record that jumps ahead therefore waits for the
-records behind it: if they go on from it the jump is real, because messages in between were damaged or
-cleaned; if they go on from before it, the jump was damage, and the record is left out of its queue. It stays
-in the log.
+No checksum covers a record's queue offset, queue id and topic, and one wrong offset could hide all later
+messages of a queue. Offsets in a queue increase by one. A record whose offset jumps ahead therefore waits for
+the next records of its queue: if they continue from it, the jump is real, because messages in between were
+damaged or have expired; if they continue from before it, its offset is damaged, and the record is left out of
+its queue. It stays in the log.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Numbering:
         """Log offsets of the first records that were left out of their queues."""
 
     def must_wait(self, segment: Segment, outline: RecordOutline) -> bool:
-        """Whether a record cannot be put in its queue now; then its unit comes later, or never."""
+        """Whether a record cannot be added to its queue now; its unit is added later, or never."""
         if outline.sys_flag & SysFlag.TRANSACTION_PREPARED:
             return False
         offset = outline.queue_offset
@@ -56,7 +56,7 @@ class Numbering:
         return True
 
     def _judge(self, key: tuple[str, int], waiting: _Waiting, offset: int) -> bool:
-        """Decide about those that wait, if a new offset tells; at most two wait, and the third one does."""
+        """Decide about waiting records if a new offset allows it; at most two wait."""
         believed: tuple[Segment, RecordOutline] | None = None
         for distance, each in enumerate(reversed(waiting), 1):
             if each[1].queue_offset + distance == offset:
@@ -78,11 +78,11 @@ class Numbering:
         return True
 
     def forget(self, queue: ConsumeQueue) -> None:
-        """The queue starts over: records from before that have no place in it."""
+        """The queue starts over: forget its waiting records."""
         self._waiting.pop((queue.topic, queue.queue_id), None)
 
     def finish(self) -> None:
-        """The walk is over: nothing speaks against those that still wait."""
+        """The walk is over: accept the records that still wait."""
         for waiting in self._waiting.values():
             # Of two with the same offset the first one is wrong: otherwise more than one record was damaged.
             waiting.reverse()

@@ -1,7 +1,7 @@
-"""The files of all queues: mapped when used, and only so many at a time.
+"""The files of all queues: mapped when used, up to a maximum number.
 
-A queue file is sparse; before its pages are written, blocks are reserved a few KiB ahead, so that a full disk
-is an error here and not a crash in the middle of a write.
+Queue files are sparse. Blocks are reserved a few KiB ahead of the writer, so that a full disk is an error
+here and not a crash in the middle of a write.
 """
 
 import resource
@@ -89,7 +89,7 @@ class QueueFiles:
         self._files.zero_after(queue.path_of(start), position)
 
     def forget(self, queue: ConsumeQueue) -> None:
-        """Unmap whatever this queue has."""
+        """Unmap the files of a queue."""
         for key in [key for key in self._mapped if key[0] is queue]:
             self._close(*key)
         self._dirty = [each for each in self._dirty if each[0] is not queue]
@@ -111,7 +111,7 @@ class QueueFiles:
 
 
 def default_mapped_files() -> int:
-    """Half of what the process may open."""
+    """Half of the process's open-file limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MAX_MAPPED

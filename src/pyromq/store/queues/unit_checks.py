@@ -1,7 +1,7 @@
-"""Units compared with the records they lead to. Every reader of a unit asks here whether it is sound.
+"""Unit checks: compare units with their records. Every reader of a unit asks here whether it is sound.
 
-A unit is sound if the record at its place has its size, says that it lies there, and is the message of this
-topic, queue and number. Queue files have no checksums: only the record tells a good unit from a damaged one.
+A unit is sound if the record at its log offset has the same size and log offset, and the topic, queue and
+number of the unit. Queue files have no checksums, so only the record shows whether a unit is damaged.
 """
 
 from struct import Struct
@@ -14,8 +14,8 @@ from pyromq.store.queues.consume_queue import ConsumeQueue
 
 NEAR_STRIDE: Final = 25
 FAR_STRIDE: Final = 204
-"""Of the units that are passed over because of their tags, one of so many is compared with its record: one in
-each sector of a disk, or in each page where the record may have to be read from the disk first."""
+"""One in so many units that are skipped because of their tags is compared with its record: one per disk
+sector, or one per page if the record may have to be read from disk."""
 
 _HEAD: Final = Struct(">ii4xi4xqqi")
 _USUAL_HEAD: Final = Struct(">ii4xi4xqqi44xi")
@@ -28,7 +28,7 @@ MIN_CODE, MAX_CODE = -(1 << 31), (1 << 31) - 1
 
 
 def is_sound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size: int) -> bool:
-    """Whether the unit of a message leads to it."""
+    """Whether the unit of a message points to it."""
     segment = log.segments.find(place)
     if segment is None or size < MIN_RECORD_SIZE or place + size > log.end_offset:
         return False
@@ -64,7 +64,7 @@ def is_sound(log: CommitLog, queue: ConsumeQueue, offset: int, place: int, size:
 def are_sound(
     log: CommitLog, queue: ConsumeQueue, offset: int, segment: Segment, places: list[tuple[int, int]]
 ) -> bool:
-    """Whether units from `offset` on all lead to their messages, and these lie in one file.
+    """Whether all units from `offset` on point to their messages, and these lie in one file.
 
     The same as `is_sound` of each, with the usual records looked at in as few steps as Python allows.
     """
