@@ -121,7 +121,7 @@ async def test_a_full_disk_refuses_messages_and_serves_consumers(
         await client.send(b"after")
         assert (await client.pull()).bodies == [b"before", b"after"]
         await turn_until(lambda: error_logs.records)
-        error_logs.expect("the store takes no messages")
+        error_logs.expect("the store accepts no messages")
 
 
 @pytest.mark.parametrize("form", HeaderForm)
@@ -209,7 +209,7 @@ async def test_progress_of_delays_that_cannot_be_written_ends_nothing(
         files.failures["write"] = errno.ENOSPC
         await client.send(b"delayed", properties={"DELAY": "1"})
         assert (await client.pull(hold_ms=60_000)).bodies == [b"delayed"]
-        await turn_until(lambda: "their progress not written" in str(error_logs.messages))
+        await turn_until(lambda: "their progress could not be written" in str(error_logs.messages))
         assert not running.done()
         del files.failures["write"]
         await turn_until((tmp_path / "config" / "delayOffset.json").exists)
@@ -224,7 +224,7 @@ async def test_a_stop_with_a_full_disk_keeps_what_it_can(tmp_path: Path, error_l
         await client.pull(commit=1)
         files.failures["write"] = errno.ENOSPC
         await broker.stop()
-    assert "offsets not written" in str(error_logs.messages)
+    assert "offsets could not be written" in str(error_logs.messages)
     error_logs.records.clear()
     async with running_broker(tmp_path) as broker:
         assert broker.store.recovery.was_clean

@@ -79,5 +79,5 @@ async def test_what_clients_do_is_seen_in_the_metrics(
 
 async def test_nothing_is_served_unless_asked_for(tmp_path: Path) -> None:
     async with aio_cluster(tmp_path) as cluster:
-        with pytest.raises(StateError, match="metrics are switched off"):
+        with pytest.raises(StateError, match="metrics are off"):
             _ = cluster.broker.metrics_address

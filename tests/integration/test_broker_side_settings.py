@@ -132,7 +132,7 @@ async def test_a_look_that_fails_harms_nobody(
             )
         )
         await turn_until(lambda: error_logs.records)
-        error_logs.expect("slow groups not stopped, tried again next time")
+        error_logs.expect("slow groups could not be stopped, trying again next time")
         files.failures.clear()
         assert not (await client.call(GetGroupConfig(group=GROUP))).body.consume_enable
 

@@ -1,4 +1,4 @@
-"""The broker put together: what knows whom, what starts and what stops. Nothing is decided here."""
+"""Start and stop of a broker."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from pyromq.store.statistics import StoreStatistics
 _log = logging.getLogger(__name__)
 
 _PORT_TRIES = 20
-"""How often a pair of free ports is looked for when the system may choose."""
+"""Attempts to find a pair of free ports when the system chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Broker:
         files: Files | None = None,
         admission: Admission | None = None,
     ) -> None:
-        """`files`: what the store sees of the file system. Without an `admission` anyone may do anything."""
+        """`files`: the file system for the store. Without an `admission` every client may do everything."""
         self._configuration = configuration
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._files = files
@@ -71,22 +71,22 @@ class Broker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; raises StateError before the start."""
+        """The main address it listens on; raises StateError before the start."""
         return self._started.server.address
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """All that it listens on for clients."""
+        """All addresses it listens on for clients."""
         return [server.address for server in self._started.servers]
 
     @property
     def advertised_address(self) -> str:
-        """What clients are told."""
+        """The address that clients use."""
         return self._started.advertised
 
     @property
     def metrics_address(self) -> tuple[str, int]:
-        """Where metrics and readiness are; raises StateError if they are switched off."""
+        """The address of metrics and readiness; raises StateError if they are off."""
         return self._pages.address
 
     @property
@@ -104,7 +104,7 @@ class Broker:
     @property
     def _started(self) -> Parts:
         if self._parts is None:
-            raise StateError("the broker has not been started")
+            raise StateError("the broker is not started")
         return self._parts
 
     def statistics(self) -> BrokerStatistics:
@@ -119,7 +119,7 @@ class Broker:
 
     async def start(self) -> None:
         if self._parts is not None:
-            raise StateError("the broker has been started already")
+            raise StateError("the broker is already started")
         await self._pages.start(self.settings)
         try:
             self._parts = parts = await self._open()
@@ -153,7 +153,7 @@ class Broker:
         return parts
 
     async def _open_store(self) -> MessageStore:
-        # Recovery may take long, and a signal must be able to end it.
+        # Recovery may take long; a signal must be able to stop it.
         opening = asyncio.create_task(
             asyncio.to_thread(
                 MessageStore.open, self._configuration.store, clock=self._clock, files=self._files
@@ -162,16 +162,16 @@ class Broker:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # A thread cannot be cancelled: what it opens is closed again.
+            # A thread cannot be cancelled: wait for the store and close it again.
             await asyncio.wait([opening])
             if opening.exception() is None:
                 opening.result().close()
             raise
 
     async def run_until_stopped(self) -> None:
-        """Return after `stop`; raises what ended the background work, should it ever end by itself."""
+        """Return after `stop`; raises the error if the background work fails."""
         if self._background is None or self._registering is None:
-            raise StateError("the broker has not been started")
+            raise StateError("the broker is not started")
         stopped = asyncio.create_task(self._stopped.wait())
         working = {self._background, self._registering}
         try:
@@ -184,7 +184,7 @@ class Broker:
         await self._stopped.wait()
 
     async def stop(self) -> None:
-        """Leave the name servers, finish what is in flight, make everything safe, close."""
+        """Unregister, finish the requests in flight, save everything, close."""
         if self._background is None or self._is_stopping:
             return
         self._is_stopping = True
@@ -192,7 +192,7 @@ class Broker:
         await _end(self._registering)
         await parts.registration.unregister()
         for server in parts.servers:
-            server.start_draining()  # before pulls are let go, or they would be back at once
+            server.start_draining()  # before held pulls are answered, or clients would pull again at once
         parts.held_pulls.release_all()
         grace_s = self.settings.shutdown_wait_seconds
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))
@@ -205,7 +205,7 @@ class Broker:
         _log.info("broker stopped name=%s", self.settings.broker_name)
 
     async def abandon(self) -> None:
-        """Let go of everything at once, as a crash would: nobody is told, the next start recovers."""
+        """Stop at once, like a crash: nothing is saved or unregistered, and the next start recovers."""
         if self._background is None or self._is_stopping:
             return
         self._is_stopping = True
@@ -238,7 +238,7 @@ async def _end(task: "asyncio.Task[None] | None") -> None:
 
 
 def _take_ports(settings: BrokerSettings) -> list[socket.socket]:
-    """The main port and the fast one two below it; if the system may choose, a pair that is free."""
+    """The main port and the fast port two below it; a free pair if the system chooses."""
     for attempt in range(_PORT_TRIES):
         main = _take(settings, settings.listen_port)
         try:

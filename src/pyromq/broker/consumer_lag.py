@@ -1,4 +1,4 @@
-"""How far consumer groups are behind: worked out from offsets when asked, kept nowhere."""
+"""The lag of consumer groups, computed from offsets on request."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Lag:
 def lags(
     store: MessageStore, topics: TopicTable, offsets: OffsetTable, consumers: ConsumerTable
 ) -> Iterator[Lag]:
-    """java: of groups that somebody consumes as now, in the topics they subscribe to, without retries."""
+    """java: only of groups with members, in their subscribed topics, without retry topics."""
     for group in consumers:
         for topic in group.subscriptions:
             config = topics.get(topic)
@@ -43,7 +43,7 @@ def _add_queue(lag: Lag, queue_id: int, store: MessageStore, offsets: OffsetTabl
     end = store.max_offset(topic, queue_id)
     consumed = offsets.query(group, topic, queue_id)
     pulled = offsets.query_pulled(group, topic, queue_id)
-    # java: a group that has no place in a queue yet is not behind in it
+    # java: a group without an offset in a queue has no lag there
     consumed = end if consumed < 0 else consumed
     pulled = consumed if pulled < 0 else max(pulled, consumed)
     lag.unconsumed += max(end - consumed, 0)

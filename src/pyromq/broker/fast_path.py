@@ -1,9 +1,9 @@
 """The fast path of plain sends and pulls: from the bytes of a read straight to those of a write, compiled.
 
-It takes what nearly every client sends: one message with a unique key, or a batch, with nothing unusual
-about it, for a queue that is open; and pulls that find something, by groups that were let in before. The
-first frame that is anything else ends it, and the general path goes on from there. Both give the same log and
-the same answers, byte for byte. Without the compiled core there is the general path alone.
+It takes the common requests: a message with a unique key or a batch, without unusual properties, for a known
+writable queue; and pulls with a read grant that find messages. It stops at the first other frame, and the
+general path continues there. Both paths write the same log and the same answers, byte for byte. Without the
+compiled core there is only the general path.
 """
 
 from typing import Protocol, cast
@@ -25,7 +25,7 @@ _native = twin("fast_path")
 
 class FastPath(Protocol):
     pulls_taken: int
-    """How many of the frames it last took were pulls."""
+    """Number of pulls among the frames of the last call."""
 
     def __call__(self, data: bytes, connection: Connection) -> tuple[int, int]: ...
 
@@ -38,7 +38,7 @@ def fast_path(
     limits: ServerLimits,
     read_grants: ReadGrants | None,
 ) -> FastPath | None:
-    """None where there is no compiled core. Without `read_grants` it takes no pulls."""
+    """None without the compiled core. Without `read_grants` it takes no pulls."""
     if _native is None:
         return None
     return cast(
@@ -62,13 +62,13 @@ def fast_path(
 
 
 class SafeAnswers:
-    """Sends answers once what they answer is on disk, or will not be in time."""
+    """Sends the answers to sends once their messages are safe, or after the time-out."""
 
     def __init__(self, appending: Appending) -> None:
         self._appending = appending
 
     def __call__(self, connection: Connection, answers: bytes, last: AppendResult) -> None:
-        """`answers` say SUCCESS; what lies before the last message is safe when it is."""
+        """`answers` say SUCCESS; the messages before `last` are safe when `last` is."""
         size_bytes = len(answers)
         connection.defer(size_bytes)
 

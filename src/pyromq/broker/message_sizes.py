@@ -1,4 +1,4 @@
-"""How large messages are, told by the queues: whoever sends pays nothing for it."""
+"""Message sizes, sampled from the queues on request, so that sends cost nothing extra."""
 
 from collections.abc import Callable
 
@@ -7,13 +7,13 @@ from pyromq.protocol.record import MIN_RECORD_SIZE
 from pyromq.store.message_store import MessageStore
 from pyromq.store.queues.consume_queue import PRE_BLANK_SIZE
 
-_LOOKED_AT = 256
-"""Messages of one queue that are looked at each time; they stand for all that came since the last time."""
+_MAX_SAMPLED = 256
+"""Messages of one queue that are sampled each time, for all messages since the last time."""
 
 
 class MessageSizes:
     def __init__(self, store: MessageStore, histogram: Histogram, labels_of: Callable[[str], Labels]) -> None:
-        """`labels_of` gives the labels of a topic. What is there already is not counted."""
+        """`labels_of(topic)` returns labels. Existing messages are not counted."""
         self._store = store
         self._histogram = histogram
         self._labels_of = labels_of
@@ -26,15 +26,15 @@ class MessageSizes:
     def __repr__(self) -> str:
         return f"<MessageSizes queues={len(self._counted)}>"
 
-    def look(self) -> None:
-        """Count what came since the last look."""
+    def sample(self) -> None:
+        """Count the messages since the last call."""
         before, self._counted = self._counted, {}
         for topic in self._store.topics():
             for queue_id in self._store.queue_ids(topic):
                 end = self._store.max_offset(topic, queue_id)
                 self._counted[topic, queue_id] = end
                 start = before.get((topic, queue_id), 0)
-                # Behind the end of before: the topic was deleted and made anew.
+                # The end is before the start: the topic was deleted and created again.
                 self._count(topic, queue_id, start if start <= end else 0, end)
 
     def _count(self, topic: str, queue_id: int, start: int, end: int) -> None:
@@ -42,7 +42,7 @@ class MessageSizes:
         start = max(start, self._store.min_offset(topic, queue_id))
         if queue is None or start >= end:
             return
-        step = -(-(end - start) // _LOOKED_AT)
+        step = -(-(end - start) // _MAX_SAMPLED)
         offsets = range(start, end, step)
         weight = (end - start) / len(offsets)
         labels = self._labels_of(topic)

@@ -1,7 +1,7 @@
-"""What a broker tells Prometheus, under Apache's names and labels.
+"""The metrics of a broker for Prometheus, under Apache's names and labels.
 
-Nearly everything is read from tables and counters that are kept anyway, at the moment somebody asks. Only the
-latency of requests is counted as they are handled.
+Nearly all of them are read from existing tables and counters on request. Only the latency of requests is
+recorded while they are handled.
 """
 
 import shutil
@@ -66,7 +66,7 @@ _PROCESSORS = (
 )
 _UNKNOWN = "unknown"
 
-# java: how a consumer consumes, in the words of Apache's metrics
+# java: the values of Apache's label consume_mode
 _CONSUME_MODES = {
     ConsumeType.CONSUME_ACTIVELY: "pull",
     ConsumeType.CONSUME_PASSIVELY: "push",
@@ -75,7 +75,7 @@ _CONSUME_MODES = {
 
 
 class Metering:
-    """Observes every request; reads everything else when it is asked for."""
+    """Observes every request; reads everything else on request."""
 
     def __init__(
         self,
@@ -108,44 +108,44 @@ class Metering:
         status = ("invocation_status",)
         topic_creations = metrics.histogram(
             "rocketmq_topic_create_execution_time_milliseconds",
-            "Time it took to make or change tables.topics.",
+            "Time to create or change topics.",
             (*status, "is_system"),
             _CREATION_MS,
         )
         group_creations = metrics.histogram(
             "rocketmq_consumer_group_create_execution_time_milliseconds",
-            "Time it took to make or change consumer tables.groups.",
+            "Time to create or change consumer groups.",
             status,
             _CREATION_MS,
         )
-        # Nobody makes tables.topics of the system.
+        # System topics are never created by request.
         self._creations: dict[int, tuple[Histogram, Labels]] = {
             **dict.fromkeys(_TOPIC_CREATIONS, (topic_creations, ("false",))),
             **dict.fromkeys(_GROUP_CREATIONS, (group_creations, ())),
         }
         sizes = metrics.histogram("rocketmq_message_size", "Sizes of stored messages.", _IN, _MESSAGE_BYTES)
         self._sizes = MessageSizes(store, sizes, self._labels_in)
-        self._offer_tables(metrics)
-        self._offer_messages(metrics)
-        self._offer_clients(metrics)
-        self._offer_lag(metrics)
-        self._offer_storage(metrics)
-        _offer_traffic(metrics, traffic, held_pulls)
+        self._register_tables(metrics)
+        self._register_messages(metrics)
+        self._register_clients(metrics)
+        self._register_lag(metrics)
+        self._register_storage(metrics)
+        _register_traffic(metrics, traffic, held_pulls)
 
     def __repr__(self) -> str:
         return f"<Metering {self._metrics!r} requests={len(self._requests)}>"
 
     def pieces(self) -> Iterator[bytes]:
-        """The text of everything. Lag and sizes are read before the first piece, the rest in its turn."""
+        """The text of all metrics in pieces. Lag and sizes are read before the first piece."""
         self._lags = list(lags(self._store, self._topics, self._offsets, self._consumers))
-        self._sizes.look()
+        self._sizes.sample()
         yield from self._metrics.pieces()
 
     def exposition(self) -> tuple[str, bytes]:
-        """Content type and text of everything, made in one go."""
+        """Content type and text of all metrics."""
         return content_type(), b"".join(self.pieces())
 
-    # Requests: the only thing counted as it happens
+    # Requests
 
     def request_handled(
         self, declaration: Declaration | None, code: int, result_code: int, seconds: float, waited: bool
@@ -162,7 +162,7 @@ class Metering:
             histogram.observe(seconds * 1000, (status, *more_labels))
 
     def timed(self, fast_path: BrokerFastPath) -> FastPath:
-        """The fast path with a watch: the answers of one read leave together, so one look is enough."""
+        """The fast path, timed: the answers of one read leave together, so one time counts for all."""
         monotonic = self._clock.monotonic
 
         def timed_path(data: bytes, connection: Connection) -> tuple[int, int]:
@@ -171,7 +171,7 @@ class Metering:
             if frames:
                 seconds = monotonic() - started
                 pulled = fast_path.pulls_taken
-                # Nearly all clients send with the second version of the request, and pull with the first.
+                # Nearly all clients send by SEND_MESSAGE_V2 and pull by PULL_MESSAGE.
                 for declaration, count in ((_SEND, frames - pulled), (_PULL, pulled)):
                     if count:
                         self._count_together(declaration, count, seconds)
@@ -198,30 +198,37 @@ class Metering:
         name = _UNKNOWN if declaration is None else declaration.java_name
         is_held = _word(waited and code in _PULLS)
         distribution = self._latency.of((_REMOTING, name, result, is_held, outcome))
-        if declaration is not None:  # Strangers may send any code: they all count as one.
+        if declaration is not None:  # Clients may send any code: all unknown codes count as one.
             self._requests[code, result_code, waited] = distribution
         return distribution
 
-    # The rest: read when asked for
+    # Tables and counters
 
-    def _offer_tables(self, metrics: Metrics) -> None:
+    def _register_tables(self, metrics: Metrics) -> None:
         metrics.gauge(
             "rocketmq_broker_permission",
-            "What this broker allows: 4 reading, 2 writing, 6 both.",
+            "What the broker allows: 4 reading, 2 writing, 6 both.",
             lambda: self._live.now.broker_permission,
         )
         metrics.gauge("rocketmq_topic_number", "Topics.", lambda: len(self._topics))
         metrics.gauge("rocketmq_consumer_group_number", "Consumer groups.", lambda: len(self._groups))
 
-    def _offer_messages(self, metrics: Metrics) -> None:
+    def _register_messages(self, metrics: Metrics) -> None:
         offer = metrics.labelled_read_counter
         offer("rocketmq_messages_in_total", "Messages stored.", lambda: self._stored("messages"), _IN)
         offer("rocketmq_throughput_in_total", "Bytes stored.", lambda: self._stored("size_bytes"), _IN)
-        offer("rocketmq_messages_out_total", "Messages handed out.", lambda: self._read("messages"), _OUT)
-        offer("rocketmq_throughput_out_total", "Bytes handed out.", lambda: self._read("size_bytes"), _OUT)
+        offer(
+            "rocketmq_messages_out_total", "Messages read by consumers.", lambda: self._read("messages"), _OUT
+        )
+        offer(
+            "rocketmq_throughput_out_total",
+            "Bytes read by consumers.",
+            lambda: self._read("size_bytes"),
+            _OUT,
+        )
         offer(
             "rocketmq_send_to_dlq_messages_total",
-            "Messages that a group gave up on.",
+            "Messages sent to the dead letters of a group.",
             self._dead_letters,
             ("consumer_group", "topic", "is_system"),
         )
@@ -233,7 +240,7 @@ class Metering:
         return {self._labels_in(topic): total for topic, total in totals.items()}
 
     def _labels_in(self, topic: str) -> Labels:
-        """The type is the one the topic was made for: nobody looks into each message for it."""
+        """`message_type` is that of the topic: messages are not examined for it."""
         if topic == names.SCHEDULE_TOPIC:
             kind = "delay"
         else:
@@ -255,7 +262,7 @@ class Metering:
             dead[group, topic, self._is_system(topic, group)] = count
         return dead
 
-    def _offer_clients(self, metrics: Metrics) -> None:
+    def _register_clients(self, metrics: Metrics) -> None:
         metrics.labelled_gauge(
             "rocketmq_producer_connections",
             "Connected producers.",
@@ -290,7 +297,7 @@ class Metering:
             for client in group.members.values()
         )
 
-    def _offer_lag(self, metrics: Metrics) -> None:
+    def _register_lag(self, metrics: Metrics) -> None:
         for name, sentence, read in (
             ("lag_messages", "Messages a group has not consumed yet.", lambda lag: lag.unconsumed),
             (
@@ -310,9 +317,9 @@ class Metering:
             ),
             ("ready_messages", "Messages a group has not pulled yet.", lambda lag: lag.unpulled),
         ):
-            self._offer_lag_figure(metrics, f"rocketmq_consumer_{name}", sentence, read)
+            self._register_lag_metric(metrics, f"rocketmq_consumer_{name}", sentence, read)
 
-    def _offer_lag_figure(
+    def _register_lag_metric(
         self, metrics: Metrics, name: str, sentence: str, read: Callable[[Lag], int]
     ) -> None:
         def figures() -> dict[Labels, float]:
@@ -326,7 +333,7 @@ class Metering:
     def _age_ms(self, since_ms: int) -> int:
         return max(self._clock.now_ms() - since_ms, 0) if since_ms > 0 else 0
 
-    def _offer_storage(self, metrics: Metrics) -> None:
+    def _register_storage(self, metrics: Metrics) -> None:
         def offer(name: str, sentence: str, read: Callable[[], float]) -> None:
             metrics.labelled_gauge(name, sentence, lambda: {_THIS_STORAGE: read()}, _STORAGE)
 
@@ -352,10 +359,10 @@ class Metering:
             lambda: self._age_ms(store.earliest_time()),
         )
         nothing_waits: dict[Labels, float] = {(processor,): 0 for processor in _PROCESSORS}
-        # Requests wait in no queue here; an append may wait for its flush.
+        # There are no request queues here; an append may wait for its flush.
         metrics.labelled_gauge(
             "rocketmq_processor_watermark",
-            "Requests that wait.",
+            "Waiting requests.",
             lambda: nothing_waits | {("async_put",): store.statistics().waiting_appends},
             ("processor",),
         )
@@ -364,10 +371,10 @@ class Metering:
         return _word(self._topics.is_system(topic) or names.is_system_group(group))
 
 
-def _offer_traffic(
+def _register_traffic(
     metrics: Metrics, traffic: Callable[[], Iterable[ServerStatistics]], held_pulls: Callable[[], int]
 ) -> None:
-    """What Apache has no names for."""
+    """Metrics that Apache does not have."""
 
     def total(figure: str) -> Callable[[], int]:
         return lambda: sum(getattr(each, figure) for each in traffic())
@@ -377,17 +384,17 @@ def _offer_traffic(
     metrics.gauge("pyromq_broker_in_flight_requests", "Requests not answered yet.", total("in_flight"))
     for figure, sentence in (
         ("frames_read", "Frames read."),
-        ("busy_answers", "Requests answered SYSTEM_BUSY for want of room."),
-        ("unsupported_requests", "Requests that nobody serves here."),
-        ("closed_for_bad_input", "Connections closed because they did not speak the protocol."),
-        ("closed_for_idling", "Connections closed because they were silent."),
-        ("closed_for_not_reading", "Connections closed because they left their answers unread."),
+        ("busy_answers", "Requests answered SYSTEM_BUSY because a limit was reached."),
+        ("unsupported_requests", "Requests that the broker does not serve."),
+        ("closed_for_bad_input", "Connections closed because of invalid input."),
+        ("closed_for_idling", "Connections closed because they were idle."),
+        ("closed_for_not_reading", "Connections closed because they did not read their answers."),
     ):
         metrics.read_counter(f"pyromq_broker_{figure}_total", sentence, total(figure))
 
 
 def _common_labels(settings: BrokerSettings) -> dict[str, str]:
-    """java: those of the settings first, because the broker's own names win."""
+    """java: the broker's own labels win over those of the settings."""
     return dict(_label_pairs(settings.metrics_labels)) | {
         "cluster": settings.broker_cluster_name,
         "node_type": "broker",

@@ -1,4 +1,4 @@
-"""Tables that are read in pages: which names come next."""
+"""Pages of a table."""
 
 from collections.abc import Iterable
 
@@ -11,8 +11,8 @@ MAX_PAGE_SIZE = 2000
 def page_of(
     names: Iterable[str], start: int, wanted: int, read_version: str | None, version: DataVersion
 ) -> list[str]:
-    """Up to `wanted` names from number `start` on; `read_version` is the one the reader began with."""
-    # java: a reader whose table changed under it begins anew
+    """Up to `wanted` names from `start` on; `read_version` is the version of the reader's first page."""
+    # java: if the table changed meanwhile, the reader starts again
     if read_version is not None and read_version != json_body.encode(version).decode():
         start = 0
     return sorted(names)[max(start, 0) :][: max(0, min(wanted, MAX_PAGE_SIZE))]

@@ -1,7 +1,7 @@
-"""Everything a running broker consists of, made in the order in which it depends on each other.
+"""All components of a running broker, created in the order of their dependencies.
 
-A new service is listed once, in `_services`. It says itself which requests it answers (`@handles`), whether
-it works in the background (`run`), and whether it has something to save at the end (`save_now`).
+A new service is listed once, in `_services`. Its own methods declare the requests it answers (`@handles`),
+its background work (`run`), and what it saves at the end (`save_now`).
 """
 
 import asyncio
@@ -59,19 +59,19 @@ from pyromq.store.message_store import MessageStore
 _log = logging.getLogger(__name__)
 
 _BUSIEST = (10, 310, 11)
-"""Sends and pulls: their headers are read in one go."""
+"""Sends and pulls: their headers are decoded straight into the request."""
 
 
 @runtime_checkable
 class Running(Protocol):
-    """Works in the background until it is cancelled."""
+    """A service with background work, which runs until it is cancelled."""
 
     async def run(self) -> None: ...
 
 
 @runtime_checkable
 class Saved(Protocol):
-    """Holds something in memory that a stopping broker makes safe."""
+    """A service with state in memory that a stopping broker must save."""
 
     def save_now(self) -> None:
         """Raises StoreError or OSError."""
@@ -93,14 +93,14 @@ class Parts:
         self._slices = Slices(clock)
         self.store = store
 
-        # What it knows, and where it is
+        # State and addresses
         self.tables = Tables.open(live, store, clock)
         for remark in table_remarks(store, self.tables.topics, self.tables.groups, self.tables.files):
             _log.warning("tables of the store: %s", remark)
         self.advertised = format_address(settings.broker_ip1, port)
         store_host = Host.of(_looked_up(settings.broker_ip1), port)
 
-        # The two roads of a message
+        # The two paths of a message
         self.durability = Durability(store, clock)
         appending = Appending(store, store_host.pack(), self.durability)
         self._inbound = Inbound.build(live, self.tables, appending, store_host, clock)
@@ -108,7 +108,7 @@ class Parts:
         self.held_pulls = HeldPulls(self._slices)
         appending.on_advance(self.held_pulls.advanced)
 
-        # What it does
+        # Services
         self.dialer = Dialer(
             form=settings.header_form,
             clock=clock,
@@ -193,7 +193,7 @@ class Parts:
         )
 
     def _servers(self, store_host: Host, admission: Admission | None) -> list[Server]:
-        """The main port, and the fast one, from which nobody pulls."""
+        """The servers of the main port, and of the fast port, which does not serve pulls."""
         settings, clock = self._live.now, self._clock
         fast_routes = Routes(
             *(service for service in self._all_services if not isinstance(service, Pulling)),
@@ -237,7 +237,7 @@ class Parts:
     def _watched(self, path: FastPath | None) -> AnyFastPath | None:
         if self.metering is None or path is None:
             return path
-        # Its answers would come later than it returns, and who asks for latencies wants those of flushes.
+        # With synchronous flushes its answers leave later than it returns: the latency would be wrong.
         return self.metering.timed(path) if self.durability.is_immediate else None
 
     async def run(self) -> None:
@@ -247,7 +247,7 @@ class Parts:
                     tasks.create_task(service.run(), name=type(service).__name__)
 
     def close(self) -> None:
-        """Make everything safe that is still only in memory."""
+        """Save all state in memory, then close the store."""
         tables = self.tables
         saves = {
             "topics": tables.topics.persist,
@@ -262,18 +262,20 @@ class Parts:
             try:
                 save()
             except (StoreError, OSError) as problem:
-                _log.error("%s not written, the next start has older ones: %s", what, problem)
+                _log.error("%s could not be written, the next start will have older ones: %s", what, problem)
         self.store.close()
 
 
 def _looked_up(host: str) -> str:
-    """What is written into messages is an IP address, also where clients are told a name."""
-    if ":" in host:  # only addresses of version 6 have colons
+    """The IP address of `host`: messages contain an address even if clients use a name."""
+    if ":" in host:  # an IPv6 address
         return host
     try:
         return socket.gethostbyname(host)
     except OSError as problem:
-        raise ConfigError("brokerIP1", host, f"an address or a known name ({problem.strerror})") from None
+        raise ConfigError(
+            "brokerIP1", host, f"an IP address or a host name that resolves ({problem.strerror})"
+        ) from None
 
 
 def _tls_options(settings: BrokerSettings) -> TlsOptions | None:

@@ -1,4 +1,4 @@
-"""What the opening of the store found, in the broker's log: damage is one warning with ranges and counts."""
+"""Logs the recovery of the store; all damage is one warning with ranges and counts."""
 
 import logging
 from typing import Final

@@ -1,4 +1,4 @@
-"""Metrics, readiness and health over HTTP, from before the store is recovered until the end."""
+"""Metrics, readiness and health over HTTP, from before the recovery of the store until the stop."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class StatusPages:
-    """Nothing at all unless the settings ask for it."""
+    """Serves nothing unless the settings ask for it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,24 +34,27 @@ class StatusPages:
     def address(self) -> tuple[str, int]:
         """Raises StateError if there are no pages."""
         if self._http is None:
-            raise StateError("metrics are switched off")
+            raise StateError("metrics are off: metricsExporterType is not PROM")
         return self._http.address
 
     async def start(self, settings: BrokerSettings) -> None:
         if settings.metrics_exporter not in ("PROM", "DISABLE"):
-            _log.warning("no metrics are served metricsExporterType=%s", settings.metrics_exporter)
+            _log.warning(
+                "metrics exporter not supported, no metrics are served metricsExporterType=%s",
+                settings.metrics_exporter,
+            )
         if settings.metrics_exporter != "PROM":
             return
         from pyromq.remoting.http_status import HttpStatus
 
-        content_type()  # What it loads is better loaded before clients come.
+        content_type()  # load its modules before clients come
         self._http = HttpStatus(
             {"/metrics": self._metrics, "/ready": self._ready, "/health": _health}, clock=self._clock
         )
         await self._http.start(settings.metrics_address or settings.broker_ip1, settings.metrics_port)
 
     def show(self, metering: Metering | None, store: MessageStore) -> None:
-        """The broker is up: there is something to be seen now."""
+        """The broker has started: serve its metrics from now on."""
         self._metering = metering
         self._store = store
 
@@ -71,7 +74,7 @@ class StatusPages:
             return 503, _TEXT, b"starting\n"
         if self._store.faults:
             reason = self._store.statistics().fault_reason
-            return 503, _TEXT, f"the store takes no messages: {reason}\n".encode()
+            return 503, _TEXT, f"the store accepts no messages: {reason}\n".encode()
         return 200, _TEXT, b"ready\n"
 
 

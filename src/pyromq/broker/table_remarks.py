@@ -1,7 +1,7 @@
-"""What a start tells of the tables under `config/`: damage that a backup made good, and tables that are gone.
+"""Warnings at the start about the tables under `config/`: those restored from a backup, and missing ones.
 
-A missing table is no reason to refuse a start, because every first start has none. But a store that has
-messages has had tables, and what they knew cannot be found in the log: somebody has to hear of it.
+A missing table is no error, because a first start has none. But a store with messages had tables, and their
+content cannot be rebuilt from the log: the operator must know.
 """
 
 from collections.abc import Iterable
@@ -18,21 +18,21 @@ _NAMED = 5
 def table_remarks(
     store: MessageStore, topics: TopicTable, groups: GroupTable, files: Iterable[JsonTable]
 ) -> list[str]:
-    """What to warn of once the tables are loaded."""
+    """The warnings, after the tables are loaded."""
     files = list(files)
     remarks = [file.remark for file in files if file.remark]
     lost = [topic for topic in store.topics() if topic not in topics]
     if lost:
         remarks.append(
-            f"topics.json does not know {_some(lost)}, though the store has messages of it:"
-            " restore the table, or create the topic again with as many queues as it had"
+            f"topics.json lacks {_some(lost)}, but the store has messages of these topics:"
+            " restore the table, or create the topics again with as many queues as before"
         )
     users = [group for group in groups.all() if group not in names.SYSTEM_GROUPS]
     offsets = next((file for file in files if file.path.name == "consumerOffset.json"), None)
     if users and offsets is not None and offsets.is_missing:
         remarks.append(
-            f"consumerOffset.json is missing, though there are groups ({_some(users)}):"
-            " restore it, or they consume as new groups do"
+            f"consumerOffset.json is missing, but there are groups ({_some(users)}):"
+            " restore it, or these groups start like new ones"
         )
     return remarks
 

@@ -1,6 +1,6 @@
-"""Attributes of topics: which there are, what they may be, and how a change to them is written.
+"""Attributes of topics: their names, their values, and the syntax of a change.
 
-A change is a comma list: `+key=value` sets, `-key` removes.
+A change is a list separated by commas: `+key=value` sets, `-key` removes.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ _KNOWN = {
 
 
 def parse_change(text: str | None) -> dict[str, str | None]:
-    """What a change sets, and (None) what it removes; ValueError if it is not written like a change."""
+    """The new values, None for a removal; raises ValueError for bad syntax."""
     change: dict[str, str | None] = {}
     for part in filter(None, (text or "").split(",")):
         key, has_value, value = part.partition("=")
@@ -48,18 +48,18 @@ def parse_change(text: str | None) -> dict[str, str | None]:
 def apply_change(attributes: Mapping[str, str] | None, change: Mapping[str, str | None]) -> dict[str, str]:
     """The attributes after a change; `attributes` is None for a topic that is being created.
 
-    ValueError if an attribute is unknown, has a value it cannot have, or cannot be changed any more.
+    Raises ValueError if an attribute is unknown, its value is bad, or it cannot be changed.
     """
     after = dict(attributes or {})
     for key, value in change.items():
         known = _KNOWN.get(key)
         if known is None:
-            raise ValueError(f"attribute {key!r} is unknown; there are {', '.join(_KNOWN)}")
+            raise ValueError(f"attribute {key!r} is unknown: expected one of {', '.join(_KNOWN)}")
         if attributes is not None and not known.changeable and attributes.get(key) != value:
-            raise ValueError(f"attribute {key} cannot be changed once a topic exists")
+            raise ValueError(f"attribute {key} of an existing topic cannot be changed")
         if value is None:
             if attributes is None:
-                raise ValueError(f"attribute {key} cannot be removed from a topic that does not exist")
+                raise ValueError(f"attribute {key} cannot be removed from a new topic")
             after.pop(key, None)
         elif not known.is_allowed(value):
             raise ValueError(f"attribute {key}={value}: expected {known.expected}")

@@ -341,11 +341,11 @@ def test_a_few_sizes_stand_for_many(world: World) -> None:
         append(parts.store, b"x", topic=TOPIC)
     while parts.store.dispatch():
         pass
-    counting.look()
+    counting.sample()
     assert sizes.count() == pytest.approx(1000)
     parts.store.delete_topic(TOPIC)
     world.append(10)
-    counting.look()
+    counting.sample()
     assert sizes.count() == pytest.approx(1001)
 
 

@@ -25,7 +25,7 @@ async def test_messages_of_topics_that_no_table_knows_are_told(tmp_path: Path) -
         parts.add_topic("T0")
         remarks = table_remarks(parts.store, parts.topics, parts.groups, [])
         assert len(remarks) == 1
-        assert "topics.json does not know T1, T2, T3, T4, T5 and 1 more" in remarks[0]
+        assert "topics.json lacks T1, T2, T3, T4, T5 and 1 more" in remarks[0]
 
 
 async def test_groups_without_offsets_are_told(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The one door into the store: whatever enters, from a producer or from the broker itself, enters here.
+"""The only way into the store, for messages of producers and of the broker itself.
 
-Messages that must wait are parked on the way in. What was appended in one turn of the loop is dispatched
-at the end of that turn, and whoever waits for it is woken then.
+Delayed messages are parked first. At the end of each turn of the event loop the messages appended in that
+turn are dispatched, and the pulls that wait for them wake up.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ class Appending:
         return f"<Appending to {self._store!r}>"
 
     def on_advance(self, listener: Callable[[QueueAdvance], None]) -> None:
-        """Tell which queues have more to read."""
+        """Call `listener` for each queue that has new messages."""
         self._listeners.append(listener)
 
     def at_turn_end(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have `listener` called at the end of each turn in which something was appended, or in which
-        somebody called what this returns."""
+        """Call `listener` at the end of each turn in which a message was appended, or in which the returned
+        function was called."""
         self._turn_listeners.append(listener)
         return self.dispatch_soon
 
     def append(self, draft: Draft) -> AppendResult:
-        """Store a message; the result says whether, not yet how safely. A delayed message is parked, and its
-        draft says afterwards where."""
+        """Store a message; `durability` says when it is safe. A delayed message is parked, which changes the
+        topic and queue of its draft."""
         self._parking.park(draft)
         result = self._store.append(
             draft.topic,
@@ -65,7 +65,7 @@ class Appending:
         return result
 
     def append_batch(self, draft: Draft, entries: Sequence[BatchEntry]) -> AppendResult:
-        """Store several messages of one queue, all or none; the draft's own body and properties are not."""
+        """Store several messages of one queue, all or none; the draft's body and properties are ignored."""
         result = self._store.append_batch(
             draft.topic,
             draft.queue_id,
@@ -80,12 +80,12 @@ class Appending:
         return result
 
     def message_ids(self, result: AppendResult) -> str:
-        """The id of what was stored; java: of a batch all ids, joined with commas."""
+        """The id of a stored message. java: all ids of a batch, joined with commas."""
         if not result.record_offsets:
             return f"{self._id_prefix}{result.log_offset:016X}"
         return ",".join([f"{self._id_prefix}{offset:016X}" for offset in result.record_offsets])
 
-    # What comes after an append
+    # After an append
 
     def dispatch_soon(self) -> None:
         if not self._is_dispatch_due:
@@ -97,7 +97,7 @@ class Appending:
         for listener in self._turn_listeners:
             listener()
         for advance in self._store.dispatch(_DISPATCH_STEP, self.durability.readable_offset):
-            for heard in self._listeners:
-                heard(advance)
+            for on_advance in self._listeners:
+                on_advance(advance)
         if self._store.can_dispatch_to(self.durability.readable_offset):
             self.dispatch_soon()

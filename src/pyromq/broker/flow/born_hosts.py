@@ -1,4 +1,4 @@
-"""Where messages come from: the other end of the channel, whatever the message says."""
+"""The born host of messages: the address of the channel's peer, whatever the message says."""
 
 from pyromq.errors import ConnectFailed, LocalProtocolError
 from pyromq.protocol.record import NOWHERE, Host
@@ -27,7 +27,7 @@ class BornHosts:
 
 
 def packed_address(address: str) -> bytes:
-    """What stands for an address in a record; nowhere, for a peer that has none."""
+    """The address as a record holds it; 0.0.0.0:0 for a peer without an address."""
     try:
         ip, port = parse_address(address)
         return Host.of(ip.partition("%")[0], port).pack()

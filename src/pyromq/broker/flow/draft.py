@@ -1,10 +1,10 @@
-"""A message on its way into the store, whoever wrote it."""
+"""A message that is about to be stored."""
 
 import msgspec
 
 
 class Draft(msgspec.Struct):
-    """Properties are raw, hosts are packed."""
+    """Properties are raw bytes, hosts are packed."""
 
     topic: str
     queue_id: int
@@ -17,4 +17,4 @@ class Draft(msgspec.Struct):
     reconsume_times: int = 0
     prepared_offset: int = 0
     delay_level: int = 0
-    """How long it is to be parked before it is delivered; 0 or less is not at all."""
+    """The message is parked for the time of this level; 0 or less means no delay."""

@@ -1,8 +1,8 @@
-"""How safe a message is: what its sender waits for, and what readers may see.
+"""Durability of messages: when a sender gets its answer, and up to where consumers may read.
 
-Two watermarks run along the log. Up to the first it is flushed to this broker's disk, up to the second it is
-copied to enough replicas. Settings say which of them a sender waits for; readers see nothing that a sender
-still waits for.
+The log has two watermarks: up to the first it is flushed to this broker's disk, up to the second it is copied
+to enough replicas. The settings decide which of them a sender waits for. Consumers do not see a message while
+its sender still waits.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ Settle = Callable[[AppendStatus], None]
 
 
 class Durability:
-    """`on_progress` tells that more of the log may be readable now."""
+    """`on_progress` listeners are called when more of the log may be readable."""
 
     def __init__(self, store: MessageStore, clock: Clock, *, replica_timeout_ms: int = 5_000) -> None:
         self._store = store
         self._is_sync_flush = store.settings.is_sync_flush
         self.is_immediate = not self._is_sync_flush
-        """Whether senders are answered at once, as soon as their message is in the log."""
+        """Whether senders are answered as soon as their message is in the log."""
         self._replicated = _Replicated(clock, replica_timeout_ms / 1000)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[], None]] = []
@@ -37,7 +37,7 @@ class Durability:
 
     @property
     def replicated_offset(self) -> int | None:
-        """Everything before it is copied to enough replicas; None if nobody waits for replicas."""
+        """Enough replicas have the log before it; None if senders do not wait for replicas."""
         return self._replicated.offset
 
     @property
@@ -50,20 +50,21 @@ class Durability:
         self._listeners.append(listener)
 
     def replicated(self, offset: int | None) -> None:
-        """Enough replicas have the log up to here. From the first call on, senders wait for that; None ends
-        it, and whoever waits is answered."""
+        """Enough replicas have the log up to `offset`. From the first call on senders wait for replicas; None
+        ends that and answers the waiting senders."""
         self._replicated.move(offset)
         self.is_immediate = not self._is_sync_flush and offset is None
         self._tell()
 
     def is_safe_enough(self, result: AppendResult, properties: str | bytes) -> bool:
-        """Whether there is nothing to wait for before the sender of a message is told about it."""
+        """Whether the sender can be answered now."""
         if self.is_immediate or not result.is_ok:
             return True
         return get_property(properties, props.WAIT) is not None and not is_true(properties, props.WAIT)
 
     def when_safe(self, result: AppendResult, settle: Settle) -> None:
-        """Call back once an append is as safe as settings demand (PUT_OK), or will not be in time."""
+        """Call `settle` with PUT_OK once an append is as safe as the settings demand, or with the time-out's
+        status."""
         if not self._is_sync_flush:
             self._replicated.wait(result.end_offset, settle)
             return
@@ -77,7 +78,7 @@ class Durability:
         self._store.when_flushed(result, settle if self._replicated.offset is None else flushed)
 
     def expire(self) -> None:
-        """Answer those who have waited too long for replicas; called regularly."""
+        """Answer senders that have waited too long for replicas; called regularly."""
         self._replicated.expire()
 
     def _flush_progressed(self) -> None:
@@ -85,7 +86,7 @@ class Durability:
         try:
             self._loop.call_soon_threadsafe(self._settle)
         except RuntimeError:
-            # The loop has ended: nobody waits for an answer any more.
+            # The loop has ended: no sender waits any more.
             return
 
     def _settle(self) -> None:
@@ -99,7 +100,7 @@ class Durability:
 
 
 class _Replicated:
-    """The second watermark, and who waits for it, in log order."""
+    """The second watermark, and the senders that wait for it, in log order."""
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self.offset: int | None = None

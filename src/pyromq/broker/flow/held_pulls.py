@@ -1,7 +1,7 @@
-"""Pulls that wait for messages, by the queues they wait for.
+"""Pulls that wait for messages, by queue.
 
-A message wakes only those who wait for its queue. An idle wait costs its memory and one timer, and ends with
-whoever waits. However many wake at once, or have much to look through, they take only slices of the loop.
+A message wakes only the pulls that wait for its queue. A held pull costs its memory and one timer, and ends
+with its connection. Pulls that wake together run in time slices, so that they do not block the event loop.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Outcome(Enum):
-    """What became of an attempt to answer a held pull."""
+    """The outcome of an attempt to answer a held pull."""
 
     ANSWERED = 1
     WAITS = 2
-    """Everything was looked at, and nothing was wanted."""
+    """No message matched; the pull keeps waiting."""
     GOES_ON = 3
-    """The slice was over before everything was looked at."""
+    """The slice ended before all messages were examined."""
 
 
 Queue = tuple[str, int]
 """Topic and queue id."""
 
 Attempt = Callable[[bool], Outcome]
-"""Try to answer a held pull. True means: this is the last chance, answer."""
+"""Try to answer a held pull. True means: last chance, answer in any case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,9 +40,9 @@ class _Held:
     queues: tuple[Queue, ...]
     owner: Hashable
     timer: asyncio.TimerHandle | None = None
-    """None as soon as it waits no longer."""
+    """None once the pull no longer waits."""
     is_due: bool = False
-    """It waits for its slice already."""
+    """Whether it already waits for its slice."""
 
 
 class HeldPulls:
@@ -63,8 +63,8 @@ class HeldPulls:
     def hold(
         self, queues: Iterable[Queue], attempt: Attempt, timeout_s: float, owner: Hashable = None
     ) -> None:
-        """Try again when one of the queues has more, and once more after the time-out or when its owner
-        goes."""
+        """Try again when one of the queues has new messages, and for the last time after the time-out or when
+        the owner leaves."""
         held = _Held(attempt, tuple(queues), owner)
         held.timer = self._loop.call_later(timeout_s, self._expire, held)
         for queue in held.queues:
@@ -73,7 +73,7 @@ class HeldPulls:
         self._count += 1
 
     def advanced(self, advance: QueueAdvance) -> None:
-        """A queue has more to read."""
+        """A queue has new messages."""
         waiting = self._waiting.get((advance.topic, advance.queue_id))
         if waiting is not None:
             for held in list(waiting):
@@ -92,13 +92,13 @@ class HeldPulls:
         return True
 
     def release(self, topic: str) -> None:
-        """Let everyone go who waits for a topic, because it changed or went away."""
+        """Answer all pulls of a topic, because it changed or was deleted."""
         for key in [key for key in self._waiting if key[0] == topic]:
             for held in list(self._waiting.get(key, ())):
                 self._expire(held)
 
     def release_owner(self, owner: Hashable) -> None:
-        """Let everyone go who waits for this owner's sake."""
+        """Answer all pulls of this owner."""
         for held in list(self._owned.get(owner, ())):
             self._expire(held)
 

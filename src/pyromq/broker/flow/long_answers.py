@@ -1,4 +1,4 @@
-"""Answers with long tables: written beside the loop, which serves others meanwhile."""
+"""Answers with long tables are encoded in a thread, so that they do not block the event loop."""
 
 import asyncio
 from typing import Any, Final
@@ -10,7 +10,7 @@ _FEW_ROWS: Final = 256
 
 
 async def written(body: Any, rows: int) -> RawAnswer:
-    """An answer with this body. A long table is written in a thread: nobody may change it any more."""
+    """An answer with this body. A long table is encoded in a thread: do not change `body` afterwards."""
     if rows < _FEW_ROWS:
         return RawAnswer(json_body.encode(body))
     return RawAnswer(await asyncio.to_thread(json_body.encode, body))

@@ -1,6 +1,6 @@
-"""Where a message waits that must not reach its queue yet, and how it is taken out again.
+"""Parking: a message that must wait is stored in a system topic first, and moved to its own topic later.
 
-A parked message lies in a topic of the broker's own and carries the names of its real topic and queue.
+A parked message carries the names of its real topic and queue as properties.
 """
 
 from pyromq.broker.flow.draft import Draft
@@ -12,13 +12,13 @@ from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, StoredMessage, SysFlag
 
 
 class Parking:
-    """One method for each reason to wait. At present there is one reason: a delay level."""
+    """One method for each reason to wait; so far only delay levels."""
 
     def __init__(self, delay_levels: int) -> None:
         self._delay_levels = delay_levels
 
     def park(self, draft: Draft) -> None:
-        """Send a message to where it must wait, if it must."""
+        """Redirect a message to its waiting place, if it must wait."""
         if draft.delay_level > 0:
             self._park_on_level(draft)
 
@@ -27,22 +27,22 @@ class Parking:
         if not self._delay_levels or is_half:
             return
         if not names.is_retry_topic(draft.topic) and len(draft.topic.encode()) > MAX_V1_TOPIC_BYTES:
-            return  # the store refuses such a topic, and must do so now and not on delivery
+            return  # the store refuses this topic; let it do so now and not on delivery
         raw = draft.properties
-        # java: a level goes before any other way to say when
+        # java: a delay level takes precedence over timer properties
         for name in (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS):
             raw = without_property(raw, name)
-        # java: a level that does not exist is the highest that does
+        # java: a level above the highest one means the highest one
         level = min(draft.delay_level, self._delay_levels)
         draft.properties = with_property(raw, props.DELAY, str(level))
         _move(draft, names.SCHEDULE_TOPIC, level - 1)
 
 
 def unpark(message: StoredMessage) -> Draft:
-    """The message as it enters its own queue; raises ValueError if it does not say which that is."""
+    """The message for its own queue; raises ValueError if the message does not name it."""
     topic, queue_id = message.get(props.REAL_TOPIC), message.get(props.REAL_QUEUE_ID)
     if topic is None or queue_id is None:
-        raise ValueError("it does not say where it belongs")
+        raise ValueError(f"the properties {props.REAL_TOPIC} and {props.REAL_QUEUE_ID} are missing")
     # java: the properties stay as they are, so consumers can see DELAY, REAL_TOPIC and REAL_QID
     return Draft(
         topic,

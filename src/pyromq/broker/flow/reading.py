@@ -1,6 +1,6 @@
-"""Reading a queue for a consumer group: may it, what of the queue does it want, and what is there.
+"""Reading a queue for a consumer group: the permission, the filter and the messages.
 
-Whoever hands out messages asks here: pulls, and whatever else reads for a group.
+Pulls and all other requests that read for a group use this.
 """
 
 from collections.abc import Collection
@@ -46,12 +46,12 @@ class ReadForbidden(Refused):
 
 
 class Wanted(msgspec.Struct):
-    """What of a queue a reader wants to see: all, some tags, or what passes an expression."""
+    """The messages that a reader wants: all, those with some tags, or those that match an expression."""
 
     tag_codes: Collection[int] | None = None
     matches: RecordTest | None = None
     version: int = _ANY_VERSION
-    """Of the subscription that says so; one that came with the request itself is never too old."""
+    """The version of the subscription; a subscription in the request itself is never too old."""
 
 
 class Reading:
@@ -71,27 +71,29 @@ class Reading:
         self._statistics = tables.statistics
         self._slices = slices
 
-    # May it
+    # Permission
 
     def check(self, group_name: str, topic_name: str, queue_id: int, reader: str) -> SubscriptionGroupConfig:
         """The group, if it may read this queue; raises Refused, or ReadForbidden.
 
-        java: the checks stand in Apache's order, because clients tell errors apart by the first one.
+        java: the checks run in Apache's order, because clients branch on the first error.
         """
         if not self._live.now.broker_permission & names.READ:
-            raise ReadForbidden(Forbidden.BROKER, "this broker may not be read at the moment")
+            raise ReadForbidden(Forbidden.BROKER, "this broker is not readable, see brokerPermission")
         group = self._groups.find(group_name)
         if group is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the consumer group {group_name} does not exist"
             )
         if not group.consume_enable:
-            raise ReadForbidden(Forbidden.GROUP, f"the consumer group {group.group_name} may not consume")
+            raise ReadForbidden(
+                Forbidden.GROUP, f"the consumer group {group.group_name} is disabled (consumeEnable)"
+            )
         topic = self._topics.get(topic_name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic_name} does not exist")
         if not topic.perm & names.READ:
-            raise ReadForbidden(Forbidden.TOPIC, f"the topic {topic_name} may not be read")
+            raise ReadForbidden(Forbidden.TOPIC, f"the topic {topic_name} is not readable")
         if not 0 <= queue_id < topic.read_queue_nums:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -100,10 +102,10 @@ class Reading:
             )
         return group
 
-    # What it wants
+    # Filter
 
     def wanted_by_expression(self, expression: str | None, expression_type: str | None) -> Wanted:
-        """For a reader that says itself what it wants."""
+        """For a request that brings its own expression."""
         try:
             if is_tag_type(expression_type):
                 return _by_tags(parse_tags(expression).codes)
@@ -116,17 +118,18 @@ class Reading:
     def wanted_by_subscription(
         self, group: SubscriptionGroupConfig, topic: str, known_version: int
     ) -> Wanted:
-        """For a reader whose group said in its heartbeats what it wants, in this version at least."""
+        """For a group that subscribed by heartbeat; `known_version` is the oldest acceptable version."""
         name = group.group_name
         members = self._consumers.group(name)
         if members is None:
             raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"no heartbeat came from a consumer of {name} yet"
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the broker has no heartbeat from a consumer of the group {name}",
             )
         if members.is_broadcasting and not group.consume_broadcast_enable:
-            raise ReadForbidden(Forbidden.BROADCASTING, f"the group {name} may not broadcast")
+            raise ReadForbidden(Forbidden.BROADCASTING, f"the group {name} is not allowed to broadcast")
         if not self._groups.may_read(name, topic):
-            raise ReadForbidden(Forbidden.SUBSCRIPTION, f"the group {name} may not read {topic}")
+            raise ReadForbidden(Forbidden.SUBSCRIPTION, f"the group {name} is not allowed to read {topic}")
         subscription = members.subscriptions.get(topic)
         if subscription is None:
             raise Refused(
@@ -137,7 +140,7 @@ class Reading:
         if subscription.sub_version < known_version:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                "the subscription known here is older than the consumer's",
+                f"the broker has an older subscription of {name} to {topic} than the consumer",
             )
         if is_tag_type(subscription.expression_type):
             return _by_tags(subscription.code_set, subscription.sub_version)
@@ -145,11 +148,12 @@ class Reading:
         if compiled is None:
             raise Refused(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
-                "no filter is known here; is the expression valid, and not too large?",
+                f"the broker has no filter of {name} for {topic}: is the expression valid and small enough?",
             )
         if compiled.version < known_version:
             raise Refused(
-                ResponseCode.FILTER_DATA_NOT_LATEST, "the filter known here is older than the consumer's"
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                f"the broker has an older filter of {name} for {topic} than the consumer",
             )
         self._check_sql(subscription.expression_type)
         return _by_properties(compiled.filter)
@@ -161,7 +165,7 @@ class Reading:
                 f"this broker does not filter by {expression_type}: enablePropertyFilter is off",
             )
 
-    # What is there
+    # Messages
 
     def read(
         self,
@@ -172,7 +176,7 @@ class Reading:
         wanted: Wanted,
         max_bytes: int | None = None,
     ) -> ReadResult:
-        """What one look finds; a filter looks at messages only as long as its slice lasts."""
+        """Read once; a filter examines messages only until its time slice ends."""
         result = self._store.read(
             topic,
             queue_id,

@@ -1,7 +1,7 @@
-"""What a producer is answered with: the code for what became of its message, and the fields.
+"""The answer to a send: its code and its fields.
 
 The fields are declared here once. The general path fills them in as a dictionary; the fast path writes the
-same answer from `SendAnswerPieces`, the bytes that stand between the values.
+same answer from `SendAnswerPieces`, the bytes between the values.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ _MESSAGE_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_KEY = "msgId", "queueId", "queueO
 def send_answer_fields(
     message_ids: str, queue_id: int, queue_offset: int, fixed: dict[str, str], unique_key: str | None
 ) -> dict[str, str]:
-    """`fixed`: what every answer of this broker says."""
+    """`fixed`: the fields that are the same in every answer of this broker."""
     fields = {
         _MESSAGE_ID: message_ids,
         _QUEUE_ID: str(queue_id),
@@ -42,7 +42,7 @@ def send_answer_fields(
 
 
 class SendAnswerPieces(NamedTuple):
-    """What stands before each value of an answer that says SUCCESS, in one header form.
+    """The bytes before each value of a SUCCESS answer, in one header form.
 
     In a JSON header: message ids, queue id, queue offset, (`fixed` follows it), unique key if there is one,
     opaque number, end. In a binary one the fields alone, without the lengths of their values.

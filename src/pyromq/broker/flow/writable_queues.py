@@ -96,7 +96,7 @@ class WritableQueues:
         if self._clock.now_ms() < settings.start_accept_send_ms:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker takes no messages before startAcceptSendRequestTimeStamp,"
+                f"this broker accepts no messages before startAcceptSendRequestTimeStamp,"
                 f" {settings.start_accept_send_ms}",
             )
         config = self._topics.get(request.topic)
@@ -104,21 +104,20 @@ class WritableQueues:
         if not settings.broker_permission & names.WRITE and config is not None and config.order:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker {settings.broker_ip1} takes no messages at the moment",
+                f"the broker {settings.broker_ip1} is not writable, see brokerPermission",
             )
         if (problem := names.topic_problem(request.topic)) is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, problem)
         if request.topic in names.UNSENDABLE_TOPICS:
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"only brokers themselves send to the topic {request.topic}"
-            )
+            raise Refused(ResponseCode.NO_PERMISSION, f"clients may not send to the topic {request.topic}")
         if config is None:
             config = self._create(request, settings)
         if request.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                f"{request.topic} has no queue {request.queue_id}, but {config.write_queue_nums} for writing"
-                f" and {config.read_queue_nums} for reading; producer {producer}",
+                f"the topic {request.topic} has no queue {request.queue_id}:"
+                f" it has {config.write_queue_nums} write queues and {config.read_queue_nums} read queues;"
+                f" producer {producer}",
             )
         queue_id = request.queue_id if request.queue_id >= 0 else self._any_queue(config)
         self.require_written(request.topic)
@@ -151,7 +150,7 @@ class WritableQueues:
         if not role.is_master:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"the broker {self._live.now.broker_ip1} is replica {role.broker_id}: only the master takes"
+                f"the broker {self._live.now.broker_ip1} is replica {role.broker_id}: only the master accepts"
                 " messages",
             )
 
@@ -172,15 +171,13 @@ class WritableQueues:
         if created is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"the topic {request.topic} does not exist here and is not created by sending to it",
+                f"the topic {request.topic} does not exist, and a send may not create it",
             )
         return created
 
     def _any_queue(self, config: TopicConfig) -> int:
         if config.write_queue_nums <= 0:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"the topic {config.topic_name} has no queue to write to"
-            )
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the topic {config.topic_name} has no write queues")
         return self._random_below(config.write_queue_nums)
 
     def _keep(self, queue: WritableQueue) -> WritableQueue:

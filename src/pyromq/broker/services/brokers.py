@@ -1,4 +1,4 @@
-"""The broker as a whole: its settings, its figures, and the housekeeping an operator may ask for."""
+"""Requests about the broker as a whole: its settings, its runtime information, cleaning on demand."""
 
 import logging
 import shutil
@@ -22,7 +22,7 @@ from pyromq.store.message_store import MessageStore
 _log = logging.getLogger(__name__)
 
 Figures = Callable[[], dict[str, str]]
-"""A part's contribution to the runtime information."""
+"""One component's part of the runtime information."""
 
 _POOLS = ("send", "pull", "litePull", "query", "ack")
 _APPEND_TIMES = (
@@ -52,7 +52,7 @@ class Brokers:
         save_settings: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        """`figures` are what other parts have to tell, `save_settings` writes the settings down."""
+        """`figures`: runtime information of other components; `save_settings` writes the settings to disk."""
         self._live = live
         self._store = store
         self._topics = tables.topics
@@ -72,7 +72,7 @@ class Brokers:
         values = self._configuration.as_java_dict()
         return GetBrokerConfigAnswer(
             version=json_body.encode(self._topics.data_version).decode(),
-            # java: tools read plain `key=value` lines, without the escapes of a properties file
+            # java: tools read plain `key=value` lines without properties escapes
             body="".join(f"{key}={values[key]}\n" for key in sorted(values)),
         )
 
@@ -82,7 +82,7 @@ class Brokers:
             changes = parse_changes(request.body, self._configuration.recognises)
             if listed := changes.keys() & self._live.now.unchangeable_keys:
                 on_list = ", ".join(sorted(listed))
-                raise Refused(ResponseCode.NO_PERMISSION, f"on the black list of settings: {on_list}")
+                raise Refused(ResponseCode.NO_PERMISSION, f"configBlackList forbids to change {on_list}")
             if local := self._configuration.local_keys(changes):
                 raise Refused(ResponseCode.NO_PERMISSION, not_over_the_network(local))
             updated = self._configuration.updated(changes)
@@ -98,9 +98,12 @@ class Brokers:
         try:
             await self._save_settings()
         except StoreError as problem:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"changed, but only in memory: {problem}") from None
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the settings are changed in memory, but could not be saved: {problem}",
+            ) from None
 
-    # Figures
+    # Runtime information
 
     @handles(GetBrokerRuntimeInfo)
     def runtime_info(self, request: GetBrokerRuntimeInfo, caller: Caller) -> GetBrokerRuntimeInfoAnswer:
@@ -136,21 +139,21 @@ class Brokers:
             "timerDequeueTps": "0.0",
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
-            # java: exporters give up on a broker that leaves these out; single appends are not timed here
+            # java: exporters fail without these; single appends are not timed here
             "putMessageDistributeTime": " ".join(f"[{times}]:0" for times in _APPEND_TIMES),
             "putMessageEntireTimeMax": "0",
             "getMessageEntireTimeMax": "0",
             "putLatency99": "0.0",
             "putLatency999": "0.0",
         }
-        # java: tools expect these; there are no thread pools here, so nothing ever waits for one
+        # java: tools expect these; there are no thread pools here, so nothing waits for one
         for pool in _POOLS:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return table
 
-    # Housekeeping
+    # Cleaning
 
     @handles(DeleteExpiredCommitLog)
     def delete_expired(self, request: DeleteExpiredCommitLog, caller: Caller) -> None:
@@ -163,7 +166,7 @@ class Brokers:
 
 
 def _duration(milliseconds: int) -> str:
-    """java: tools cut this text apart."""
+    """java: tools parse this text."""
     minutes, seconds = divmod(milliseconds // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,9 +1,9 @@
-"""Delays: messages that wait on a level are delivered to their own queues when their time has come.
+"""Delays: messages of a delay level are delivered to their own queues when they are due.
 
-Waiting goes by the time of the log, which neither runs back nor leaps with the machine's clock. All messages
-of a level wait equally long, so those of one queue become due in their order, and only the first of each
-queue has to be watched. A delivered message counts as delivered once it is safe on disk: a crash can
-deliver it twice, and loses none.
+Time is measured on the log's clock, which never runs back or leaps with the machine's clock. All messages of
+a level wait equally long, so the messages of a queue become due in order, and only the first one is watched.
+Progress is saved only after the delivered messages are safe on disk: a crash may deliver a message twice,
+but loses none.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from pyromq.store.results import QueueAdvance
 _log = logging.getLogger(__name__)
 
 _GROUP = "SCHEDULE_CONSUMER"
-"""java: deliveries are counted as if a group of this name had consumed them."""
+"""java: deliveries count as consumption by this group."""
 _ROUND = 256
-"""Messages of one level delivered before others have their turn."""
+"""Messages of one level that are delivered before the next level has its turn."""
 _RETRY_MS = 1000
 _MENDING_MS = 100
-"""How soon to look again at a queue that is being mended."""
+"""When to look again at a queue that is being mended."""
 _MAX_SLEEP_S = 1.0
-"""The clock may be set while we sleep; this is how late that is noticed."""
+"""The clock may be set while the service sleeps; it notices after this time at most."""
 
 
 class Delays:
@@ -57,14 +57,14 @@ class Delays:
         self._leap_count = 0
         self._delays_ms = dict(enumerate(store.settings.delays_ms))
         self._due_ms: dict[int, float] = {}
-        """When the first message of a queue is due, for queues that were looked at; never, if it is empty."""
+        """When the first message of a queue is due, for known queues; `inf` if the queue is empty."""
         self._woken = asyncio.Event()
         self._complaints: dict[int, str] = {}
         self._trouble = ""
         self._delivered_end = 0
-        """The end of the last delivered message in the log."""
+        """The log offset behind the last delivered message."""
         self._taken: tuple[DelayOffsetSerializeWrapper, int] | None = None
-        """Offsets that may be saved once the log is safe up to there."""
+        """Offsets to save, and the log offset that must be flushed first."""
         self._save_interval_s = save_interval_ms / 1000
         self._next_save = clock.monotonic() + self._save_interval_s
         appending.on_advance(self._advanced)
@@ -75,14 +75,14 @@ class Delays:
         return f"<Delays queues={len(self._due_ms)} waiting={waiting}>"
 
     def progress(self) -> dict[int, tuple[int, int]]:
-        """For each level where its delivery is, and where its queue ends."""
+        """For each level the next offset to deliver, and the end of its queue."""
         return {
             level: (offset, self._store.max_offset(names.SCHEDULE_TOPIC, level - 1))
             for level, offset in sorted(self._offsets.all().items())
         }
 
     def figures(self) -> dict[str, str]:
-        """The same as operators are shown it. java: the names"""
+        """The same for the runtime information. java: the names"""
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{end}"
             for level, (offset, end) in self.progress().items()
@@ -102,33 +102,35 @@ class Delays:
                     await self._woken.wait()
 
     def _deliver_and_save(self) -> float | None:
-        """See `deliver_due`. What the disk does not let us do is tried again; nobody else is concerned."""
+        """See `deliver_due`. After a disk error it tries again later; the broker keeps running."""
         try:
             wait_s = self.deliver_due()
             self.save_if_due()
         except (StoreError, OSError) as problem:
             if self._trouble != str(problem):
                 self._trouble = str(problem)
-                _log.error("delayed messages or their progress not written, tried again: %s", problem)
+                _log.error(
+                    "delayed messages or their progress could not be written, trying again: %s", problem
+                )
             return _MAX_SLEEP_S
         self._trouble = ""
         return wait_s
 
     def _advanced(self, advance: QueueAdvance) -> None:
-        # Behind a message that is not due nothing else is.
+        # Messages behind one that is not due are not due either.
         if advance.topic == names.SCHEDULE_TOPIC and self._due_ms.get(advance.queue_id, inf) == inf:
             self._due_ms.pop(advance.queue_id, None)
             self._woken.set()
 
     def _role_changed(self, _: Role) -> None:
-        # A replica's progress is its master's: what was seen of the queues is out of date.
+        # A replica has its master's progress, so the known due times are out of date.
         self._due_ms.clear()
         self._woken.set()
 
     # Delivering
 
     def deliver_due(self) -> float | None:
-        """Deliver what is due. How many seconds there is nothing to do; None as long as nothing arrives.
+        """Deliver the due messages. Returns the seconds until the next one; None if none waits.
 
         A replica delivers nothing: its master does.
         """
@@ -137,7 +139,7 @@ class Delays:
         now_ms = self._time.now_ms()
         if self._leap_count != self._time.leap_count:
             self._leap_count = self._time.leap_count
-            self._due_ms.clear()  # What waits goes on waiting.
+            self._due_ms.clear()  # a leap of the clock does not shorten the delay
         for queue_id in self._store.queue_ids(names.SCHEDULE_TOPIC):
             due_ms = self._due_ms.get(queue_id)
             if due_ms is None or due_ms <= now_ms:
@@ -148,16 +150,16 @@ class Delays:
         return min(max(first_due_ms - now_ms, 0) / 1000, _MAX_SLEEP_S)
 
     def _due_at(self, queue_id: int, due_ms: int, now_ms: int) -> float:
-        """When a message is due that was to be due then: leaps of the clock are no waiting."""
+        """The due time of a message after correcting for leaps of the clock."""
         delay_ms = self._delays_ms.get(queue_id)
         if delay_ms is None:
-            return due_ms  # A level that was taken out of the settings: nobody knows how long it was.
+            return due_ms  # the settings no longer have this level; its delay is unknown
         if due_ms > now_ms + delay_ms:
-            return now_ms  # java: nothing waits longer than its level does; this one was made shorter
+            return now_ms  # java: no message waits longer than its level; the level was made shorter
         return due_ms + self._time.leapt_since(due_ms - delay_ms)
 
     def _deliver_from(self, queue_id: int, now_ms: int) -> float:
-        """Deliver the due messages of a queue; when the next one is due."""
+        """Deliver the due messages of a queue; returns when the next one is due."""
         queue = self._store.find_queue(names.SCHEDULE_TOPIC, queue_id)
         if queue is None:
             return inf
@@ -177,29 +179,27 @@ class Delays:
         return inf if offset >= queue.end_offset else now_ms
 
     def _corrected_offset(self, queue: ConsumeQueue) -> int:
-        """Where to go on: not before what the log still has, not behind the end."""
+        """The next offset to deliver, moved into the range that the queue still has."""
         level = queue.queue_id + 1
         wanted = self._offsets.get(level)
         first = self._store.min_offset(queue.topic, queue.queue_id)
         offset = min(max(wanted, first), queue.end_offset)
         if offset != wanted:
-            _log.warning(
-                "moved the delivery of delayed messages level=%d from=%d to=%d", level, wanted, offset
-            )
+            _log.warning("delivery of delayed messages moved level=%d from=%d to=%d", level, wanted, offset)
             self._offsets.advance(level, offset)
         return offset
 
     def _deliver(self, queue_id: int, offset: int, log_offset: int) -> bool:
-        """Whether this message is done with: delivered, or gone."""
+        """Whether this message is finished: delivered, or gone."""
         record = self._store.record_at(log_offset)
         if record is None:
-            return True  # java: cleaned away while it waited
+            return True  # java: deleted while it waited
         try:
             draft = unpark(decode_record(record))
             if draft.topic == names.HALF_TOPIC:
-                raise ValueError("a message of a transaction cannot be delayed")
+                raise ValueError("a transactional message cannot be delayed")
         except (RemoteProtocolError, ValueError) as problem:
-            _log.error("dropped a delayed message level=%d offset=%d: %s", queue_id + 1, offset, problem)
+            _log.error("delayed message dropped level=%d offset=%d: %s", queue_id + 1, offset, problem)
             return True
         result = self._appending.append(draft)
         if not result.is_ok:
@@ -215,12 +215,12 @@ class Delays:
     def _complain(self, queue_id: int, why: str) -> None:
         if self._complaints.get(queue_id) != why:
             self._complaints[queue_id] = why
-            _log.warning("could not deliver delayed messages level=%d: %s", queue_id + 1, why)
+            _log.warning("delayed messages not delivered level=%d: %s", queue_id + 1, why)
 
     # Saving
 
     def save_if_due(self) -> None:
-        """Save the offsets now and then, as far as their messages are safe."""
+        """Save the offsets when the interval has passed and their messages are flushed."""
         now = self._clock.monotonic()
         if self._taken is None and self._offsets.is_dirty and now >= self._next_save:
             self._taken = (self._offsets.take(), self._delivered_end)
@@ -230,7 +230,7 @@ class Delays:
             self._taken = None
 
     def save_now(self) -> None:
-        """Make the deliveries safe, and save the offsets."""
+        """Flush the delivered messages, then save the offsets."""
         if self._store.flush_log() >= self._delivered_end:
             self._offsets.save_now(self._offsets.take())
             self._taken = None

@@ -1,4 +1,4 @@
-"""Consumer groups, as operators create, change, list and delete them."""
+"""Consumer groups: operators create, change, list and delete them."""
 
 import logging
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Groups:
         on_deleted: Callable[[str], None],
         slices: Slices,
     ) -> None:
-        """`on_deleted` hears of groups that are gone: statistics forget them."""
+        """`on_deleted` is called with each deleted group, so that statistics forget it."""
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._consumers = tables.consumers
@@ -68,7 +68,7 @@ class Groups:
         await self._update(changed, caller)
 
     def _is_change(self, config: SubscriptionGroupConfig) -> bool:
-        """Check a group; says whether it is not like that already."""
+        """Check a group; True if it differs from the current one."""
         problem = names.group_problem(config.group_name)
         if problem is None and config.retry_queue_nums > MAX_QUEUES_PER_TOPIC:
             problem = f"{config.retry_queue_nums} retry queues: expected at most {MAX_QUEUES_PER_TOPIC}"
@@ -137,7 +137,7 @@ class Groups:
             body=GroupForbidden(group=request.group, topic=request.topic, readable=readable)
         )
 
-    # Who reads what
+    # Subscriptions
 
     @handles(GetGroupsOfTopic)
     def groups_of_topic(self, request: GetGroupsOfTopic, caller: Caller) -> GetGroupsOfTopicAnswer:

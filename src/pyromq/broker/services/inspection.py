@@ -1,4 +1,4 @@
-"""What operators want to see: how far queues reach, how far groups are behind, what a consumer is doing."""
+"""Inspection for operators: the range of queues, the lag of groups, the state of a consumer."""
 
 from collections.abc import Iterable
 
@@ -94,7 +94,7 @@ class Inspection:
         topic = request.topic or ""
         queue = self._store.find_queue(topic, request.queue_id)
         if queue is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no queue {request.queue_id} of {topic}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the topic {topic} has no queue {request.queue_id}")
         body = QueryConsumeQueueResponseBody(
             max_queue_index=queue.end_offset, min_queue_index=self._store.min_offset(topic, request.queue_id)
         )
@@ -103,7 +103,7 @@ class Inspection:
             body.subscription_data = self._consumers.subscription(request.consumer_group, topic)
             known = self._filters.get(topic, request.consumer_group)
             if body.subscription_data is None:
-                body.filter_data = f"nobody consumes {topic} as {request.consumer_group} now"
+                body.filter_data = f"the group {request.consumer_group} does not consume {topic} now"
             else:
                 body.filter_data = None if known is None else known.expression
                 wanted = body.subscription_data.code_set
@@ -166,7 +166,7 @@ class Inspection:
         return self._still_read(group, self._offsets.topics_of(group))
 
     def _still_read(self, group: str, topics: list[str]) -> list[str]:
-        """Topics that a group has offsets in, without those it no longer subscribes to."""
+        """The topics that a group still subscribes to; all of them if it has no members."""
         members = self._consumers.group(group)
         if members is None or not members.subscriptions:
             return topics
@@ -219,11 +219,12 @@ class Inspection:
         data = self._statistics.data(request.stats_name, request.stats_key)
         if data is None:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"nothing was counted for {request.stats_name} {request.stats_key}"
+                ResponseCode.SYSTEM_ERROR,
+                f"there is no statistics item {request.stats_name} {request.stats_key}",
             )
         return GetBrokerStatisticsAnswer(body=data)
 
-    # Consumers, asked through us
+    # Questions to consumers
 
     @handles(GetConsumerRunningInfo)
     async def running_info(
@@ -245,7 +246,7 @@ class Inspection:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
         record = self._store.record_at(offset)
         if record is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at offset {offset} of the log")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {offset}")
         channel = self._member(request.consumer_group, request.client_id or "")
         topic = self._topics.get(request.topic or "")
         group = self._groups.get(request.consumer_group)
@@ -269,7 +270,7 @@ class Inspection:
         if client.version < _FIRST_ASKABLE_VERSION:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"the consumer {client_id} has version {version_name(client.version)}, too old to answer",
+                f"the consumer {client_id} has version {version_name(client.version)}, which is too old",
             )
         return client.channel
 

@@ -1,4 +1,4 @@
-"""Who is there: clients say so by heartbeats, and members of a group are told when others come or go."""
+"""Clients register by heartbeat; the broker notifies a group when its members change."""
 
 import asyncio
 import logging
@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 SCAN_INTERVAL_S = 10.0
 LATE_NOTICE_S = 15.0
 _UNIT_SUBSCRIPTION_FLAG = 2
-_TOLD_FILTERS = 3
+_MAX_LOGGED_FILTERS = 3
 
-# RocketMQ sets no such limits. These are far above what real clients bring.
+# RocketMQ has no such limits. Real clients stay far below them.
 MAX_HEARTBEAT_BYTES = 2 * 1024 * 1024
 MAX_GROUPS_PER_CLIENT = 512
 MAX_SUBSCRIPTIONS_PER_HEARTBEAT = 4096
@@ -69,12 +69,12 @@ class Membership:
         self._filters = tables.filters
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._to_be_told: dict[str, None] = {}
+        self._to_notify: dict[str, None] = {}
 
     def __repr__(self) -> str:
-        return f"<Membership {self._consumers!r} {self._producers!r} untold={len(self._to_be_told)}>"
+        return f"<Membership {self._consumers!r} {self._producers!r} to_notify={len(self._to_notify)}>"
 
-    # Coming
+    # Joining
 
     @handles(SendHeartbeat)
     def heartbeat(self, request: SendHeartbeat, caller: Caller) -> SendHeartbeatAnswer:
@@ -83,10 +83,10 @@ class Membership:
         client = Client(
             caller.channel, beat.client_id, caller.language, caller.version, elapsed_ms(self._clock)
         )
-        # java: whoever sends no fingerprint is always told to send all it has again
+        # java: a client without fingerprint always sends all subscriptions again
         is_changed = beat.heartbeat_fingerprint == 0
         consumers = list(filter(self._is_welcome, beat.consumer_data_set))
-        self._make_room(consumers)
+        self._create_missing(consumers)
         for data in consumers:
             is_changed |= self._take_consumer(client, data, beat)
         for producer in beat.producer_data_set:
@@ -94,12 +94,12 @@ class Membership:
         return SendHeartbeatAnswer(supports_heartbeat_v2=True, is_subscription_changed=is_changed)
 
     def _check_size(self, beat: HeartbeatData, caller: Caller) -> None:
-        """Refuse a heartbeat that is too much work or takes too much room, before anything of it is kept."""
+        """Refuse a heartbeat that is too large, before any of it is kept."""
         subscriptions = [each for data in beat.consumer_data_set for each in data.subscription_data_set]
         filters = [each.sub_string or "" for each in subscriptions if each.expression_type == SQL92]
         tags = max((max(len(each.code_set), len(each.tags_set)) for each in subscriptions), default=0)
         groups = len(beat.consumer_data_set) + len(beat.producer_data_set)
-        for count, what, most in (
+        for count, what, limit in (
             (len(caller.frame.body), "bytes", MAX_HEARTBEAT_BYTES),
             (len(beat.client_id), "characters of a client id", MAX_CLIENT_ID_CHARS),
             (groups, "groups", MAX_GROUPS_PER_CLIENT),
@@ -107,15 +107,15 @@ class Membership:
             (sum(map(len, filters)), "characters of filter expressions", MAX_FILTER_CHARS_PER_HEARTBEAT),
             (tags, "tags in a subscription", MAX_TAGS),
         ):
-            if count > most:
+            if count > limit:
                 raise Refused(
                     ResponseCode.INVALID_PARAMETER,
-                    f"the heartbeat has {count} {what}: expected at most {most}",
+                    f"the heartbeat has {count} {what}: expected at most {limit}",
                 )
         if self._producers.count_of(caller.channel) > MAX_GROUPS_PER_CLIENT:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                f"the client produces for more than {MAX_GROUPS_PER_CLIENT} groups",
+                f"the client has more than {MAX_GROUPS_PER_CLIENT} producer groups",
             )
         known = (self._consumers.group(data.group_name) for data in beat.consumer_data_set)
         more_bytes = size_of(subscriptions) - sum(group.size_bytes for group in known if group is not None)
@@ -129,10 +129,10 @@ class Membership:
         is_pulling = data.consume_type is ConsumeType.CONSUME_ACTIVELY
         return not (is_pulling and self._live.now.reject_pull_consumers)
 
-    def _make_room(self, consumers: list[ConsumerData]) -> None:
-        """Make the groups of a heartbeat and their retry topics, all at once: each time costs a file."""
-        self._groups.make_missing(data.group_name for data in consumers)
-        self._topics.make_missing(
+    def _create_missing(self, consumers: list[ConsumerData]) -> None:
+        """Create the groups of a heartbeat and their retry topics together: each change writes a file."""
+        self._groups.create_missing(data.group_name for data in consumers)
+        self._topics.create_missing(
             TopicConfig(
                 topic_name=names.retry_topic(data.group_name),
                 read_queue_nums=config.retry_queue_nums,
@@ -146,7 +146,7 @@ class Membership:
         )
 
     def _take_consumer(self, client: Client, data: ConsumerData, beat: HeartbeatData) -> bool:
-        """Says whether the client should send its subscriptions with the next heartbeat."""
+        """Register a consumer; True if the client should send its subscriptions again."""
         config = self._groups.get(data.group_name)
         if config is None:
             return False
@@ -163,25 +163,25 @@ class Membership:
                 ",".join(each.topic for each in data.subscription_data_set),
             )
             if config.notify_consumer_ids_changed_enable:
-                self._tell_soon(data.group_name)
+                self._notify_soon(data.group_name)
         if not is_light:
             refused = self._filters.register(data.group_name, data.subscription_data_set)
-            for topic in list(refused)[:_TOLD_FILTERS]:
+            for topic in list(refused)[:_MAX_LOGGED_FILTERS]:
                 _log.warning(
-                    "filter not taken group=%s topic=%s of %d: %.500s",
+                    "filter refused group=%s topic=%s refused_in_all=%d: %.500s",
                     data.group_name,
                     topic,
                     len(refused),
                     refused[topic],
                 )
         if before_fingerprint is None:
-            # A broker that has just started knows nothing of what a light heartbeat refers to.
+            # A restarted broker does not know the subscriptions that a light heartbeat refers to.
             return is_light
         return before_fingerprint != fingerprint
 
     def _take_producer(self, client: Client, group: str) -> None:
         settings = self._live.now
-        # java: nobody but a transaction's check needs to know producers
+        # java: only transaction checks need the producers
         is_wanted = settings.register_producers or not settings.reject_transaction_messages
         if is_wanted or self._producers.knows(group, client.channel):
             self._producers.register(group, client)
@@ -194,19 +194,19 @@ class Membership:
         if not self._live.now.sql_filters:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker does not filter by {subscription.expression_type}; see enablePropertyFilter",
+                f"this broker does not filter by {subscription.expression_type}: enablePropertyFilter is off",
             )
         if subscription.expression_type != SQL92:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                f"nothing is known here of expressions of type {subscription.expression_type}",
+                f"unknown expression type {subscription.expression_type}: expected TAG or {SQL92}",
             )
         try:
             compile_sql(subscription.sub_string or "")
         except BadExpression as problem:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(problem)) from None
 
-    # Going
+    # Leaving
 
     @handles(UnregisterClient)
     def unregister(self, request: UnregisterClient, caller: Caller) -> None:
@@ -218,13 +218,13 @@ class Membership:
                 self._has_left(left, f"client={request.client_id} unregistered")
 
     def connection_lost(self, connection: Channel) -> None:
-        """A client's connection has ended; its groups are told at once."""
+        """A connection was lost; the groups of its clients are notified."""
         self._producers.lost(connection)
         for group in self._consumers.lost(connection):
             self._has_left(group, f"address={connection.peer_address} connection lost")
 
     def expire(self) -> None:
-        """Drop and hang up on clients that have been silent for too long."""
+        """Drop clients without a recent heartbeat, and close their connections."""
         before_ms = elapsed_ms(self._clock) - self._live.now.client_expiry_ms
         silent = [*self._consumers.silent_since(before_ms), *self._producers.silent_since(before_ms)]
         for connection in dict.fromkeys(client.channel for client in silent):
@@ -239,10 +239,10 @@ class Membership:
             return
         config = self._groups.get(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
-            self._tell_soon(group.name)
+            self._notify_soon(group.name)
 
     async def run(self) -> None:
-        """Look for silent clients, and keep filters, groups and topics on disk, until cancelled."""
+        """Drop expired clients, and save filters, groups and topics, until cancelled."""
         while True:
             await asyncio.sleep(SCAN_INTERVAL_S)
             self.expire()
@@ -251,36 +251,38 @@ class Membership:
             try:
                 self._filters.persist()
             except (StoreError, OSError) as problem:
-                _log.error("filters not written, tried again next time: %s", problem)
+                _log.error("filters could not be written, trying again next time: %s", problem)
 
-    # Telling
+    # Notifying
 
-    def _tell_soon(self, group_name: str) -> None:
-        """Tell a group once, however many changes there are until then."""
+    def _notify_soon(self, group_name: str) -> None:
+        """Notify a group once for all changes until then."""
         group = self._consumers.group(group_name)
         settings = self._live.now
         if group is None or group.is_broadcasting or not settings.notify_members:
             return
-        if not self._to_be_told:
-            self._loop.call_later(0 if settings.notify_members_at_once else LATE_NOTICE_S, self._tell)
-        self._to_be_told[group_name] = None
+        if not self._to_notify:
+            self._loop.call_later(0 if settings.notify_members_at_once else LATE_NOTICE_S, self._notify)
+        self._to_notify[group_name] = None
 
-    def _tell(self) -> None:
-        told, self._to_be_told = self._to_be_told, {}
-        for name in told:
+    def _notify(self) -> None:
+        due, self._to_notify = self._to_notify, {}
+        for name in due:
             group = self._consumers.group(name)
             if group is not None:
                 for connection in group.members:
                     if connection.is_open:
                         connection.send_oneway(NotifyConsumerIdsChanged(consumer_group=name))
 
-    # Asking who is there
+    # Queries
 
     @handles(GetConsumerIds)
     def consumer_ids(self, request: GetConsumerIds, caller: Caller) -> GetConsumerIdsAnswer:
         group = self._consumers.group(request.consumer_group)
         if group is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {request.consumer_group} is here")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer of the group {request.consumer_group} is connected"
+            )
         return GetConsumerIdsAnswer(
             body=GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
         )
@@ -292,7 +294,8 @@ class Membership:
         group = self._consumers.group(request.consumer_group)
         if group is None:
             raise Refused(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {request.consumer_group} is online"
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"no consumer of the group {request.consumer_group} is online",
             )
         return GetConsumerConnectionsAnswer(
             body=client_bodies.ConsumerConnection(
@@ -310,7 +313,9 @@ class Membership:
     ) -> GetProducerConnectionsAnswer:
         members = self._producers.members(request.producer_group)
         if not members:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no producer of group {request.producer_group} is here")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no producer of the group {request.producer_group} is connected"
+            )
         return GetProducerConnectionsAnswer(
             body=client_bodies.ProducerConnection(connection_set=[_described(client) for client in members])
         )

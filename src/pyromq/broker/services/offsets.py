@@ -1,4 +1,4 @@
-"""Positions in queues: where groups stand, where queues begin and end, and how groups are sent elsewhere."""
+"""Offsets: of consumer groups, of the begin and end of queues, and their reset by an operator."""
 
 import asyncio
 import logging
@@ -50,10 +50,10 @@ from pyromq.store.results import Boundary
 _log = logging.getLogger(__name__)
 
 CLEAN_EVERY_ROUNDS = 120
-"""Dead offsets are looked for at every so many-th persisting."""
+"""Dead offsets are removed in every such round of saving."""
 
 CLIENT_TIMEOUT_S = 5.0
-_FIRST_RESETTABLE_VERSION = 28  # java: V3_0_7_SNAPSHOT; older clients know neither reset nor status
+_FIRST_RESETTABLE_VERSION = 28  # java: V3_0_7_SNAPSHOT; older clients support neither reset nor status
 _MAX_INT64 = 2**63 - 1
 _PAIRS_AT_ONCE = 64
 
@@ -68,7 +68,7 @@ class Offsets:
         slices: Slices,
         on_reset: Callable[[str], None],
     ) -> None:
-        """`on_reset` hears of topics in which a group was sent elsewhere: who waits there should look."""
+        """`on_reset` is called with the topic of a reset, so that held pulls are answered."""
         self._live = live
         self._store = store
         self._topics = tables.topics
@@ -82,7 +82,7 @@ class Offsets:
     def __repr__(self) -> str:
         return f"<Offsets {self._offsets!r}>"
 
-    # Where groups stand
+    # Offsets of groups
 
     @handles(QueryConsumerOffset)
     def query(self, request: QueryConsumerOffset, caller: Caller) -> OffsetAnswer:
@@ -90,8 +90,8 @@ class Offsets:
         offset = self._offsets.query(request.consumer_group, topic, queue_id)
         if offset >= 0:
             return OffsetAnswer(offset=offset)
-        # java: a group that reads a queue for the first time, and the queue has all its messages still at
-        # hand, reads them all; otherwise it decides by itself where to begin
+        # java: a new group starts at 0 if the queue still has all its messages in memory; otherwise the
+        # consumer decides where to start
         is_complete = self._store.min_offset(topic, queue_id) <= 0 and self._is_first_in_memory(
             topic, queue_id
         )
@@ -99,7 +99,7 @@ class Offsets:
             return OffsetAnswer(offset=0)
         raise Refused(
             ResponseCode.QUERY_NOT_FOUND,
-            f"group {request.consumer_group} has not read {topic}:{queue_id} yet",
+            f"the group {request.consumer_group} has no offset for queue {queue_id} of {topic}",
         )
 
     def _is_first_in_memory(self, topic: str, queue_id: int) -> bool:
@@ -109,24 +109,27 @@ class Offsets:
     def update(self, request: UpdateConsumerOffset, caller: Caller) -> Answer | None:
         group, topic, queue_id = request.consumer_group, request.topic, request.queue_id
         if self._groups.get(group) is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the consumer group {group} does not exist"
+            )
         config = self._topic(topic)
         if request.commit_offset < 0 or not self._is_queue(config, queue_id):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                f"offset {request.commit_offset} of queue {queue_id} cannot be committed for topic {topic}",
+                f"offset {request.commit_offset} of queue {queue_id} of {topic}:"
+                " expected an offset of at least 0, and an existing queue",
             )
         if (
             self._live.now.server_side_reset
             and self._offsets.pending_reset(group, topic, queue_id) is not None
         ):
-            return Answer(remark="the group was sent elsewhere and has not seen it yet")
+            return Answer(remark="ignored: the group has not seen the last offset reset yet")
         known = self._consumers.group(group)
         if known is not None and known.is_broadcasting:
-            return Answer(remark="the members of a broadcasting group keep their offsets themselves")
+            return Answer(remark="ignored: consumers of a broadcasting group keep their own offsets")
         if self._offsets.commit(group, topic, queue_id, request.commit_offset):
             _log.debug(
-                "group went back group=%s topic=%s queue=%d offset=%d address=%s",
+                "offset moved back group=%s topic=%s queue=%d offset=%d address=%s",
                 group,
                 topic,
                 queue_id,
@@ -138,13 +141,13 @@ class Offsets:
     def _topic(self, topic: str) -> TopicConfig:
         config = self._topics.get(topic)
         if config is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"there is no topic {topic}")
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
         return config
 
     def _is_queue(self, config: TopicConfig, queue_id: int) -> bool:
         if 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums):
             return True
-        # A topic that has fewer queues now is still read to the end where it had more.
+        # A topic may have had more queues; consumers still read those to the end.
         return self._store.find_queue(config.topic_name, queue_id) is not None
 
     @handles(GetAllConsumerOffsets)
@@ -187,7 +190,7 @@ class Offsets:
                 least[queue_id] = _MAX_INT64
         return QueryCorrectionOffsetsAnswer(body=QueryCorrectionOffsetBody(correction_offsets=least))
 
-    # Where queues begin and end
+    # Begin and end of queues
 
     @handles(GetMaxOffset)
     def max_offset(self, request: GetMaxOffset, caller: Caller) -> OffsetAnswer:
@@ -211,13 +214,13 @@ class Offsets:
             timestamp=self._store.earliest_time(request.topic, request.queue_id)
         )
 
-    # Sending groups elsewhere
+    # Resets
 
     @handles(ResetOffset)
     async def reset(self, request: ResetOffset, caller: Caller) -> RawAnswer:
         config = self._topic(request.topic)
         _log.info(
-            "offsets are reset group=%s topic=%s queue=%d timestamp=%d address=%s",
+            "offset reset group=%s topic=%s queue=%d timestamp=%d address=%s",
             request.group,
             request.topic,
             request.queue_id,
@@ -229,9 +232,12 @@ class Offsets:
         return await self._reset_clients(request, config)
 
     async def _reset_here(self, request: ResetOffset, config: TopicConfig) -> RawAnswer:
-        """The broker answers the group's next pulls with where to go on."""
+        """The broker answers the group's next pulls with the new offsets."""
         if self._groups.get(request.group) is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {request.group}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"the consumer group {request.group} does not exist",
+            )
         if request.queue_id >= 0:
             targets = {request.queue_id: self._target(request, request.queue_id)}
         else:
@@ -240,7 +246,7 @@ class Offsets:
                 async for queue_id in self._slices.spread(range(config.read_queue_nums))
             }
         if not targets:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {request.topic} has no queues to read")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the topic {request.topic} has no read queues")
         async for queue_id, offset in self._slices.spread(targets.items()):
             self._offsets.assign_reset(request.group, request.topic, queue_id, offset)
         self._on_reset(request.topic)
@@ -255,7 +261,8 @@ class Offsets:
         )
         if not least <= request.offset <= most + 1:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"offset {request.offset} is not within {least} to {most}"
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {request.offset} of queue {queue_id}: expected {least} to {most}",
             )
         return request.offset
 
@@ -265,14 +272,14 @@ class Offsets:
         return max(0, self._store.offset_by_time(topic, queue_id, timestamp_ms))
 
     async def _reset_clients(self, request: ResetOffset, config: TopicConfig) -> RawAnswer:
-        """java: the way of old: every member is told where to go on, and tells the broker by committing."""
+        """java: the older way: the broker sends the new offsets to each member, which commits them."""
         targets = {}
         async for queue_id in self._slices.spread(range(config.write_queue_nums)):
             stands_at = self._offsets.query(request.group, request.topic, queue_id)
             if stands_at == -1:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,
-                    f"group {request.group} has not read {request.topic}:{queue_id}",
+                    f"the group {request.group} has no offset for queue {queue_id} of {request.topic}",
                 )
             wanted = self._offset_at(request.topic, queue_id, request.timestamp)
             targets[queue_id] = wanted if request.is_force or wanted < stands_at else stands_at
@@ -280,10 +287,10 @@ class Offsets:
         group = self._consumers.group(request.group)
         if group is None:
             raise Refused(
-                ResponseCode.CONSUMER_NOT_ONLINE, f"no member of group {request.group} is online to be reset"
+                ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of the group {request.group} is online"
             )
         for client in group.members.values():
-            _require_able(client)
+            _require_new_enough(client)
         for client in group.members.values():
             if client.channel.is_open:
                 client.channel.send_oneway(self._reset_of(client, request, targets))
@@ -324,7 +331,7 @@ class Offsets:
 
     @handles(GetConsumerStatus)
     async def status(self, request: GetConsumerStatus, caller: Caller) -> ConsumerStatusAnswer:
-        """Ask the members of a group, or one of them, where they stand."""
+        """Ask the members of a group, or one of them, for their offsets."""
         group = self._consumers.group(request.group)
         if group is None:
             _refuse_offline(request.group)
@@ -333,7 +340,7 @@ class Offsets:
             client for client in group.members.values() if not wanted_id or client.client_id == wanted_id
         ]
         for client in asked:
-            _require_able(client)
+            _require_new_enough(client)
         answers = await asyncio.gather(*(self._status_of(client, request) for client in asked))
         by_client = {
             client.client_id: body.message_queue_table
@@ -347,14 +354,14 @@ class Offsets:
         try:
             return (await client.channel.call(question, CLIENT_TIMEOUT_S)).body
         except PyroError as problem:
-            # java: those who do not answer are left out
+            # java: members that do not answer are left out
             _log.warning("no status group=%s client=%s: %s", request.group, client.client_id, problem)
             return None
 
     # On disk
 
     async def remove_dead(self) -> None:
-        """Forget offsets of groups or topics that are gone, once no message is left that they point to."""
+        """Remove offsets of deleted groups and topics whose messages are all deleted."""
 
         def is_alive(group: str, topic: str) -> bool:
             is_known = self._groups.get(group) is not None and self._topics.get(topic) is not None
@@ -367,11 +374,11 @@ class Offsets:
                 _log.info("offsets removed group=%s topic=%s", group, topic)
 
     def persist(self) -> None:
-        """Write the offsets now; on return they are safe."""
+        """Write the offsets; on return they are on disk."""
         self._offsets.persist()
 
     async def run(self) -> None:
-        """Write the offsets now and then, until cancelled. The last time is the caller's, with `persist`."""
+        """Write the offsets periodically, until cancelled; the caller then calls `persist` a last time."""
         rounds = 0
         while True:
             await asyncio.sleep(self._live.now.flush_offsets_ms / 1000)
@@ -381,16 +388,16 @@ class Offsets:
                     await self.remove_dead()
                 await self._offsets.persist_in_thread(self._slices)
             except (StoreError, OSError) as problem:
-                _log.error("offsets not written, tried again next time: %s", problem)
+                _log.error("offsets could not be written, trying again next time: %s", problem)
 
 
 def _refuse_offline(group: str) -> NoReturn:
-    raise Refused(ResponseCode.SYSTEM_ERROR, f"no member of group {group} is online")
+    raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of the group {group} is online")
 
 
-def _require_able(client: Client) -> None:
+def _require_new_enough(client: Client) -> None:
     if client.version < _FIRST_RESETTABLE_VERSION:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"client {client.client_id} of version {version_name(client.version)} cannot do this",
+            f"the client {client.client_id} has version {version_name(client.version)}, which is too old",
         )

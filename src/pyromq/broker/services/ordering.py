@@ -1,4 +1,4 @@
-"""Ordered consumption: a member of a group reserves queues, so that no other member reads them meanwhile."""
+"""Ordered consumption: a consumer locks queues, so that no other member of its group reads them."""
 
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.clock import Clock, elapsed_ms
@@ -9,7 +9,7 @@ from pyromq.protocol.requests.ordering import LockQueues, LockQueuesAnswer, Unlo
 from pyromq.remoting.routing import Caller, handles
 
 MAX_QUEUES_AT_ONCE = 4096
-"""RocketMQ sets no limit; the queues that one member holds of one broker are far fewer."""
+"""RocketMQ has no limit; real consumers lock far fewer queues of one broker."""
 
 
 class Ordering:

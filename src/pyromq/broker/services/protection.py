@@ -1,6 +1,6 @@
-"""Protection: groups that read from the depths of the log may be stopped, so that others keep the memory.
+"""Protection: stops groups that read far behind the end of the log, because they fill the page cache.
 
-A group that was stopped consumes again when an operator says so, and not before.
+A stopped group stays stopped until an operator enables it again.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Protection:
         self._consumers = tables.consumers
 
     def stop_slow_groups(self) -> None:
-        """Stop the groups that are too far behind, if that is wanted."""
+        """Stop the groups that are too far behind, if the settings ask for it."""
         settings = self._live.now
         if not settings.stop_slow_groups:
             return
@@ -42,20 +42,20 @@ class Protection:
             if behind_bytes > settings.slow_group_bytes and group is not None and group.consume_enable:
                 self._groups.update(replace(group, consume_enable=False))
                 _log.warning(
-                    "group stopped because it reads too slowly group=%s behind=%d", name, behind_bytes
+                    "group stopped, it reads too far behind group=%s behind_bytes=%d", name, behind_bytes
                 )
 
     def _behind_bytes(self) -> dict[str, int]:
-        """How far behind the end of the log each group reads; nobody is behind at the end of its queues."""
+        """How far behind the end of the log each group reads; queues read to their end do not count."""
         log_end = self._store.statistics().log_end_offset
         behind: dict[str, int] = {}
         for topic, group, queues in self._offsets.all_pulled():
             if self._consumers.group(group) is None:
-                continue  # whoever is away reads nothing
+                continue  # the group has no members
             for queue_id, offset in queues.items():
                 queue = self._store.find_queue(topic, queue_id)
                 if queue is not None and offset < queue.end_offset:
-                    # What is cleaned away by now is not read any more.
+                    # Deleted messages are not read any more.
                     first = max(offset, self._store.min_offset(topic, queue_id))
                     log_offset = self._store.log_offset(topic, queue_id, first)
                     if log_offset is not None:
@@ -68,4 +68,4 @@ class Protection:
             try:
                 self.stop_slow_groups()
             except (StoreError, OSError) as problem:
-                _log.error("slow groups not stopped, tried again next time: %s", problem)
+                _log.error("slow groups could not be stopped, trying again next time: %s", problem)

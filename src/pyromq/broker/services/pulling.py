@@ -1,7 +1,7 @@
-"""Pulling: one queue, from an offset on; a pull that finds nothing waits for the next message.
+"""Pulling: reads one queue from an offset on; a pull that finds nothing waits for the next message.
 
-A filter looks at messages only as long as its slice lasts. A pull that has found nothing by then is answered
-with where to go on, which its consumer does at once.
+A filter examines messages only until its time slice ends. A pull that has found nothing by then is answered
+with the offset to continue from, and its consumer pulls again at once.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _CODES = {
     ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
-    # Not "nothing found": some readers take that for the end of the queue.
+    # Not PULL_NOT_FOUND: some readers take that for the end of the queue.
     ReadStatus.QUEUE_IS_MENDED: ResponseCode.PULL_RETRY_IMMEDIATELY,
 }
 
@@ -69,7 +69,7 @@ class Pulling:
         self._slices = slices
         self._loop = asyncio.get_running_loop()
         self._changes = 0
-        """How often something changed that decides who may read what."""
+        """Counts the changes that may affect who may read what."""
         read_grants.on_change(self._note_change)
 
     def _note_change(self) -> None:
@@ -82,7 +82,7 @@ class Pulling:
         return self._pull(request, caller, None)
 
     def _is_heavy(self, request: PullMessage) -> bool:
-        """Whether a pull has a filter to compile or to ask about each message."""
+        """Whether a pull has to compile a filter or to match messages against one."""
         if request.sys_flag & SUBSCRIPTION_FLAG:
             is_long = len(request.subscription or "") > _SHORT_SUBSCRIPTION_CHARS
             return is_long or not is_tag_type(request.expression_type)
@@ -90,7 +90,7 @@ class Pulling:
         return subscription is not None and not is_tag_type(subscription.expression_type)
 
     def _pull_later(self, request: PullMessage, caller: Caller) -> "asyncio.Future[RawAnswer]":
-        """Pull when others who came before have had their slices."""
+        """Pull after the requests that came before have had their slices."""
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
 
         def step() -> bool:
@@ -112,7 +112,7 @@ class Pulling:
     def _pull(
         self, request: PullMessage, caller: Caller, answered: "asyncio.Future[RawAnswer] | None"
     ) -> "RawAnswer | asyncio.Future[RawAnswer]":
-        """The answer, or where it will be: in `answered` if there is one already."""
+        """The answer, or a future of it: `answered`, if given."""
         try:
             group = self._check(request, caller)
             wanted = self._wanted(request, group, caller)
@@ -142,7 +142,7 @@ class Pulling:
             )
         return self.pull(request, caller)
 
-    # May it, and what does it want
+    # Permission and filter
 
     def _check(self, request: PullMessage, caller: Caller) -> SubscriptionGroupConfig:
         return self._reading.check(request.consumer_group, request.topic, request.queue_id, caller.address)
@@ -163,11 +163,11 @@ class Pulling:
         ):
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"no heartbeat came from this consumer of {request.consumer_group}: such pulls are refused",
+                f"no heartbeat from this consumer of {request.consumer_group}, see rejectPullConsumerEnable",
             )
 
     def _keep_grant(self, request: PullMessage, group: SubscriptionGroupConfig, wanted: Wanted) -> None:
-        """Remember that such pulls are allowed, for those who ask again and again."""
+        """Remember that such pulls are allowed; the fast path takes them from now on."""
         settings = self._live.now
         topic = self._topics.get(request.topic)
         if settings.reject_pull_consumers or topic is None:
@@ -201,8 +201,7 @@ class Pulling:
         )
 
     def _read_on(self, request: PullMessage, wanted: Wanted, offset: int) -> tuple[ReadResult, int]:
-        """Read from an offset on, past all that is not wanted, until something is found or the slice is over:
-        one read looks at only so many messages."""
+        """Read until something is found or the slice is over; one read examines only some messages."""
         while True:
             result = self._read(request, wanted, offset)
             code = _code_of(result, offset)
@@ -259,12 +258,12 @@ class Pulling:
         caller: Caller,
         answered: "asyncio.Future[RawAnswer]",
     ) -> "asyncio.Future[RawAnswer]":
-        """Wait until something arrives that the pull wants, or until its time is over."""
+        """Wait until a message arrives that matches, or until the time-out."""
         settings = self._live.now
         timeout_ms = request.suspend_timeout_millis
         if not settings.long_polling:
             timeout_ms = settings.short_polling_ms
-        # Messages that were looked at and not wanted are not looked at again.
+        # Messages that did not match are not examined again.
         offset = request.queue_offset
         checked = self._changes
         is_unfinished = False
@@ -280,7 +279,7 @@ class Pulling:
                 offset = result.next_offset
             is_unfinished = (
                 code == ResponseCode.PULL_RETRY_IMMEDIATELY
-                and result.status is not ReadStatus.QUEUE_IS_MENDED  # an arrival will tell
+                and result.status is not ReadStatus.QUEUE_IS_MENDED  # a new message wakes it
                 and offset < result.max_offset
             )
             if not is_last and code in _NOTHING_YET:
@@ -312,7 +311,7 @@ class Pulling:
 
 def _code_of(result: ReadResult, offset: int) -> int:
     if result.status in (ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE):
-        # java: a queue that has never had a message is only wrong for those who think it had
+        # java: an empty queue is an error only for a pull from an offset other than 0
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]
 

@@ -1,4 +1,4 @@
-"""Single messages: by key, by unique id, by their place in the log."""
+"""Look-up of single messages by key, unique key or log offset."""
 
 from pyromq.errors import Refused
 from pyromq.protocol.codes import ResponseCode
@@ -20,7 +20,7 @@ class Queries:
 
     @handles(QueryMessage)
     def query(self, request: QueryMessage, caller: Caller) -> QueryMessageAnswer:
-        # java: whoever asks by unique id gets as many as there may be, whatever number was asked for
+        # java: a look-up by unique key ignores the requested number
         limit = _MAX_BY_UNIQUE_KEY if request.is_unique_key else request.max_num
         records = self._store.query(
             request.topic, request.key, limit, request.begin_timestamp, request.end_timestamp
@@ -29,8 +29,7 @@ class Queries:
         if not records:
             raise Refused(
                 ResponseCode.QUERY_NOT_FOUND,
-                "no message found, perhaps because the index is behind the log by"
-                f" {statistics.dispatch_behind_bytes} bytes",
+                f"no message found; the index is {statistics.dispatch_behind_bytes} bytes behind the log",
             )
         return QueryMessageAnswer(
             index_last_update_timestamp=statistics.last_store_timestamp,
@@ -42,7 +41,5 @@ class Queries:
     def view(self, request: ViewMessage, caller: Caller) -> ViewMessageAnswer:
         record = self._store.record_at(request.offset)
         if record is None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"no message begins at offset {request.offset} of the log"
-            )
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {request.offset}")
         return ViewMessageAnswer(body=bytes(record))

@@ -1,7 +1,7 @@
-"""Being known: this broker and its topics are registered with every name server.
+"""Registration of this broker and its topics with every name server.
 
-Each name server has a task of its own, so that a dead one delays nobody. Whatever goes wrong with one is
-made good by a registration of everything, as soon as it can be reached again.
+Each name server has its own task, so that a dead one does not delay the others. After any failure the broker
+registers everything again as soon as it can reach the name server.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 UNREGISTER_TIMEOUT_S = 3.0
 FIRST_ROUND_S = 3.0
-"""How long a start waits for name servers that take their time; they are registered with all the same."""
+"""A start waits this long for slow name servers; the broker registers with them later in any case."""
 
 FIRST_RETRY_S = 0.5
 MAX_RETRY_S = 2.0
@@ -46,7 +46,7 @@ MAX_RETRY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class NameServerState:
-    """How things stand with one name server."""
+    """The state of the registration with one name server."""
 
     address: str
     is_registered: bool
@@ -56,7 +56,7 @@ class NameServerState:
 
 
 class _NameServer:
-    """What one name server knows of us, and what it should hear next."""
+    """What one name server knows, and what the broker must send next."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -64,7 +64,7 @@ class _NameServer:
         self.changed: dict[str, TopicConfig] = {}
         self.connection: Connection | None = None
         self.is_registered = False
-        self.takes_packed = True
+        self.accepts_compressed = True
         self.registrations = 0
         self.failures = 0
         self.failures_in_a_row = 0
@@ -99,7 +99,7 @@ class _NameServer:
 
 @dataclass(frozen=True, slots=True)
 class _Everything:
-    """Bodies of a registration of all topics, and what they were made from."""
+    """The encoded registrations of all topics, and the values they depend on."""
 
     made_from: tuple[object, ...]
     bodies: tuple[bytes, ...]
@@ -116,7 +116,7 @@ class Registration:
         broker_address: str,
         ha_address: str,
     ) -> None:
-        """The addresses are those that clients and replicas are told."""
+        """`broker_address` is for clients, `ha_address` for replicas."""
         self._live = live
         self._topics = topics
         self._role = role.now
@@ -128,7 +128,7 @@ class Registration:
         self._everything: dict[bool, _Everything] = {}
         self._permission = live.now.broker_permission
         topics.on_change(self._topics_changed)
-        live.follow(self._settings_changed)
+        live.follow(self._apply_settings)
         role.follow(self._role_changed)
 
     def __repr__(self) -> str:
@@ -140,17 +140,17 @@ class Registration:
     def statistics(self) -> list[NameServerState]:
         return [server.state() for server in self._servers.values()]
 
-    # What happens elsewhere
+    # Changes
 
     def _topics_changed(self, configs: list[TopicConfig]) -> None:
-        """Topics changed in one turn of the loop go out together, in the next."""
+        """Changes of one turn of the event loop are sent together in the next turn."""
         for server in self._servers.values():
-            if not configs:  # a deletion: only everything else can tell
+            if not configs:  # a deletion: only a full registration shows it
                 server.tell_everything()
             server.changed.update((config.topic_name, config) for config in configs)
             server.wake.set()
 
-    def _settings_changed(self, settings: BrokerSettings) -> None:
+    def _apply_settings(self, settings: BrokerSettings) -> None:
         if settings.broker_permission != self._permission:
             self._permission = settings.broker_permission
             self._register_anew()
@@ -168,7 +168,7 @@ class Registration:
             self._register_anew()
 
     def _register_anew(self) -> None:
-        # java: name servers look into a registration only if its version is new
+        # java: name servers ignore a registration whose version they know
         self._topics.bump_version()
         for server in self._servers.values():
             server.tell_everything()
@@ -177,7 +177,7 @@ class Registration:
     # The tasks
 
     async def run(self) -> None:
-        """Register with every name server, and stay registered, until cancelled."""
+        """Keep this broker registered with every name server, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
             running: dict[str, _NameServer] = {}
@@ -193,7 +193,7 @@ class Registration:
                 await self._list_changed.wait()
 
     async def wait_tried(self, timeout_s: float = FIRST_ROUND_S) -> None:
-        """Wait until every name server has been tried once, with whatever outcome, or the time is over."""
+        """Wait until every name server was tried once, or until the time-out."""
         if self._servers:
             waits = [asyncio.create_task(server.tried.wait()) for server in self._servers.values()]
             try:
@@ -213,14 +213,14 @@ class Registration:
                 async with asyncio.timeout(pause_s):
                     await server.wake.wait()
                 if server.failures_in_a_row:
-                    # Many things may want to be told; that does not make a dead name server live.
+                    # Frequent changes must not cause frequent attempts at a dead name server.
                     await asyncio.sleep(min(pause_s, FIRST_RETRY_S))
             except TimeoutError:
                 if not server.failures_in_a_row:
                     await self._look_after(server)
 
     async def _bring_up_to_date(self, server: _NameServer) -> float:
-        """Tell a name server what it does not know; for how many seconds it will know enough."""
+        """Send a name server what it does not know; returns the seconds until the next attempt."""
         try:
             if server.needs_everything:
                 await self._register_everything(server)
@@ -234,7 +234,7 @@ class Registration:
             server.failures_in_a_row += 1
             server.last_problem = str(problem)
             if server.failures_in_a_row == 1:
-                _log.warning("not registered name_server=%s: %s", server.address, problem)
+                _log.warning("registration failed name_server=%s: %s", server.address, problem)
             return server.retry_s
         if server.failures_in_a_row:
             server.failures_in_a_row = 0
@@ -242,7 +242,7 @@ class Registration:
         return self._live.now.registration_period_s
 
     async def _look_after(self, server: _NameServer) -> None:
-        """The period has passed: register again, unless the name server says that it knows it all."""
+        """The period has passed: register again, unless the name server is up to date."""
         if self._live.now.force_register or await self._is_outdated(server):
             server.needs_everything = True
 
@@ -251,11 +251,11 @@ class Registration:
         try:
             return (await self._dialer.call(server.address, question, self._timeout_s)).changed
         except PyroError as problem:
-            _log.info("data version not known name_server=%s: %s", server.address, problem)
+            _log.info("data version could not be queried name_server=%s: %s", server.address, problem)
             return True
 
     async def _leave(self, server: _NameServer) -> None:
-        """A name server was taken off the list."""
+        """A name server was removed from the settings."""
         if server.task is not None:
             server.task.cancel()
         await self._unregister(server)
@@ -264,10 +264,10 @@ class Registration:
 
     async def _register_everything(self, server: _NameServer) -> None:
         await self._connected(server)
-        # What changes from here on is told afterwards.
+        # Changes from here on are sent later.
         server.needs_everything, server.changed = False, {}
-        is_packed = self._live.now.compressed_register and server.takes_packed
-        answers = [await self._register(server, body) for body in self._all_bodies(is_packed)]
+        is_compressed = self._live.now.compressed_register and server.accepts_compressed
+        answers = [await self._register(server, body) for body in self._all_bodies(is_compressed)]
         server.is_registered = server.connection is not None
         server.registrations += 1
         if server.registrations == 1:
@@ -276,16 +276,16 @@ class Registration:
 
     async def _register(self, server: _NameServer, body: bytes) -> RegisterBrokerAnswer:
         settings = self._live.now
-        is_packed = not body.startswith(b"{")
+        is_compressed = not body.startswith(b"{")
         request = RegisterBroker(
             **self._identity(),
             ha_server_addr=self._ha_address,
-            # java: 4.9 knows neither this nor the heartbeats, and waits 120 s for the next registration
+            # java: 4.9 supports neither this nor heartbeats, and waits 120 s for the next registration
             heartbeat_timeout_millis=settings.not_active_timeout_ms
             if settings.heartbeat_interval_ms
             else None,
             enable_acting_master=False,
-            compressed=is_packed,
+            compressed=is_compressed,
             body_crc32=registration.body_crc32(body),
             body=body,
         )
@@ -293,9 +293,9 @@ class Registration:
         try:
             return await connection.call(request, self._timeout_s)
         except Refused:
-            if is_packed:
-                # java: 4.9 cannot read what 5.x packs
-                server.takes_packed = False
+            if is_compressed:
+                # java: 4.9 cannot read the compressed form of 5.x
+                server.accepts_compressed = False
             raise
 
     async def _connected(self, server: _NameServer) -> Connection:
@@ -303,18 +303,18 @@ class Registration:
             async with asyncio.timeout(self._timeout_s):
                 connection = await self._dialer.connection(server.address)
         except TimeoutError:
-            raise TransportError(f"{server.address}: not connected in {self._timeout_s} s") from None
+            raise TransportError(f"{server.address}: no connection within {self._timeout_s} s") from None
         if connection is not server.connection:
-            # Whoever listens there may be another than the one we told everything.
+            # The process behind a new connection may be a new one that knows nothing.
             server.needs_everything = True
             server.connection = connection
             connection.on_close(server.lost)
         return connection
 
     def _take_order(self, server: _NameServer, answer: RegisterBrokerAnswer) -> None:
-        """Which topics are ordered is what the first registered name server of the list says.
+        """The first registered name server of the list decides which topics are ordered.
 
-        Were it the last one that answered, two that disagree would make us change our topics for ever.
+        If every answer counted, two name servers that disagree would change the topics for ever.
         """
         first = next((each for each in self._servers.values() if each.is_registered), None)
         if first is server and answer.body is not None:
@@ -335,35 +335,35 @@ class Registration:
 
     # Bodies
 
-    def _all_bodies(self, is_packed: bool) -> tuple[bytes, ...]:
-        """The same for all name servers, and for as long as no topic changes."""
+    def _all_bodies(self, is_compressed: bool) -> tuple[bytes, ...]:
+        """The same for all name servers until a topic changes."""
         settings, version = self._live.now, self._topics.data_version
         part_size = settings.split_registration_topics if settings.split_registration else 0
         made_from = (version, settings.broker_permission, part_size)
-        known = self._everything.get(is_packed)
+        known = self._everything.get(is_compressed)
         if known is None or known.made_from != made_from:
             parts = list(_parts(self._topics.all(), part_size))
             bodies = tuple(
-                self._encode(part, _version_of_part(version, len(parts) - 1 - number), is_packed)
+                self._encode(part, _version_of_part(version, len(parts) - 1 - number), is_compressed)
                 for number, part in enumerate(parts)
             )
-            known = self._everything[is_packed] = _Everything(made_from, bodies)
+            known = self._everything[is_compressed] = _Everything(made_from, bodies)
         return known.bodies
 
     def _encoded(self, topics: dict[str, TopicConfig], version: DataVersion, server: _NameServer) -> bytes:
-        return self._encode(topics, version, self._live.now.compressed_register and server.takes_packed)
+        return self._encode(topics, version, self._live.now.compressed_register and server.accepts_compressed)
 
-    def _encode(self, topics: dict[str, TopicConfig], version: DataVersion, is_packed: bool) -> bytes:
+    def _encode(self, topics: dict[str, TopicConfig], version: DataVersion, is_compressed: bool) -> bytes:
         body = RegisterBrokerBody(
             topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
                 data_version=version, topic_config_table=self._permitted(topics)
             )
         )
-        encode = registration.encode_compressed if is_packed else registration.encode_plain
+        encode = registration.encode_compressed if is_compressed else registration.encode_plain
         return encode(body, CURRENT_VERSION)
 
     def _permitted(self, topics: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
-        """The topics with no more permissions than the broker has itself."""
+        """The topics, with their permissions limited to those of the broker."""
         permission = self._live.now.broker_permission
         if permission & names.READ_WRITE == names.READ_WRITE:
             return topics
@@ -372,17 +372,17 @@ class Registration:
             for name, config in topics.items()
         }
 
-    # Signs of life
+    # Heartbeats
 
     async def _beat(self) -> None:
-        """A light heartbeat between registrations, so that a broker that hangs is noticed in seconds."""
+        """Send heartbeats between registrations, so that name servers notice a hanging broker in seconds."""
         interval_s = self._live.now.heartbeat_interval_ms / 1000
         while interval_s:
             await asyncio.sleep(interval_s)
             self.beat()
 
     def beat(self) -> None:
-        # java: 5.x refreshes the broker's time, 4.9 passes over it without a word
+        # java: 5.x refreshes the broker's time, 4.9 ignores it
         beat = SendBrokerHeartbeat(
             **self._identity(), heartbeat_timeout_millis=self._live.now.not_active_timeout_ms
         )
@@ -393,7 +393,7 @@ class Registration:
     # Leaving
 
     async def unregister(self) -> None:
-        """Say goodbye to every name server that knows us; called once `run` has ended."""
+        """Unregister from every name server; called after `run` has ended."""
         await asyncio.gather(*map(self._unregister, self._servers.values()))
 
     async def _unregister(self, server: _NameServer) -> None:
@@ -405,7 +405,7 @@ class Registration:
             )
             _log.info("unregistered name_server=%s", server.address)
         except PyroError as problem:
-            _log.warning("not unregistered name_server=%s: %s", server.address, problem)
+            _log.warning("could not unregister name_server=%s: %s", server.address, problem)
         server.is_registered = False
 
 
@@ -417,7 +417,7 @@ class _Identity(TypedDict):
 
 
 def _parts(topics: dict[str, TopicConfig], part_size: int) -> Iterator[dict[str, TopicConfig]]:
-    """The topics in parts of a size; a size of 0, or too few topics, makes one part."""
+    """The topics in parts of `part_size`; 0 means one part."""
     if not part_size or len(topics) <= part_size:
         yield topics
         return
@@ -427,7 +427,7 @@ def _parts(topics: dict[str, TopicConfig], part_size: int) -> Iterator[dict[str,
 
 
 def _version_of_part(version: DataVersion, parts_to_come: int) -> DataVersion:
-    """Each part needs a version of its own to be looked into; the last has the one that counts."""
+    """Name servers ignore a known version, so each part has its own; the last part has the real one."""
     if not parts_to_come:
         return version
     return msgspec.structs.replace(version, counter=version.counter - parts_to_come)

@@ -1,4 +1,4 @@
-"""Replies: the answer to a request between clients goes straight to the producer that waits for it."""
+"""Replies: the broker passes the reply to a request on to the producer that waits for it."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ class Replies:
         clock: Clock,
         store_address: str,
     ) -> None:
-        """`store_address`: where this broker is, as clients are told."""
+        """`store_address`: the address that clients use for this broker."""
         self._live = live
         self._queues = inbound.writable_queues
         self._appending = inbound.appending
@@ -59,11 +59,11 @@ class Replies:
         problem = await self._push(request, properties, caller)
         answer = RawAnswer(ext=dict(self._broker_properties.answer_fields))
         if problem is None:
-            # java: producers read these fields even though nothing is stored
+            # java: producers read these fields even if nothing is stored
             answer.ext |= {"msgId": "0", "queueId": str(queue.queue_id), "queueOffset": "0"}
         else:
             answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, problem
-        # java: whether it could be handed on or stored does not depend on each other
+        # java: the reply is stored even if it could not be passed on
         if self._live.now.store_replies and request.body:
             self._store(request, queue, properties, caller, answer)
         return answer
@@ -75,13 +75,15 @@ class Replies:
             return await self._queues.when_written(partial(self._queues.open, request, caller.address))
 
     async def _push(self, request: SendRequest, properties: str, caller: Caller) -> str | None:
-        """Hand the reply on; what went wrong, if anything did."""
+        """Pass the reply on; returns the problem, if any."""
         client_id = get_property(properties, props.REPLY_TO_CLIENT)
         if client_id is None:
-            return f"the reply does not say whom it is for: it has no property {props.REPLY_TO_CLIENT}"
+            return (
+                f"the reply has no property {props.REPLY_TO_CLIENT}, which names the client that waits for it"
+            )
         producer = self._producers.find(client_id)
         if producer is None:
-            return f"the client {client_id}, which the reply is for, is not connected here"
+            return f"the client {client_id} that waits for the reply is not connected to this broker"
         now_ms = self._clock.now_ms()
         push = PushReply(
             producer_group=request.producer_group,
@@ -103,7 +105,7 @@ class Replies:
         try:
             await producer.channel.call(push, _PUSH_TIMEOUT_S)
         except (Refused, TransportError, RemoteProtocolError) as problem:
-            return f"the reply could not be handed to {client_id}: {problem}"
+            return f"the reply could not be sent to {client_id}: {problem}"
         return None
 
     def _store(
@@ -122,7 +124,7 @@ class Replies:
         )
         result = self._appending.append(draft)
         if not result.is_ok:
-            # java: the reply itself has arrived or not; its copy is nobody's concern
+            # java: a copy that is not stored is no error for the client
             self._statistics.put_failures += 1
             return
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)

@@ -1,4 +1,4 @@
-"""Retries: a consumer gives a message back, to have it again later or, when it failed too often, never."""
+"""Retries: a consumer sends a message back, to get it again later; after too many retries it is dead."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
 _V3_4_9 = 121
-"""From this version on clients say themselves how often they try."""
+"""From this version on clients send their own maximum of retries."""
 _FIRST_LEVEL = 3
 _UNIT_RETRY_TOPIC = 2
 
@@ -59,7 +59,7 @@ class Retries:
             return asyncio.get_running_loop().create_task(self._queues.when_written(again))
 
     def _send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
-        """java: the checks stand in Apache's order."""
+        """java: the checks run in Apache's order."""
         self._send_throttle.admit()
         group = self._groups.find(request.group)
         if group is None:
@@ -71,10 +71,10 @@ class Retries:
         if not settings.broker_permission & names.WRITE:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker {settings.broker_ip1} takes no messages at the moment",
+                f"the broker {settings.broker_ip1} is not writable, see brokerPermission",
             )
         if group.retry_queue_nums <= 0:
-            # java: such a group has no retries, and its consumers need not know
+            # java: such a group has no retries; its consumers get no error
             return Answer()
         config = self._topics.create_if_absent(
             names.retry_topic(request.group),
@@ -82,7 +82,7 @@ class Retries:
             sys_flag=_UNIT_RETRY_TOPIC if request.unit_mode else 0,
         )
         if not config.perm & names.WRITE:
-            raise Refused(ResponseCode.NO_PERMISSION, f"the topic {config.topic_name} may not be written to")
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic {config.topic_name} is not writable")
         self._queues.require_written(config.topic_name)
         message = self._look_up(request.offset)
         return self._put(request, message, self._is_dead(request, group, message, caller), group)
@@ -102,12 +102,12 @@ class Retries:
     def _put(
         self, request: SendMessageBack, message: StoredMessage, is_dead: bool, group: SubscriptionGroupConfig
     ) -> Answer:
-        """Store the message as it will be delivered again, or as a dead letter."""
+        """Store the message for the next delivery, or as a dead letter."""
         origin_topic = message.get(props.RETRY_TOPIC) or message.topic
         origin_id = (message.get(props.ORIGIN_MESSAGE_ID) or "").strip() or encode_offset_message_id(
             message.store_host, message.log_offset
         )
-        # java: a message given back does not wait for the disk
+        # java: the consumer does not wait for the flush
         changes = {
             props.RETRY_TOPIC: origin_topic,
             props.ORIGIN_MESSAGE_ID: origin_id,
@@ -118,7 +118,7 @@ class Retries:
             level = 0
             queue = self._queues.dead_letters(request.group)
             topic, queue_id = queue.topic, queue.queue_id
-            # Proxies tell their consumers by these where a dead letter comes from.
+            # Proxies show these to consumers as the origin of a dead letter.
             changes[props.DLQ_ORIGIN_TOPIC] = origin_topic
             changes[props.DLQ_ORIGIN_MESSAGE_ID] = message.get(props.UNIQ_KEY) or origin_id
         else:
@@ -158,5 +158,5 @@ class Retries:
             try:
                 return decode_record(record)
             except RemoteProtocolError:
-                pass  # no message begins there: the offset is made up
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at offset {log_offset} any more")
+                pass  # no message begins at this offset
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at log offset {log_offset}")

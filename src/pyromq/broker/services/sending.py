@@ -1,4 +1,4 @@
-"""Sending: a message enters its queue, or its producer is told why not."""
+"""Sending: stores a message in its queue, or tells its producer why not."""
 
 import asyncio
 from functools import partial
@@ -24,7 +24,7 @@ from pyromq.remoting.routing import Caller, handles
 from pyromq.store.results import AppendResult, AppendStatus
 
 _V3_4_9 = 121
-"""From this version on clients say themselves how often they try."""
+"""From this version on clients send their own maximum of retries."""
 
 _TIMERS = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
 
@@ -94,7 +94,7 @@ class Sending:
             text += pair(props.UNIQ_KEY, unique_key)
         if queue.needs_keys and not (get_property(text, props.KEYS) or "").strip():
             raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL, f"messages of the compacted topic {queue.topic} need a key"
+                ResponseCode.MESSAGE_ILLEGAL, f"a message of the compacted topic {queue.topic} needs a key"
             )
         if unusual:
             self._refuse_transaction(request, text)
@@ -112,7 +112,7 @@ class Sending:
         if len(request.topic) > MAX_V1_TOPIC_BYTES:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"batches go to topics of at most {MAX_V1_TOPIC_BYTES} characters, not {len(request.topic)}",
+                f"batch for a topic of {len(request.topic)} bytes: expected at most {MAX_V1_TOPIC_BYTES}",
             )
         if queue.retry_group is not None:
             raise Refused(
@@ -134,17 +134,17 @@ class Sending:
             request.born_timestamp,
             self._born_hosts.of(caller.channel),
             request.flag,
-            # A transaction's bits on a message outside any transaction would hide it from consumers.
+            # Transaction bits on a message outside of a transaction would hide it from consumers.
             request.sys_flag & ~SysFlag.TRANSACTION_MASK | queue.sys_flag,
             request.reconsume_times or 0,
         )
 
-    # Single messages that are not like others
+    # Special cases
 
     def _retry_or_give_up(
         self, request: SendRequest, queue: WritableQueue, group_name: str, caller: Caller
     ) -> WritableQueue:
-        """Where a consumer's own retry goes: to the retry topic, or to the dead letters."""
+        """The queue for a retry that a consumer sends itself: of the retry topic, or of the dead letters."""
         group = self._groups.find(group_name)
         if group is None:
             raise Refused(
@@ -153,7 +153,7 @@ class Sending:
         max_times = group.retry_max_times
         if caller.version >= _V3_4_9 and request.max_reconsume_times is not None:
             max_times = request.max_reconsume_times
-        # java: only orderly consumers that have given up send here while their group holds locks
+        # java: while the group holds locks, only orderly consumers that gave up send here
         is_ordered = self._locks.holds_any(group_name, elapsed_ms(self._clock))
         if (request.reconsume_times or 0) <= max_times and not is_ordered:
             return queue
@@ -166,12 +166,13 @@ class Sending:
         if (request.reconsume_times or 0) > 0 and delay_level(text) > 0:
             return
         settings = self._live.now
-        why = "by its settings" if settings.reject_transaction_messages else "because it has no transactions"
-        # Without transactions it is the same to a producer as with transactions forbidden: no message of its
-        # transaction is taken here, and NO_PERMISSION is the code that makes it try another broker.
+        why = (
+            "rejectTransactionMessage is on" if settings.reject_transaction_messages else "not supported yet"
+        )
+        # NO_PERMISSION makes a producer try another broker.
         raise Refused(
             ResponseCode.NO_PERMISSION,
-            f"the broker {settings.broker_ip1} takes no messages of transactions, {why}",
+            f"the broker {settings.broker_ip1} accepts no transactional messages: {why}",
         )
 
     # Answering
@@ -183,7 +184,7 @@ class Sending:
             self._statistics.put_failures += 1
             raise Refused(SEND_CODES[result.status], result.reason)
         self._statistics.put(draft.topic, draft.queue_id, result.message_count, result.size_bytes)
-        # java: a delayed message is answered with its offset among the delayed ones, and its own queue id
+        # java: the answer for a delayed message has the offset in the delay queue, but its own queue id
         answer = RawAnswer(
             ext=send_answer_fields(
                 self._appending.message_ids(result),
@@ -210,10 +211,10 @@ class Sending:
 
 
 def _refuse_inner_batch(request: SendRequest, text: str) -> None:
-    # java: such messages need queues of another kind, which there are none of here
+    # java: such messages need BatchCQ queues, which are not supported
     if request.sys_flag & SysFlag.INNER_BATCH or get_property(text, props.INNER_NUM) is not None:
         raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL, "a message cannot hold messages here: send them as a batch"
+            ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported: send the messages as a batch"
         )
 
 
@@ -224,7 +225,7 @@ def _refuse_timer(text: str) -> None:
         if get_property(text, name) is not None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"this broker does not deliver at a given time ({name}): use a delay level ({props.DELAY})",
+                f"timer messages ({name}) are not supported yet: use a delay level ({props.DELAY})",
             )
 
 

@@ -1,4 +1,4 @@
-"""Topics, as operators create, change, list and delete them."""
+"""Topics: operators create, change, list and delete them."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ class Topics:
         on_deleted: Callable[[str], None],
         slices: Slices,
     ) -> None:
-        """`on_deleted` hears of topics that are gone: statistics and waiting pulls forget them."""
+        """`on_deleted` is called with each deleted topic, so that statistics and held pulls forget it."""
         self._live = live
         self._store = store
         self._topics = tables.topics
@@ -94,7 +94,7 @@ class Topics:
             await self._update(updated, caller)
 
     def _is_change(self, config: TopicConfig, change: dict[str, str | None]) -> bool:
-        """Check a topic and give it its attributes; says whether it is not like that already."""
+        """Check a topic and set its attributes; True if it differs from the current one."""
         self._check(config)
         existing = self._topics.get(config.topic_name)
         try:
@@ -104,7 +104,7 @@ class Topics:
         if attributes.get("message.type") == "MIXED" and not self._live.now.mixed_message_types:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
-                "a topic of mixed message types is not allowed here: enableMixedMessageType is off",
+                "message.type=MIXED is not allowed: enableMixedMessageType is off",
             )
         config.attributes = attributes
         return config != existing
@@ -128,7 +128,7 @@ class Topics:
             and self._live.now.validate_system_topics
             and self._topics.is_system(config.topic_name)
         ):
-            problem = f"the topic {config.topic_name} belongs to the system"
+            problem = f"the topic {config.topic_name} is a system topic"
         if problem is None and config.perm not in _PERMISSIONS:
             problem = f"permission {config.perm}: expected 0 to 7"
         for count in (config.read_queue_nums, config.write_queue_nums):
@@ -143,8 +143,8 @@ class Topics:
         if not topic.strip():
             raise Refused(ResponseCode.INVALID_PARAMETER, "the topic is blank")
         if self._live.now.validate_system_topics and self._topics.is_system(topic):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} belongs to the system")
-        # The topic itself goes last: as long as it is there, a deletion that was cut short can be repeated.
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
+        # The topic itself goes last, so that an interrupted deletion can be repeated.
         async with self._changing:
             for each in (*self._retry_topics(topic), topic):
                 queues = await self._delete(each)
@@ -166,12 +166,12 @@ class Topics:
         return queues
 
     def _forget(self, topic: str) -> None:
-        """Offsets must go with the messages: a topic of this name may come again, and begin at 0."""
+        """Offsets must go with the messages: a new topic of this name begins at offset 0."""
         self._offsets.remove_topic(topic)
         self._topics.delete(topic)
 
     def finish_deletions(self) -> None:
-        """Finish what the last process had no time for, before threads write the tables."""
+        """Finish the deletions of the last process, before threads write the tables."""
         for topic in self._store.unfinished_deletions():
             self._forget(topic)
             self._offsets.persist()
@@ -179,7 +179,7 @@ class Topics:
             _log.info("deletion finished topic=%s", topic)
 
     def _retry_topics(self, topic: str) -> list[str]:
-        """Those in which groups that popped from a topic have its messages again."""
+        """The retry topics of the groups that popped from a topic."""
         if not self._live.now.clear_retry_topics:
             return []
         candidates = (

@@ -1,4 +1,4 @@
-"""What has to be done now and then: the store flushes and cleans, figures are sampled, locks run out."""
+"""Periodic work: the store flushes and cleans, statistics are sampled, expired locks are removed."""
 
 import asyncio
 import logging
@@ -45,11 +45,11 @@ class Upkeep:
             if report is not None and report.segments_removed:
                 _log.info("log files removed count=%d", report.segments_removed)
             if report is not None and report.problem:
-                _log.warning("files cannot be removed: %s", report.problem)
+                _log.warning("expired files could not be removed: %s", report.problem)
             for remark in self._store.mending_remarks():
                 _log.warning("damage in the store: %s", remark)
             if self._store.has_dispatch_work:
-                # A full disk may have stopped it, and nobody else would wake it.
+                # A full disk may have stopped the dispatch, and nothing else would resume it.
                 self._appending.dispatch_soon()
             self._appending.durability.expire()
             self._tell_faults()
@@ -63,9 +63,9 @@ class Upkeep:
             self._faults = faults
             if faults:
                 reason = self._store.statistics().fault_reason
-                _log.error("the store takes no messages faults=%s: %s", faults.name, reason)
+                _log.error("the store accepts no messages faults=%s: %s", faults.name, reason)
             else:
-                _log.info("the store takes messages again")
+                _log.info("the store accepts messages again")
 
     async def _sample(self) -> None:
         while True:

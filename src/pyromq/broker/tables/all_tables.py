@@ -1,4 +1,4 @@
-"""Everything a broker knows, as one value: data only, made once and handed to whoever needs some of it."""
+"""The state of a broker as one value: data only, made once and passed to the services."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -33,7 +33,7 @@ class Tables:
     locks: QueueLocks
     statistics: Statistics
     files: tuple[JsonTable, ...]
-    """What is kept on disk of all this."""
+    """The files that keep these tables."""
 
     def write_in_threads(self) -> None:
         """From now on threads write the files; there must be a running loop."""
@@ -52,7 +52,7 @@ class Tables:
 
     @classmethod
     def open(cls, live: LiveSettings[BrokerSettings], store: MessageStore, clock: Clock) -> Self:
-        """Read what an earlier broker left in the store; raises StoreError if it cannot be read."""
+        """Load the tables from the store's `config/`; raises StoreError if one cannot be read."""
         settings = live.now
         files: list[JsonTable] = []
 

@@ -1,6 +1,6 @@
-"""Who is connected: producers and consumers by group, as their heartbeats tell.
+"""The connected producers and consumers by group, from their heartbeats.
 
-Pure tables: times are handed in, and what has to be told to whom is returned.
+Pure tables: times are parameters, and the changes to notify are return values.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ class Client:
     language: int
     version: int
     last_seen_ms: int
-    """On a clock that nobody sets."""
+    """On the monotonic clock."""
 
     @property
     def address(self) -> str:
@@ -47,7 +47,7 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     fingerprint: int = 0
     size_bytes: int = 0
-    """About what the subscriptions take in memory."""
+    """Approximate memory of the subscriptions."""
 
     @property
     def is_broadcasting(self) -> bool:
@@ -66,9 +66,9 @@ class ConsumerGroup:
         return known is None
 
     def _subscribe(self, wanted: list[SubscriptionData]) -> tuple[bool, bool]:
-        """Take over the subscriptions of one member's heartbeat; says whether topics came or went, and
-        whether anything is different now."""
-        # java: the members of a group must agree; the last one that spoke is right
+        """Apply the subscriptions of one member's heartbeat; returns whether the topics changed, and whether
+        anything changed."""
+        # java: the members of a group must agree; the last heartbeat wins
         topics = {subscription.topic for subscription in wanted}
         changed = renewed = bool(topics ^ self.subscriptions.keys())
         for topic in self.subscriptions.keys() - topics:
@@ -84,7 +84,7 @@ class ConsumerGroup:
 
 
 def size_of(subscriptions: Iterable[SubscriptionData]) -> int:
-    """About what subscriptions take in memory."""
+    """Approximate memory of subscriptions."""
     return sum(
         _BYTES_PER_SUBSCRIPTION
         + len(each.topic)
@@ -99,7 +99,7 @@ class ConsumerTable:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Channel, set[str]] = {}
         self.size_bytes = 0
-        """About what all subscriptions take in memory."""
+        """Approximate memory of all subscriptions."""
         self._listeners: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class ConsumerTable:
         return iter(self._groups.values())
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Tell that a group came or went, or wants something else now, or in another way."""
+        """Call `listener` when a group comes, goes, or changes its subscriptions or its way to consume."""
         self._listeners.append(listener)
 
     def _tell(self) -> None:
@@ -129,9 +129,9 @@ class ConsumerTable:
     def register(
         self, client: Client, data: ConsumerData, *, keep_subscriptions: bool = False, fingerprint: int = 0
     ) -> bool:
-        """Take a heartbeat; says whether members or topics of the group changed.
+        """Apply a heartbeat; True if members or topics of the group changed.
 
-        The fingerprint names what the client said of its subscriptions, now or when it last did.
+        The fingerprint identifies the subscriptions that the client sent last.
         """
         group = self._groups.setdefault(data.group_name, ConsumerGroup(data.group_name))
         group.fingerprint = fingerprint
@@ -151,7 +151,7 @@ class ConsumerTable:
         return joined or subscribed
 
     def unregister(self, group_name: str, channel: Channel) -> ConsumerGroup | None:
-        """A client leaves a group; the group if it did, as it is now."""
+        """Remove a client from a group; returns the group if the client was a member."""
         group = self._groups.get(group_name)
         if group is None or group.members.pop(channel, None) is None:
             return None
@@ -166,12 +166,12 @@ class ConsumerTable:
         return group
 
     def lost(self, channel: Channel) -> list[ConsumerGroup]:
-        """A connection ended; the groups that lost a member by it."""
+        """A connection was lost; returns the groups that lost a member."""
         names = list(self._groups_of.get(channel, ()))
         return [group for name in names if (group := self.unregister(name, channel)) is not None]
 
     def silent_since(self, before_ms: int) -> list[Client]:
-        """Clients whose last heartbeat is older than that."""
+        """Clients whose last heartbeat is older than `before_ms`."""
         return [
             client
             for group in self._groups.values()
@@ -207,7 +207,7 @@ class ProducerTable:
         return self._by_id.get(client_id)
 
     def pick(self, group: str) -> Client | None:
-        """A member that can be asked something, each in turn."""
+        """A connected member, each in turn."""
         members = [client for client in self.members(group) if client.channel.is_open]
         if not members:
             return None

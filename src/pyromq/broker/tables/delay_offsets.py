@@ -1,6 +1,6 @@
-"""How far the delayed messages of each level have been delivered.
+"""The delivery progress of each delay level.
 
-Offsets only count once they are saved; what a crash loses is delivered again, never skipped.
+Only saved offsets survive a crash; messages behind them are delivered again, never skipped.
 """
 
 from pyromq.broker.tables.table_file import TableFile
@@ -19,7 +19,7 @@ class DelayOffsetTable:
         self._offsets = loaded.offset_table
         self._deliveries = 0
         self.is_dirty = False
-        """Whether there is something that was not taken for saving yet."""
+        """Whether the table changed since the last `take`."""
         self.data_version = loaded.data_version or DataVersion()
         self._taken = loaded
 
@@ -41,7 +41,7 @@ class DelayOffsetTable:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
     def take(self) -> DelayOffsetSerializeWrapper:
-        """The table as it is now, to be saved when it may be."""
+        """A copy of the table, for saving later."""
         self.is_dirty = False
         return self.wrapper()
 

@@ -1,8 +1,7 @@
 """The SQL92 filters of consumer groups, compiled, by topic and group.
 
-A group's filter outlives its members for a while, so that a group that comes back finds it again. What all
-filters need in memory is bounded: those of groups that are gone make room first, the longest gone before the
-others.
+The filter of a group without members is kept for a while, in case the group returns. The memory of all
+filters is limited: filters of groups without members are removed first, the oldest before the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +24,7 @@ from pyromq.store.json_table import JsonTable
 
 SQL92 = "SQL92"
 MAX_BYTES = 64 * 1024 * 1024
-"""What the filters of all groups may need in memory."""
+"""Memory limit for the filters of all groups."""
 MAX_GROUP_BYTES = 8 * 1024 * 1024
 MAX_DEAD_BYTES = 16 * 1024 * 1024
 
@@ -33,7 +32,7 @@ _ASSUMED_DEAD_BEFORE_START_MS = 30_000
 _BYTES_PER_FILTER = 1024
 _BYTES_PER_CHAR = 48
 _COMPILED_AT_ONCE_CHARS = 4096
-"""So much of a heartbeat's expressions is compiled at once, the rest when it is needed."""
+"""This much of a heartbeat's expressions is compiled at once, the rest on first use."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -48,7 +47,7 @@ class GroupFilter:
     version: int
     born_ms: int
     compiled: SqlFilter | None = None
-    """None as long as nobody needed it."""
+    """None until first use."""
     dead_ms: int = 0
 
     @property
@@ -64,7 +63,7 @@ class GroupFilter:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory, of which the compiled expression is the largest part."""
+        """Approximate memory, mostly of the compiled expression."""
         return _BYTES_PER_FILTER + _BYTES_PER_CHAR * len(self.expression)
 
 
@@ -76,7 +75,7 @@ class FilterTable:
         keep_dead_ms: Callable[[], int],
         retries_by_origin: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`retries_by_origin` says whether retries pass by the filter of the topic that they come from."""
+        """`retries_by_origin`: whether retries are matched against the filter for their original topic."""
         self._file = TableFile(file, self.table)
         self._clock = clock
         self._keep_dead_ms = keep_dead_ms
@@ -106,7 +105,7 @@ class FilterTable:
         return self._groups.get(group, {}).get(topic)
 
     def get(self, topic: str, group: str) -> GroupFilter | None:
-        """The filter, compiled; None if there is none, or none that can be compiled."""
+        """The compiled filter; None if there is none or it does not compile."""
         known = self._find(group, topic)
         if known is None:
             return None
@@ -122,13 +121,13 @@ class FilterTable:
     def _origin_test(self, group: str) -> Callable[[Properties], bool]:
         def passes(properties: Properties) -> bool:
             origin = self.get(properties.get(props.RETRY_TOPIC, ""), group)
-            # java: what comes from where nothing is filtered passes
+            # java: messages of a topic without filter pass
             return origin is None or origin.filter.matches(properties)
 
         return passes
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> dict[str, str]:
-        """Take over what a group subscribes to; the topics whose filters are not taken, and why."""
+        """Apply the subscriptions of a group; returns the refused topics with the reasons."""
         wanted = {
             each.topic: each for each in subscriptions if each.expression_type == SQL92 and each.sub_string
         }
@@ -139,7 +138,7 @@ class FilterTable:
             try:
                 self._register(topic, group, each, at_once=chars <= _COMPILED_AT_ONCE_CHARS)
             except BadExpression as problem:
-                # Without the filter the client is told when it pulls.
+                # The client gets an error when it pulls without the filter.
                 refused[topic] = str(problem)
                 if self._find(group, topic) is not None:
                     self._remove(group, topic)
@@ -149,7 +148,7 @@ class FilterTable:
         return refused
 
     def bury(self, group: str) -> None:
-        """The last member of a group is gone."""
+        """The last member of a group has left."""
         for known in self._groups.get(group, {}).values():
             self._bury(known)
 
@@ -173,10 +172,10 @@ class FilterTable:
         self._is_dirty = True
 
     def _add(self, group: str, topic: str, added: GroupFilter) -> None:
-        """Keep a filter if there is room for it; raises BadExpression if there is none."""
+        """Keep a filter; raises BadExpression if it exceeds the memory limits."""
         of_group = self._groups.get(group, {})
         if added.size_bytes + sum(each.size_bytes for each in of_group.values()) > MAX_GROUP_BYTES:
-            raise BadExpression(f"the filters of group {group} need more than {MAX_GROUP_BYTES} bytes")
+            raise BadExpression(f"the filters of the group {group} need more than {MAX_GROUP_BYTES} bytes")
         if self.size_bytes + added.size_bytes > MAX_BYTES:
             self._remove_dead(MAX_BYTES - self.size_bytes - added.size_bytes)
             if self.size_bytes + added.size_bytes > MAX_BYTES:
@@ -192,7 +191,7 @@ class FilterTable:
         self._is_dirty = True
 
     def _remove_dead(self, spare_bytes: int) -> None:
-        """Remove the longest dead until so many bytes, which may be below 0, are no longer below 0."""
+        """Remove the oldest dead filters until `spare_bytes` is no longer negative."""
         dead = sorted(((known.dead_ms, group, topic) for group, topic, known in self._all() if known.is_dead))
         for _, group, topic in dead:
             if spare_bytes >= 0:
@@ -217,7 +216,7 @@ class FilterTable:
             return
         loaded = GroupFilter(data.expression, data.client_version, data.born_time, dead_ms=data.dead_time)
         if not loaded.is_dead:
-            # java: nobody is connected yet, so everyone counts as gone until heard of
+            # java: no client is connected yet, so every group counts as dead until its heartbeat
             loaded.dead_ms = max(loaded.born_ms, self._clock.now_ms() - _ASSUMED_DEAD_BEFORE_START_MS)
         try:
             self._add(group, topic, loaded)
@@ -225,7 +224,7 @@ class FilterTable:
             return
 
     def remove_long_dead(self) -> None:
-        """Forget filters of groups that are gone: after a while, and sooner if they need too much room."""
+        """Remove dead filters: after a while, or sooner if they need too much memory."""
         now_ms, keep_ms = self._clock.now_ms(), self._keep_dead_ms()
         dead = [(group, topic, known) for group, topic, known in self._all() if known.is_dead]
         dead_bytes = 0

@@ -1,7 +1,7 @@
 """The consumer groups of this broker, and which topics they may not read.
 
-Every change advances the data version and is on disk after `saved`, which operators wait for. Groups that
-make themselves do not wait: reading goes on while the disk is full.
+Every change advances the data version and is on disk after `saved`, which operators wait for. Auto-created
+groups do not wait: consumers must be able to read while the disk is full.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,31 +32,31 @@ class GroupTable:
         return len(self._groups)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Tell that a group came, went, or may do other things now."""
+        """Call `listener` when a group is created, changed or deleted."""
         self._listeners.append(listener)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         return self._groups.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made on the spot if groups may make themselves."""
+        """The group; created if auto-creation is on."""
         if (existing := self._groups.get(group)) is not None:
             return existing
-        self.make_missing((group,))
+        self.create_missing((group,))
         return self._groups.get(group)
 
-    def make_missing(self, groups: Iterable[str]) -> None:
-        """Make those that do not exist and may make themselves; the file is written once for all."""
+    def create_missing(self, groups: Iterable[str]) -> None:
+        """Create the missing groups that may be auto-created; writes the file once."""
         missing = [
             SubscriptionGroupConfig(group_name=group)
             for group in dict.fromkeys(groups)
-            if group not in self._groups and self._may_make_itself(group)
+            if group not in self._groups and self._may_auto_create(group)
         ]
         if missing:
             self._put(missing)
             self._file.save_or_wait()
 
-    def _may_make_itself(self, group: str) -> bool:
+    def _may_auto_create(self, group: str) -> bool:
         return (self._auto_create() or names.is_system_group(group)) and not names.group_problem(group)
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
@@ -78,7 +78,7 @@ class GroupTable:
             self._changed()
         return was_known
 
-    # java: a mask of what is forbidden, of which only the first bit, reading, is used
+    # java: a mask of forbidden actions; only the first bit, reading, is used
 
     def may_read(self, group: str, topic: str) -> bool:
         return not self._forbidden.get(group, {}).get(topic, 0) & 1
@@ -125,11 +125,11 @@ class GroupTable:
             listener()
 
     def retry(self) -> None:
-        """Try again to write what could not be written."""
+        """Try again to write the file after a failure."""
         self._file.retry()
 
     def persist(self) -> None:
-        """Write what is not written yet, for the last time."""
+        """Write unwritten changes, for the last time."""
         self._file.persist()
 
     def abandon(self) -> None:

@@ -1,6 +1,7 @@
-"""Where each consumer group stands in each queue, and where an operator wants it to go on.
+"""The offsets of consumer groups, and the resets that operators ask for.
 
-Commits are kept in memory and written out now and then: what a crash loses is read again, never skipped.
+Commits are kept in memory and written periodically: after a crash a group may read messages again, but skips
+none.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class OffsetTable:
             self._committed[topic, group] = queues
         self._pulled: dict[tuple[str, str], Queues] = {}
         self.resets: dict[tuple[str, str], Queues] = {}
-        """Where an operator wants groups to go on, by topic and group."""
+        """Pending resets by topic and group."""
         self._commits = 0
         self._is_dirty = False
         self._saving = threading.Lock()
@@ -45,9 +46,9 @@ class OffsetTable:
         return f"<OffsetTable pairs={len(self._committed)} resets={len(self.resets)} dirty={self._is_dirty}>"
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Take over where a group stands; says whether it moved back.
+        """Commit an offset; True if it moved back.
 
-        While a reset waits to be seen by the group, what the group itself says is passed over.
+        While a reset is pending, commits of the group are ignored.
         """
         if self._server_side_reset and self.pending_reset(group, topic, queue_id) is not None:
             return False
@@ -79,7 +80,7 @@ class OffsetTable:
         """Every (topic, group) that has offsets."""
         yield from self._committed
 
-    # How far a group has pulled, which is ahead of what it has committed
+    # Pulled offsets, which are ahead of the committed ones
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._pulled.setdefault((topic, group), {})[queue_id] = offset
@@ -89,14 +90,14 @@ class OffsetTable:
         return self.query(group, topic, queue_id) if pulled is None else pulled
 
     def all_pulled(self) -> Iterator[tuple[str, str, Queues]]:
-        """Every (topic, group) that was pulled from since the start, with where it stands in each queue."""
+        """Every (topic, group) with pulls since the start, with its pulled offset in each queue."""
         for (topic, group), queues in self._pulled.items():
             yield topic, group, queues
 
     # Resets on the server
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Make the group go on from an offset, at its next pull."""
+        """Reset the group to an offset, at its next pull."""
         self.resets.setdefault((topic, group), {})[queue_id] = offset
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self._is_dirty = True
@@ -106,7 +107,7 @@ class OffsetTable:
         return None if queues is None else queues.get(queue_id)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The reset the group has not seen yet; it counts as seen now."""
+        """Take the pending reset, if any."""
         queues = self.resets.get((topic, group))
         if queues is None:
             return None
@@ -134,9 +135,9 @@ class OffsetTable:
         min_offset: Callable[[str, int], int],
         among: Iterable[tuple[str, str]] | None = None,
     ) -> list[tuple[str, str]]:
-        """Forget groups that nobody consumes as, and whose messages are all cleaned away by now.
+        """Remove the offsets of groups without subscription whose messages are all deleted.
 
-        `among`: the pairs of topic and group to look at, if not at all of them.
+        `among`: the pairs of topic and group to examine; all if None.
         """
         dead = [
             (topic, group)
@@ -168,24 +169,24 @@ class OffsetTable:
         )
 
     def persist(self) -> None:
-        """Write what has changed; on return it is safe, and no thread writes any more."""
+        """Write the changes; on return they are on disk, and no thread writes any more."""
         if self._is_dirty or self._saved_turn != self._turn:
             self._is_dirty = False
             self._save(self.wrapper(), self._next_turn())
 
     def abandon(self) -> None:
-        """From now on no thread writes any more."""
+        """Keep threads from writing from now on."""
         with self._saving:
             self._saved_turn = self._turn
 
     async def persist_in_thread(self, slices: Slices) -> None:
-        """Write a copy of what has changed, so that the loop waits neither for the disk nor for the copy."""
+        """Write a copy in a thread, so that the event loop waits neither for the disk nor for the copy."""
         if self._is_dirty or self._saved_turn != self._turn:
             self._is_dirty = False
-            # Taken before the copy: should this end in between, `persist` still has something to write.
+            # Before the copy: if this is cancelled in between, `persist` still writes.
             turn = self._next_turn()
             wrapper = ConsumerOffsetSerializeWrapper(data_version=self.data_version)
-            # What changes meanwhile may be in the copy or not: it is written again next time.
+            # Changes during the copy may be in it or not; the next round writes them.
             async for (topic, group), queues in slices.spread(list(self._committed.items())):
                 wrapper.offset_table[f"{topic}{_SEPARATOR}{group}"] = dict(queues)
             await asyncio.to_thread(self._save, wrapper, turn)
@@ -195,7 +196,7 @@ class OffsetTable:
         return self._turn
 
     def _save(self, wrapper: ConsumerOffsetSerializeWrapper, turn: int) -> None:
-        """Turns keep a thread that was slow to start from writing over something newer."""
+        """The turn keeps a late thread from overwriting a newer table."""
         try:
             with self._saving:
                 if turn > self._saved_turn:

@@ -1,6 +1,6 @@
-"""Which client may consume a queue in order; one at a time, until it stops renewing.
+"""Locks for ordered consumption: one client at a time holds a queue, until it stops renewing.
 
-Pure: times are handed in. They are those of a clock that nobody sets.
+Pure: times are parameters, on the monotonic clock.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ class QueueLocks:
     def acquire(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int
     ) -> list[MessageQueue]:
-        """Lock what is free, renew what is held; the queues this client holds now."""
+        """Lock free queues, renew held ones; returns the queues that the client holds."""
         if now_ms - self._swept_ms > self._max_live_ms:
             self.remove_expired(now_ms)
         locks = self._groups.setdefault(group, {})
@@ -48,11 +48,11 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def holds_any(self, group: str, now_ms: int) -> bool:
-        """Whether some member of the group consumes in order right now."""
+        """Whether a member of the group holds a lock now."""
         return any(not self._is_expired(lock, now_ms) for lock in self._groups.get(group, {}).values())
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget what nobody renews; done now and then by `acquire`."""
+        """Remove expired locks; `acquire` calls this from time to time."""
         self._swept_ms = now_ms
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, lock in locks.items() if self._is_expired(lock, now_ms)]:

@@ -1,7 +1,7 @@
-"""What this broker is among those that share its name: the master, or a replica of it.
+"""The role of this broker: master or replica.
 
-The settings say what it is at the start. It may change while the broker runs, and whoever acts differently as
-a master and as a replica listens.
+The settings give the first role. It may change while the broker runs; services that act differently as master
+and as replica listen for that.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from pyromq.protocol.names import MASTER_ID
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`epoch` counts the masters that there have been; a broker of an older one has been replaced."""
+    """`epoch` counts the masters so far; a broker with an older epoch has been replaced."""
 
     broker_id: int = MASTER_ID
     epoch: int = 0
@@ -32,7 +32,7 @@ class RoleTable:
         return f"<RoleTable {kind} epoch={self.now.epoch}>"
 
     def follow(self, listener: Callable[[Role], None]) -> None:
-        """Tell the role now, and each time it changes."""
+        """Call `listener` with the role now, and after each change."""
         self._listeners.append(listener)
         listener(self.now)
 

@@ -1,6 +1,6 @@
-"""How many messages and bytes came and went, by topic, queue and group, over the last minute, hour and day.
+"""Messages and bytes in and out by topic, queue and group, over the last minute, hour and day.
 
-Counting costs one look-up and a few additions; everything else is worked out when somebody asks.
+Counting costs one look-up and a few additions; rates are computed on request.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from pyromq.protocol.bodies.statistics import BrokerStatsData, BrokerStatsItem
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A window over which figures are given, and how it is sampled."""
+    """A time window and its sampling."""
 
     period_ms: int
     samples: int
@@ -32,19 +32,19 @@ SENT_BACK, DEAD_LETTERS, SENT_TO_DEAD_LETTERS = "SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS
 GROUP_FROM_DISK, GROUP_FROM_DISK_BYTES = "GROUP_GET_FROM_DISK_NUMS", "GROUP_GET_FROM_DISK_SIZE"
 BROKER_FROM_DISK, BROKER_FROM_DISK_BYTES = "BROKER_GET_FROM_DISK_NUMS", "BROKER_GET_FROM_DISK_SIZE"
 TOPIC_PUT_LATENCY, GROUP_GET_LATENCY = "TOPIC_PUT_LATENCY", "GROUP_GET_LATENCY"
-"""Names of counters kept with `add`; the others are derived from what `put` and `got` count."""
+"""Counters of `add`; the others are derived from `put` and `got`."""
 
 
 _Sample = tuple[int, int, int, int]
-"""A time on a clock that nobody sets, and the calls, messages and bytes counted until then."""
+"""A monotonic time, and the calls, messages and bytes counted until then."""
 
 _CALLS, _MESSAGES, _BYTES = 1, 2, 3
 
 
 class Series:
-    """Running totals of one thing, and what they were at the last samples.
+    """Running totals, and their values at the last samples.
 
-    Whoever counts very often may hold on to a series and add to it directly, `calls` always included.
+    Hot code may keep a series and add to it directly; it must then count `calls`, too.
     """
 
     __slots__ = ("calls", "is_system", "messages", "samples", "size_bytes")
@@ -57,7 +57,7 @@ class Series:
         self.samples: tuple[deque[_Sample], ...] = tuple(deque() for _ in _SPANS)
 
     def sample(self, which: int, now_ms: int) -> None:
-        """Remember the totals. While nothing happens, one sample is all that is kept, and its time is old."""
+        """Remember the totals. While they do not change, only one sample is kept."""
         samples, calls = self.samples[which], self.calls
         if len(samples) == 1 and samples[0][_CALLS] == calls:
             return
@@ -88,7 +88,7 @@ def _item(all_series: Iterable[Series], which: int, measure: int) -> BrokerStats
 
 
 def _queue_number(text: str) -> int:
-    """A queue id; what cannot be one is a queue that does not exist."""
+    """A queue id; -1 for a text that is none."""
     return int(text) if text.isdecimal() and len(text) <= _MAX_QUEUE_DIGITS else -1
 
 
@@ -104,7 +104,7 @@ class _Totals(NamedTuple):
 
 class Statistics:
     def __init__(self, clock: Clock, *, is_system: Callable[[str], bool] = lambda _: False) -> None:
-        """`is_system` says which topics do not count as users'."""
+        """`is_system(topic)`: whether a topic is excluded from the users' totals."""
         self._clock = clock
         self._is_system = is_system
         self._puts: dict[tuple[str, int], Series] = {}
@@ -115,7 +115,7 @@ class Statistics:
         self._forgotten_puts = self._forgotten_bytes = self._forgotten_gets = self._forgotten_pulls = 0
         self.put_failures = 0
         self.pulls_missed = 0
-        """Looks at queues that found nothing; those that found something are counted by `got`."""
+        """Reads that found nothing; `got` counts the others."""
         self.start_ms = clock.now_ms()
         self._sampled_ms = [elapsed_ms(clock)] * len(_SPANS)
         self._totals: deque[_Totals] = deque([self._now()], maxlen=_RATES_KEPT_S + 1)
@@ -141,7 +141,7 @@ class Statistics:
 
     @property
     def got_messages(self) -> int:
-        """Messages handed out since the start."""
+        """Messages read since the start."""
         return self._forgotten_gets + sum([series.messages for series in self._gets.values()])
 
     @property
@@ -151,7 +151,7 @@ class Statistics:
     # Counting
 
     def put(self, topic: str, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Messages were stored by one request."""
+        """Count the messages that one request stored."""
         try:
             series = self._puts[topic, queue_id]
         except KeyError:
@@ -161,7 +161,7 @@ class Statistics:
         series.size_bytes += size_bytes
 
     def got(self, group: str, topic: str, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Messages were handed out by one request."""
+        """Count the messages that one request read."""
         try:
             series = self._gets[group, topic, queue_id]
         except KeyError:
@@ -171,7 +171,7 @@ class Statistics:
         series.size_bytes += size_bytes
 
     def add(self, name: str, key: str, value: int = 1, calls: int = 1) -> None:
-        """Count something that happens less often, under Apache's name for it."""
+        """Add to a rarer counter, under Apache's name."""
         series = self._others.get((name, key))
         if series is None:
             series = self._others[name, key] = Series()
@@ -179,7 +179,7 @@ class Statistics:
         series.messages += value
 
     def puts_of(self, topic: str, queue_id: int) -> Series:
-        """What is counted of the messages stored in a queue; good until its topic is forgotten."""
+        """The counters of stores into a queue; valid until `forget_topic`."""
         series = self._puts.get((topic, queue_id))
         if series is None:
             series = self._puts[topic, queue_id] = Series(self._is_system(topic))
@@ -187,7 +187,7 @@ class Statistics:
         return series
 
     def gets_of(self, group: str, topic: str, queue_id: int) -> Series:
-        """What is counted of the messages a group got from a queue; good until one of them is forgotten."""
+        """The counters of a group's reads from a queue; valid until `forget_topic` or `forget_group`."""
         series = self._gets.get((group, topic, queue_id))
         if series is None:
             series = self._gets[group, topic, queue_id] = Series(self._is_system(topic))
@@ -220,7 +220,7 @@ class Statistics:
     # Sampling
 
     def sample(self) -> None:
-        """Look at the counters; called every second."""
+        """Sample the counters; called every second."""
         now_ms = elapsed_ms(self._clock)
         self._totals.append(self._now())
         for which, span in enumerate(_SPANS):
@@ -240,10 +240,10 @@ class Statistics:
         )
 
     def _date(self) -> date:
-        # java: days change at midnight of the machine's own time zone
+        # java: days change at midnight of the local time zone
         return datetime.fromtimestamp(self._clock.now_ms() / 1000).date()
 
-    # Asking
+    # Queries
 
     def data(self, name: str, key: str) -> BrokerStatsData | None:
         """A counter over the last minute, hour and day; None if there is no such counter."""
@@ -255,15 +255,15 @@ class Statistics:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def puts(self) -> Iterable[tuple[tuple[str, int], Series]]:
-        """What was stored since the start, by topic and queue."""
+        """Stores since the start, by topic and queue."""
         return self._puts.items()
 
     def gets(self) -> Iterable[tuple[tuple[str, str, int], Series]]:
-        """What was handed out since the start, by group, topic and queue."""
+        """Reads since the start, by group, topic and queue."""
         return self._gets.items()
 
     def counted(self, name: str) -> dict[str, int]:
-        """What was added under a name since the start, by key."""
+        """The totals of `add` under a name since the start, by key."""
         return {key: series.messages for (each, key), series in self._others.items() if each == name}
 
     def topic_put_tps(self, topic: str) -> float:
@@ -312,7 +312,7 @@ class Statistics:
         return [series for series in self._gets.values() if not series.is_system]
 
     def runtime_figures(self) -> dict[str, str]:
-        """What the broker's runtime information tells about traffic, under Apache's names."""
+        """The traffic part of the broker's runtime information, under Apache's names."""
         put, put_bytes, got = self.put_messages, self.put_bytes, self.got_messages
         figures = {
             "bootTimestamp": self.start_ms,
@@ -331,7 +331,7 @@ class Statistics:
             "getMissTps": self._rates(lambda totals: totals.missed),
             "getTotalTps": self._rates(lambda totals: totals.found + totals.missed),
             "getTransferredTps": self._rates(lambda totals: totals.gets),
-            # java: the tools of 4.9 know it by this name only
+            # java: the tools of 4.9 read only this name
             "getTransferedTps": self._rates(lambda totals: totals.gets),
         }
         return {name: str(figure) for name, figure in figures.items()}
@@ -355,7 +355,7 @@ _FINDERS: Final[dict[str, Callable[[Statistics, str], list[Series]]]] = {
     "TOPIC_PUT_SIZE": Statistics._of_topic,
     "GROUP_GET_NUMS": Statistics._of_group,
     "GROUP_GET_SIZE": Statistics._of_group,
-    # java: their key is the name of the cluster, of which a broker knows only one
+    # java: their key is the cluster name, and a broker has only one
     "BROKER_PUT_NUMS": Statistics._all_puts,
     "BROKER_GET_NUMS": Statistics._all_gets,
     "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": Statistics._user_puts,

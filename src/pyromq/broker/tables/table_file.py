@@ -1,7 +1,7 @@
-"""A table's file, written with every change of the table, or later if the disk does not let us now.
+"""The file of a table, written with every change, or later after a disk error.
 
-An operator's change fails if it cannot be written. A change that a reader brings about, such as a group that
-makes itself, must not: reading goes on while the disk is full, and the file follows when there is room.
+An operator's change fails if it cannot be written. A change that a consumer causes, such as an auto-created
+group, does not fail: consumers can read while the disk is full, and the file is written when there is space.
 
 Under a loop, threads write the file, and the loop waits neither for the disk nor for the encoding of a large
 table. A promise to somebody waits for `saved`. Changes that come while a thread writes are written together.
@@ -64,7 +64,7 @@ class TableFile:
         self._write_here()
 
     def save_or_wait(self) -> None:
-        """Write the table if the disk lets us. If not, that is told once, until it works again."""
+        """Write the table. A failure is logged once, and `retry` tries again."""
         try:
             self.save()
         except OSError as problem:
@@ -83,7 +83,7 @@ class TableFile:
                 raise problem
 
     def retry(self) -> None:
-        """Try again what could not be written."""
+        """Try again after a failure."""
         if self.written < self.changes:
             if self._is_in_threads:
                 self._start()
@@ -142,7 +142,7 @@ class TableFile:
         if self._problem != str(problem) and not self._is_closed:
             self._problem = str(problem)
             _log.warning(
-                "table not written, goes on in memory and is tried again file=%s: %s",
+                "table could not be written, kept in memory and tried again file=%s: %s",
                 self._file.path.name,
                 problem,
             )
@@ -150,4 +150,4 @@ class TableFile:
     def _tell_success(self) -> None:
         if self._problem:
             self._problem = ""
-            _log.info("table written after all file=%s", self._file.path.name)
+            _log.info("table could be written again file=%s", self._file.path.name)

@@ -29,10 +29,10 @@ def system_topics(
     cluster_topic: bool = True,
     broker_topic: bool = True,
 ) -> list[TopicConfig]:
-    """The topics that every broker has from its first start.
+    """The topics that every broker has.
 
-    Those named after the cluster and the broker are for asking where they are; `cluster_topic` and
-    `broker_topic` say whether they can be used as well.
+    Clients look up addresses by the topics named after the cluster and the broker; `cluster_topic` and
+    `broker_topic` allow to use them as well.
     """
 
     def topic(name: str, queues: int, perm: int = names.READ_WRITE) -> TopicConfig:
@@ -57,7 +57,7 @@ def system_topics(
 
 class TopicTable:
     def __init__(self, file: JsonTable, clock: Clock, system: Iterable[TopicConfig] = ()) -> None:
-        """`system`: topics that exist whatever the file says; one of the file's wins, with its queues."""
+        """`system`: topics that exist even if the file lacks them; the file's configuration wins."""
         self._file = TableFile(file, self._snapshot)
         self._clock = clock
         self._listeners: list[Callable[[list[TopicConfig]], None]] = []
@@ -79,7 +79,7 @@ class TopicTable:
         return len(self._topics)
 
     def on_change(self, listener: Callable[[list[TopicConfig]], None]) -> None:
-        """Tell about topics that were created or changed; deletions are told with an empty list."""
+        """Call `listener` with created or changed topics, and with an empty list after a deletion."""
         self._listeners.append(listener)
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -89,7 +89,7 @@ class TopicTable:
         return self._topics
 
     def system(self) -> list[str]:
-        """The names of the topics that belong to the system and not to users."""
+        """The names of the system topics."""
         return sorted(self._system | names.SYSTEM_TOPICS)
 
     def is_system(self, topic: str) -> bool:
@@ -106,7 +106,7 @@ class TopicTable:
     def create_for_send(
         self, topic: str, default_topic: str, client_queues: int, sys_flag: int, *, auto_create: bool
     ) -> TopicConfig | None:
-        """The topic a producer wants to send to, made after its default topic if that one is inheritable."""
+        """The topic of a send; created from the default topic if that one may be inherited."""
         if (existing := self._topics.get(topic)) is not None:
             return existing
         pattern = self._topics.get(default_topic)
@@ -129,7 +129,7 @@ class TopicTable:
     def create_if_absent(
         self, topic: str, queues: int, perm: int = names.READ_WRITE, sys_flag: int = 0, *, order: bool = False
     ) -> TopicConfig:
-        """A topic the broker itself needs: retries, dead letters, replies."""
+        """A topic that the broker itself needs: retries, dead letters, replies."""
         if (existing := self._topics.get(topic)) is not None:
             return existing
         created = TopicConfig(
@@ -143,8 +143,8 @@ class TopicTable:
         self.update(created)
         return created
 
-    def make_missing(self, configs: Iterable[TopicConfig]) -> None:
-        """Make those topics that do not exist, for readers; the file is written once for all."""
+    def create_missing(self, configs: Iterable[TopicConfig]) -> None:
+        """Create the missing topics for consumers; writes the file once."""
         missing = [config for config in configs if config.topic_name not in self._topics]
         if missing:
             self._put(missing)
@@ -186,7 +186,7 @@ class TopicTable:
         return True
 
     def mark_ordered(self, ordered_topics: Iterable[str]) -> bool:
-        """Take over which topics are ordered, as the name servers know it; says whether anything changed."""
+        """Mark the topics that the name servers list as ordered; True if any changed."""
         ordered = frozenset(ordered_topics)
         changed = [
             msgspec.structs.replace(config, order=config.topic_name in ordered)
@@ -206,7 +206,7 @@ class TopicTable:
         )
 
     def bump_version(self) -> None:
-        """Make name servers take the whole table again, although no topic changed."""
+        """Give the table a new version, so that name servers read it again."""
         self.data_version = self.data_version.next(self._clock.now_ms())
         self._file.save()
 
@@ -219,7 +219,7 @@ class TopicTable:
             listener(configs)
 
     def retry(self) -> None:
-        """Try again to write what could not be written."""
+        """Try again to write the file after a failure."""
         self._file.retry()
 
     def persist(self) -> None:

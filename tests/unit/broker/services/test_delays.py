@@ -165,7 +165,7 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("pairs", "why"),
         [
-            ({"DELAY": "1"}, "where it belongs"),
+            ({"DELAY": "1"}, "REAL_TOPIC and REAL_QID are missing"),
             ({"DELAY": "1", "REAL_TOPIC": TOPIC, "REAL_QID": "x"}, "invalid literal"),
             ({"DELAY": "1", "REAL_TOPIC": names.HALF_TOPIC, "REAL_QID": "0"}, "transaction"),
         ],

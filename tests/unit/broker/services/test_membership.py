@@ -477,7 +477,7 @@ async def test_a_client_produces_for_a_bounded_number_of_groups(world: World) ->
     world.beat(connection, "c", produces=tuple(f"p{n}" for n in range(500)))
     world.beat(connection, "c", produces=tuple(f"q{n}" for n in range(500)))
     refused = refusal(lambda: world.beat(connection, "c", produces=("r",)))
-    assert refused.remark == "the client produces for more than 512 groups"
+    assert refused.remark == "the client has more than 512 producer groups"
 
 
 async def test_the_subscriptions_of_all_groups_have_a_bounded_size(

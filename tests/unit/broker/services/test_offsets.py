@@ -473,7 +473,7 @@ class TestOnDisk:
             await turn_until(lambda: self.stored(world) == 9)
         task.cancel()
         await asyncio.wait([task])
-        error_logs.expect("offsets not written")
+        error_logs.expect("offsets could not be written")
 
     async def test_offsets_of_very_many_groups_are_copied_in_slices_and_all_written(
         self, tmp_path: Path
@@ -595,4 +595,4 @@ class TestOnDisk:
             await cleaned.wait()
         task.cancel()
         await asyncio.wait([task])
-        error_logs.expect("tried again")
+        error_logs.expect("trying again")

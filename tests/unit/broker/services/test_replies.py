@@ -124,7 +124,7 @@ async def test_a_reply_that_cannot_be_stored_has_arrived_all_the_same(bench: Ben
     ("pairs", "remark"),
     [
         ({"CORRELATION_ID": "c"}, "REPLY_TO_CLIENT"),
-        ({"REPLY_TO_CLIENT": "stranger"}, "stranger, which the reply is for, is not connected"),
+        ({"REPLY_TO_CLIENT": "stranger"}, "stranger that waits for the reply is not connected"),
     ],
 )
 async def test_a_reply_to_nobody_is_an_error_but_stored(

@@ -298,19 +298,19 @@ FORBIDDEN, ERROR = ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR
         ({"topic": ""}, PARAMETER, "blank"),
         ({"topic": "a/b"}, PARAMETER, "illegal characters"),
         ({"topic": "a" * 128}, PARAMETER, "longer than 127"),
-        *[({"topic": topic}, FORBIDDEN, "only brokers") for topic in sorted(names.UNSENDABLE_TOPICS)],
+        *[({"topic": topic}, FORBIDDEN, "clients may not send") for topic in sorted(names.UNSENDABLE_TOPICS)],
         ({"topic": "New", "default_topic": "Nothing"}, ResponseCode.TOPIC_NOT_EXIST, "does not exist"),
         ({"topic": "New", "default_topic": TOPIC}, ResponseCode.TOPIC_NOT_EXIST, "does not exist"),
         ({"queue_id": 4}, PARAMETER, "no queue 4"),
         ({"topic": "New", "default_topic_queue_nums": -1}, PARAMETER, "no queue 0"),
-        ({"topic": "New", "default_topic_queue_nums": 0, "queue_id": -1}, ERROR, "no queue to write to"),
-        ({"topic": "Compact", "properties": None}, ILLEGAL, "need a key"),
-        ({"topic": "Compact", "properties": "KEYS\x01 \x02"}, ILLEGAL, "need a key"),
-        ({"properties": "TRAN_MSG\x01true\x02"}, FORBIDDEN, "no transactions"),
-        ({"properties": "TRAN_MSG\x01TRUE", "reconsume_times": 1}, FORBIDDEN, "no transactions"),
+        ({"topic": "New", "default_topic_queue_nums": 0, "queue_id": -1}, ERROR, "has no write queues"),
+        ({"topic": "Compact", "properties": None}, ILLEGAL, "needs a key"),
+        ({"topic": "Compact", "properties": "KEYS\x01 \x02"}, ILLEGAL, "needs a key"),
+        ({"properties": "TRAN_MSG\x01true\x02"}, FORBIDDEN, "not supported yet"),
+        ({"properties": "TRAN_MSG\x01TRUE", "reconsume_times": 1}, FORBIDDEN, "not supported yet"),
         ({"body": b""}, ILLEGAL, "no body"),
-        ({"properties": "INNER_NUM\x012\x02"}, ILLEGAL, "cannot hold messages"),
-        ({"sys_flag": 0x80}, ILLEGAL, "cannot hold messages"),
+        ({"properties": "INNER_NUM\x012\x02"}, ILLEGAL, "inner batches are not supported"),
+        ({"sys_flag": 0x80}, ILLEGAL, "inner batches are not supported"),
         ({"properties": "TIMER_DELIVER_MS\x011\x02"}, ERROR, "use a delay level"),
         ({"properties": "TIMER_DELAY_SEC\x011\x02"}, ERROR, "use a delay level"),
         ({"properties": "TIMER_DELAY_MS\x011\x02DELAY\x010\x02"}, ERROR, "use a delay level"),
@@ -376,7 +376,7 @@ async def test_a_message_that_only_looks_unusual_is_stored(make: Make, propertie
 async def test_transactions_that_the_settings_forbid_are_refused_for_that_reason(make: Make) -> None:
     bench = make(broker={"reject_transaction_messages": True})
     refused = bench.refused(properties="TRAN_MSG\x01true\x02")
-    assert (refused.code, "by its settings" in (refused.remark or "")) == (FORBIDDEN, True)
+    assert (refused.code, "rejectTransactionMessage is on" in (refused.remark or "")) == (FORBIDDEN, True)
 
 
 class TestRetries:

@@ -62,7 +62,7 @@ async def test_files_that_cannot_be_removed_are_told_of_and_nothing_stops(
     running = asyncio.create_task(upkeep(store, clock).run())
     await asyncio.wait_for(told.wait(), 60)
     assert not running.done()
-    assert "files cannot be removed: [Errno 30] Read-only file system" in caplog.text
+    assert "expired files could not be removed: [Errno 30] Read-only file system" in caplog.text
     running.cancel()
     store.close()
 

@@ -63,7 +63,7 @@ def test_a_filter_for_which_there_is_no_room_is_refused_and_the_others_stay(
 def test_one_group_has_a_share_only(filters: FilterTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filters_module, "MAX_GROUP_BYTES", ROOM)
     refused = filters.register("g", [each for topic in "TUVW" for each in _subscribed(topic)])
-    assert refused == {"W": f"the filters of group g need more than {ROOM} bytes"}
+    assert refused == {"W": f"the filters of the group g need more than {ROOM} bytes"}
     assert filters.register("other", _subscribed("W")) == {}
 
 

@@ -45,7 +45,7 @@ def test_a_group_makes_itself_while_the_disk_is_full(
     with caplog.at_level(logging.INFO):
         assert groups.find("billing") is not None
         groups.retry()
-        groups.make_missing(["shipping"])
+        groups.create_missing(["shipping"])
     assert [record.levelname for record in caplog.records] == ["WARNING"], "told once"
     assert "groups.json" in caplog.text
     assert "No space left" in caplog.text
@@ -61,7 +61,7 @@ def test_a_retry_topic_is_made_and_told_while_the_disk_is_full(tmp_path: Path, f
     told: list[str] = []
     topics.on_change(lambda configs: told.extend(config.topic_name for config in configs))
     files.failures["write"] = errno.ENOSPC
-    topics.make_missing([TopicConfig(topic_name="%RETRY%billing")])
+    topics.create_missing([TopicConfig(topic_name="%RETRY%billing")])
     assert told == ["%RETRY%billing"]
     assert "%RETRY%billing" in topics
     files.failures.clear()
