@@ -217,6 +217,7 @@ async def outcome(
         parts = broker._started
         parts.tables.topics.create_if_absent("Orders", 4)
         parts.tables.topics.create_if_absent("Full", 2)
+        await parts.tables.topics.saved()  # the first message of a topic waits until the topic is on disk
         fill(parts.store)
         group = parts.server._group
         fast_path: Any = group.fast_path
