@@ -4,6 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
+# Tests start hundreds of programs: what one has compiled, the next need not compile again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo fmt check quick test interpreted fuzz interop bench docs clean
 

@@ -260,7 +260,7 @@ def test_the_exit_code_says_what_the_last_line_says(
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.interop_runs", "test_peer.py"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(root), "FORCE_COLOR": "1"},
+        env=os.environ | {"PYTHONPATH": str(root), "FORCE_COLOR": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
