@@ -9,15 +9,15 @@ import sys
 from tests.support.echo_service import UNSERVED, EchoService
 from tests.support.loop import EVERY_LOOP
 
-from pyromq.protocol.catalogue import BROKER, CATALOGUE, Answer, Request, declaration_of, request
+from pyromq.protocol.catalogue import BROKER, CATALOGUE, Answer, Int32, Request, declaration_of, request
 from pyromq.protocol.needs import GET, cluster
 from pyromq.remoting.routing import Caller, Routes, handles
 from pyromq.remoting.server import Server
 
 
 class CountsAnswer(Answer):
-    connections: int
-    pending: int
+    connections: Int32
+    pending: Int32
 
 
 @request(31_100, to=BROKER, needs=(cluster(GET),))
