@@ -34,7 +34,15 @@ handlers bound the time of a single frame."""
 
 
 class Answering:
-    __slots__ = ("_group", "_outbox", "backlog", "in_flight", "in_flight_bytes", "overload")
+    __slots__ = (
+        "_backlog_received_at",
+        "_group",
+        "_outbox",
+        "backlog",
+        "in_flight",
+        "in_flight_bytes",
+        "overload",
+    )
 
     def __init__(self, group: ConnectionGroup, outbox: Outbox) -> None:
         self._group = group
@@ -45,6 +53,8 @@ class Answering:
         """Why requests that may have to wait are refused."""
         self.backlog: list[Frame] = []
         """Frames that wait until the peer has read its answers, or until others have had their turn."""
+        self._backlog_received_at: float | None = None
+        """When the frames were read that wait for others."""
 
     @property
     def has_too_many_bytes(self) -> bool:
@@ -61,6 +71,9 @@ class Answering:
         outbox = self._outbox
         started = monotonic()
         turn_ends = started + _TURN_S
+        received_at, self._backlog_received_at = self._backlog_received_at, None
+        if received_at is None:
+            received_at = started
         outbox.cork()
         for position, frame in enumerate(frames):
             if frame.flag & RESPONSE_FLAG:
@@ -74,7 +87,7 @@ class Answering:
                 result = self._answer_overload(frame, overload)
             else:
                 try:
-                    caller = Caller(connection, frame)
+                    caller = Caller(connection, frame, received_at)
                     if admission is not None:
                         admission.identify(caller)
                     if route is None:
@@ -97,6 +110,7 @@ class Answering:
             started = now
             if now > turn_ends and position + 1 < len(frames):
                 self.backlog = frames[position + 1 :]
+                self._backlog_received_at = received_at
                 connection.yield_turn()
                 break
             if outbox.is_full:

@@ -7,6 +7,7 @@ A plain method answers at once and runs where the request was read. A method tha
 from asyncio import Future
 from collections.abc import Callable, Coroutine, Mapping
 from inspect import getmembers_static, iscoroutinefunction
+from math import inf
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -34,6 +35,8 @@ class Caller(msgspec.Struct, gc=False, eq=False):
 
     channel: Channel
     frame: Frame
+    received_at: float = inf
+    """When the frame was read, by the monotonic clock: it may have waited while others had their turn."""
 
     @property
     def address(self) -> str:

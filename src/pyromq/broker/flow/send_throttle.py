@@ -2,10 +2,12 @@
 
 A turn of the event loop handles the requests that were in the sockets when the turn began. The time since
 then is therefore a lower bound for how long a request has waited. It grows when an append stalls or when the
-turn has too much to do. Later requests are handled in the next turn and have not waited.
+turn has too much to do. Requests that are read in the next turn have not waited. Requests that were read
+before and let other connections go first have waited since then.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import NoReturn
 
 from pyromq.broker.settings import BrokerSettings
@@ -43,20 +45,23 @@ class SendThrottle:
         self._stall_limit_s = settings.append_stall_limit_ms / 1000
         self._limit_s = min(self._wait_limit_s, self._stall_limit_s)
 
-    def admit(self) -> None:
+    def admit(self, received_at: float = inf) -> None:
         """Count a send; raises Refused if it has waited too long."""
-        if not self.admits():
+        if not self.admits(received_at):
             self._refuse(self._last_send - self._turn_began)
 
-    def admits(self) -> bool:
+    def admits(self, received_at: float = inf) -> bool:
         """Count a send; False if it has waited too long."""
         now = self._monotonic()
         if not self._is_within_turn:
             self._is_within_turn = True
-            self._turn_began = self._last_send = now
-            self._longest_gap = 0.0
             self._end_turn_soon()
-            return True
+            if received_at > self._last_send:
+                self._turn_began = self._last_send = now
+                self._longest_gap = 0.0
+                return True
+            # It was read before the previous send was handled, and has waited since.
+            self._turn_began = received_at
         # The time between two sends of a turn is nearly all spent on one append.
         gap = now - self._last_send
         self._last_send = now

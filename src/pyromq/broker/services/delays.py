@@ -95,7 +95,9 @@ class Delays:
             if wait_s == 0:
                 await asyncio.sleep(0)
                 continue
-            if wait_s is None and (self._offsets.is_dirty or self._taken is not None):
+            if wait_s is None and (
+                self._offsets.is_dirty or self._offsets.is_unsaved or self._taken is not None
+            ):
                 wait_s = _MAX_SLEEP_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -228,6 +230,9 @@ class Delays:
         if self._taken is not None and self._store.flushed_offset >= self._taken[1]:
             self._offsets.save(self._taken[0])
             self._taken = None
+        elif self._offsets.is_unsaved and now >= self._next_save:
+            self._next_save = now + self._save_interval_s
+            self._offsets.retry()
 
     def save_now(self) -> None:
         """Flush the delivered messages, then save the offsets."""

@@ -60,7 +60,7 @@ class Retries:
 
     def _send_back(self, request: SendMessageBack, caller: Caller) -> Answer:
         """java: the checks run in Apache's order."""
-        self._send_throttle.admit()
+        self._send_throttle.admit(caller.received_at)
         group = self._groups.find(request.group)
         if group is None:
             raise Refused(

@@ -72,7 +72,7 @@ class Sending:
             return self._loop.create_task(self._queues.when_written(again))
 
     def _send_now(self, request: SendRequest, caller: Caller, is_batch: bool) -> Reply:
-        self._send_throttle.admit()
+        self._send_throttle.admit(caller.received_at)
         queue = self._queues.find(request.topic, request.queue_id)
         if queue is None:
             queue = self._queues.open(request, caller.address)

@@ -45,8 +45,17 @@ class DelayOffsetTable:
         self.is_dirty = False
         return self.wrapper()
 
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether something that was to be saved is not on disk yet."""
+        return self._file.written < self._file.changes
+
+    def retry(self) -> None:
+        """Try again to save what could not be saved."""
+        self._file.retry()
+
     def save(self, taken: DelayOffsetSerializeWrapper) -> None:
-        """Write what was taken; under a loop a thread does so. What it cannot write, the next save covers."""
+        """Write what was taken; under a loop a thread does so. `retry` writes what it could not write."""
         self._taken = taken
         self._file.save()
 
