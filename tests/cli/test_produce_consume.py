@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -28,6 +29,7 @@ from pyromq.cli.produce import _paced
 from pyromq.cli.rate_line import RateLine, amount
 from pyromq.cli.signals import exit_on_signals
 from pyromq.cli.starting_points import Kind, Start, parse_start
+from pyromq.client.producer import Producer
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.clock import ManualClock
 from pyromq.protocol import names
@@ -51,6 +53,10 @@ def topic(request: pytest.FixtureRequest) -> str:
     return re.sub(r"\W", "_", request.node.name)[:100]
 
 
+PATIENTLY = ("--timeout", "60")
+"""A busy machine may take longer than anyone in front of a terminal would like."""
+
+
 class Shell:
     """Runs commands against the cluster."""
 
@@ -64,7 +70,7 @@ class Shell:
         return outcome
 
     def produce(self, topic: str, *arguments: str, stdin: str | bytes = b"", code: int = 0) -> Result:
-        return self.run("produce", topic, *arguments, stdin=stdin, code=code)
+        return self.run("produce", topic, *PATIENTLY, *arguments, stdin=stdin, code=code)
 
     def consume(self, topic: str, *arguments: str) -> list[str]:
         """The lines of its output, sorted: queues are read side by side."""
@@ -104,6 +110,22 @@ def test_lines_go_in_and_come_out(shell: Shell, topic: str) -> None:
     read = shell.run("consume", topic)
     assert sorted(read.stdout.splitlines()) == ["one", "three", "two"]
     assert read.stderr.startswith("read 3 messages (14 B) in ")
+
+
+def test_a_message_has_as_much_time_as_is_given(
+    monkeypatch: pytest.MonkeyPatch, shell: Shell, topic: str
+) -> None:
+    given: list[object] = []
+
+    class Watched(Producer):
+        def __init__(self, group: str, namesrv: str | Iterable[str] | None = None, **options: Any) -> None:
+            given.append(options["send_timeout_s"])
+            super().__init__(group, namesrv, **options | {"send_timeout_s": 60.0})
+
+    monkeypatch.setattr("pyromq.cli.produce.Producer", Watched)
+    shell.run("produce", topic, "--timeout", "45", stdin="x")
+    shell.run("produce", topic, stdin="x")
+    assert given == [45.0, 3.0]
 
 
 def test_quiet_is_quiet(shell: Shell, topic: str) -> None:
@@ -343,7 +365,7 @@ def test_a_typed_line_leaves_at_once_and_ctrl_c_ends_the_rest(
     try:
         with (
             shell.start(tmp_path, "consume", topic, "--follow") as reader,
-            shell.start(tmp_path, "produce", topic, stdin=theirs) as writer,
+            shell.start(tmp_path, "produce", topic, *PATIENTLY, stdin=theirs) as writer,
         ):
             try:
                 assert reader.stdout is not None
@@ -406,7 +428,7 @@ def test_a_terminal_shows_how_fast_it_goes(shell: Shell, topic: str, tmp_path: P
         shell.produce(topic, stdin=lines)
     ours, theirs = pty.openpty()
     try:
-        arguments = (command, topic, *(("--rate", "2000") if command == "produce" else ()))
+        arguments = (command, topic, *((*PATIENTLY, "--rate", "2000") if command == "produce" else ()))
         with shell.start(tmp_path, *arguments, stderr=theirs) as process:
             os.close(theirs)
             process.communicate(lines, timeout=60)

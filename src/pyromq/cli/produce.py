@@ -145,6 +145,14 @@ class Sending:
     type=click.Choice(["none", "zlib", "lz4", "zstd"]),
     help="How to compress every body; without it, zlib for bodies of 4 KiB or more.",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=3.0,
+    show_default=True,
+    help="A message that is not sent after this time has failed, retries included.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something fails.")
 def produce(
     topic: str,
@@ -161,6 +169,7 @@ def produce(
     rate: float | None,
     linger: float | None,
     compress: str | None,
+    timeout: float,
     quiet: bool,
 ) -> None:
     """Send messages to TOPIC, one for each line of stdin.
@@ -193,7 +202,7 @@ def produce(
         parts = _paced(parts, rate)
     line = RateLine("sent", is_live=True, is_quiet=quiet)
     with exit_on_signals(), cluster.explained():
-        options = _options(linger, compress)
+        options = _options(linger, compress, timeout)
         total = _send_all(cluster, options, topic, queue, parts, line, is_awaited=_is_typed(stdin, file))
     if total.failures:
         raise click.ClickException(_failure_text(total.failures, cluster))
@@ -237,8 +246,8 @@ def _send_all(
                 rate.end(_remark(sending.total))
 
 
-def _options(linger: float | None, compress: str | None) -> ProducerOptions:
-    options = ProducerOptions(linger_ms=linger)
+def _options(linger: float | None, compress: str | None, timeout_s: float) -> ProducerOptions:
+    options = ProducerOptions(linger_ms=linger, send_timeout_s=timeout_s)
     if compress == "none":
         options["compress_from_bytes"] = _NEVER_BYTES
     elif compress is not None:
