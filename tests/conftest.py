@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from tests.support.chance import register_profiles, settle_constants
 from tests.support.loop import EVERY_LOOP, FASTEST_LOOP
-from tests.support.sharing import WholeFiles, put_long_ones_first
+from tests.support.sharing import WholeFiles, put_long_ones_first, show_where_tests_hang
 from xdist.remote import Producer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -17,6 +17,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 register_profiles()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        show_where_tests_hang()
 
 
 def pytest_collection_finish() -> None:

@@ -5,13 +5,16 @@ longer to start than most tests to run. If the long ones come first, the short o
 """
 
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+import pytest_timeout
 from tests.support.places import ROOT
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 _SPARK_SESSION = "the files that share a Spark session"
 _USE_OF_SESSION = re.compile(r"\bspark: \"?SparkSession\b")
@@ -26,6 +29,19 @@ class WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid.partition("::")[0])
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A test that took its worker with it, as one that hangs does, is not tried again; all others are."""
+        units: dict[str, dict[str, bool]] = self.assigned_work.pop(node)
+        waiting = [(unit, test) for unit in units.values() for test, is_done in unit.items() if not is_done]
+        if not waiting:
+            return None
+        unit, fatal = waiting[0]
+        unit[fatal] = True
+        self.workqueue.update({name: unit for name, unit in units.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return fatal
+
 
 @cache
 def unit_of(file: str) -> str:
@@ -34,6 +50,17 @@ def unit_of(file: str) -> str:
     if path.parent.name == "spark" and _USE_OF_SESSION.search(path.read_text("utf-8")):
         return _SPARK_SESSION
     return file
+
+
+def show_where_tests_hang() -> None:
+    """Nobody sees what a worker writes to its terminal. Let it use stderr for its last words."""
+    end_process = pytest_timeout.timeout_timer
+
+    def show_and_end(item: pytest.Item, settings: object) -> None:
+        item.config.get_terminal_writer()._file = sys.__stderr__
+        end_process(item, settings)
+
+    vars(pytest_timeout)["timeout_timer"] = show_and_end
 
 
 def put_long_ones_first(items: list[pytest.Item]) -> None:
