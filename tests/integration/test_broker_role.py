@@ -27,7 +27,7 @@ async def test_a_replica_refuses_messages_on_every_path_and_hands_out_what_it_ha
         for properties in (UNIQUE, None):
             refused = await bench.client.refusal(message(b"two", properties=properties))
             assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert "is replica 1: only the master takes messages" in (refused.remark or "")
+            assert "is replica 1: only the master accepts messages" in (refused.remark or "")
         assert (await bench.client.pull()).bodies == [b"one"]
         bench.broker.role.change(Role(epoch=2))
         await bench.client.call(message(b"three", properties=UNIQUE))
