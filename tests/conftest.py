@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -64,6 +65,12 @@ def error_logs() -> Iterator[ErrorLogs]:
     yield logs
     logging.getLogger().removeHandler(logs)
     assert not logs.records, f"unexpected ERROR logs: {logs.messages}"
+
+
+@pytest.fixture(autouse=True)
+def _same_chances(request: pytest.FixtureRequest) -> None:
+    """What our own code leaves to chance falls out the same in every run: queues, orders, ids."""
+    random.seed(request.node.nodeid)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import random
 import re
 import signal
 import subprocess
@@ -518,7 +519,7 @@ def test_what_stands_before_a_bad_line_is_sent(shell: Shell, topic: str, line: s
 
 def test_a_message_that_is_refused_is_named(shell: Shell, topic: str, tmp_path: Path) -> None:
     large = tmp_path / "large"
-    large.write_bytes(os.urandom(4 * 1024 * 1024 + 1))
+    large.write_bytes(random.randbytes(4 * 1024 * 1024 + 1))
     outcome = shell.produce(topic, "--file", str(large), "--count", "2", code=1)
     (line,) = outcome.stderr.splitlines()
     assert line.startswith(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import random
 import ssl
 from pathlib import Path
 
@@ -63,7 +64,7 @@ async def test_one_port_serves_plain_and_tls(authority: Authority) -> None:
 async def test_many_calls_in_flight_over_tls(authority: Authority) -> None:
     tls = offering(authority.issue("server"))
     async with serving(EchoService(), tls=tls) as server, dialing(tls=TlsOptions()) as dialer:
-        body = os.urandom(10_000)
+        body = random.randbytes(10_000)
         calls = (dialer.call(address_of(server), Echo(text=str(n), body=body), 60) for n in range(300))
         answers = await asyncio.gather(*calls)
         assert [answer.text for answer in answers] == [str(n) for n in range(300)]

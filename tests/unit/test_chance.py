@@ -1,5 +1,6 @@
 """What `make test` tries does not depend on chance, nor on what else runs in the process."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,8 @@ def test_a_failure_ends_the_rounds_and_can_be_repeated() -> None:
         "make fuzz SEED=8 EXAMPLES=500 MINUTES=0 TESTS='tests/unit'"
     )
     assert "--hypothesis-seed=8" in command(seed, 2, [])
+
+
+def test_chance_falls_out_the_same_in_every_run(request: pytest.FixtureRequest) -> None:
+    expected = random.Random(request.node.nodeid)
+    assert [random.random() for _ in range(3)] == [expected.random() for _ in range(3)]
