@@ -61,6 +61,7 @@ def test_an_async_handler_runs_on_the_clients_loop(rocketmq: RunningCluster) -> 
 def test_run_in_a_with_block_leaves_the_closing_to_the_block(
     rocketmq: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    send(rocketmq, "Ran", 1)
     install = signal.signal
 
     def install_and_terminate(number: int, handler: signal.Handlers) -> object:
@@ -70,7 +71,7 @@ def test_run_in_a_with_block_leaves_the_closing_to_the_block(
         return former
 
     with PushConsumer("runners", rocketmq.namesrv) as consumer:
-        consumer.subscribe("Handled", "*", lambda message: None)
+        consumer.subscribe("Ran", "*", lambda message: None)
         with monkeypatch.context() as patch:
             patch.setattr(signal, "signal", install_and_terminate)
             consumer.run()

@@ -29,6 +29,11 @@ class WholeFiles(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid.partition("::")[0])
 
+    def _reschedule(self, node: WorkerController) -> None:
+        # One that replaces another has first to say what it found.
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
     def remove_node(self, node: WorkerController) -> str | None:
         """A test that took its worker with it, as one that hangs does, is not tried again; all others are."""
         units: dict[str, dict[str, bool]] = self.assigned_work.pop(node)
