@@ -78,7 +78,7 @@ def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Pa
         (["-o", "brokerRole=SLAVE"], "brokerRole=SLAVE: expected ASYNC_MASTER or SYNC_MASTER"),
         (
             ["--port", "0", *QUIET, "-o", "brokerIP1=nowhere.invalid"],
-            "brokerIP1=nowhere.invalid: expected an address or a known name",
+            "brokerIP1=nowhere.invalid: expected an IP address or a host name that resolves",
         ),
         (["-n", "nowhere"], "namesrvAddr=nowhere: expected host:port;host:port"),
         (["--log-dir", "taken"], "logDir=taken: expected a directory in which broker.log can be written"),

@@ -71,7 +71,7 @@ async def test_a_reply_to_one_who_is_gone_fails(cluster: ClientCluster, broker: 
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         await asker.close()
-        with pytest.raises(SendFailed, match="is not connected here"):
+        with pytest.raises(SendFailed, match="is not connected to this broker"):
             await answerer.reply(request, b"too late")
 
 

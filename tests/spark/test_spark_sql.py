@@ -96,7 +96,7 @@ def test_trap_rows_of_a_table_go_to_the_table_they_are_inserted_into(
             f"INSERT INTO {copies} SELECT * FROM {table}",
             f"CREATE TABLE {copies}_too USING rocketmq OPTIONS ({listed}) AS SELECT value FROM {table}",
         ):
-            with pytest.raises(PySparkException, match="does not say which table"):
+            with pytest.raises(PySparkException, match="Spark does not tell the target table"):
                 spark.sql(ambiguous)
         assert bodies(spark, topics, "Orders") == [b"1", b"2"]
         assert bodies(spark, topics, "Copies") == sorted([b"1", b"2"] * 3 + [b"1"])
