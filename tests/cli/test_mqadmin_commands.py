@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,21 @@ class Tool:
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as running:
+    """At a cluster that nobody changes."""
+    with filled_cluster(tmp_path_factory.mktemp("cluster")) as filled:
+        yield filled
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Iterator[Tool]:
+    """At a cluster of the test's own."""
+    with filled_cluster(tmp_path / "cluster") as filled:
+        yield filled
+
+
+@contextmanager
+def filled_cluster(store: Path) -> Iterator[Tool]:
+    with cluster(store) as running:
         first = Tool(running)
         first.text("updateTopic", *ON, "-t", TOPIC, "-r", "2", "-w", "2")
         first.text("updateSubGroup", *ON, "-g", GROUP)
@@ -300,25 +315,24 @@ WRITES: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"), WRITES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
-)
-def test_a_command_does(tool: Tool, words: list[str], expected: str) -> None:
-    shown = tool.text(*words)
-    assert re.search(expected, shown), shown
+def test_commands_do_what_they_say(workshop: Tool) -> None:
+    """One after the other: what one makes, the next one changes."""
+    for words, expected in WRITES:
+        shown = workshop.text(*words)
+        assert re.search(expected, shown), (words, shown)
 
 
 TRACED = ("sendMessage", "-t", "traced", "-p", "x", "-k", "t-1", "-m", "true")
 TRACED_TOPIC = ("updateTopic", *ON, "-t", "traced", "-r", "1", "-w", "1")
 
 
-def test_a_message_that_is_sent_with_a_trace_can_be_traced(tool: Tool) -> None:
-    tool.text(*TRACED_TOPIC)
-    receipt = tool.data(*TRACED)
-    (trace,) = tool.data("queryMsgTraceById", "-i", receipt["messageId"])["traces"]
+def test_a_message_that_is_sent_with_a_trace_can_be_traced(workshop: Tool) -> None:
+    workshop.text(*TRACED_TOPIC)
+    receipt = workshop.data(*TRACED)
+    (trace,) = workshop.data("queryMsgTraceById", "-i", receipt["messageId"])["traces"]
     assert (trace["kind"], trace["group"], trace["isOk"]) == ("Pub", SENDER_GROUP, True)
-    (report,) = tool.data("queryMsgByKey", "-t", TRACE_TOPIC, "-k", "t-1")["messages"]
-    assert f"{tool.running.broker_address}\x011\x01" in report["body"]
+    (report,) = workshop.data("queryMsgByKey", "-t", TRACE_TOPIC, "-k", "t-1")["messages"]
+    assert f"{workshop.running.broker_address}\x011\x01" in report["body"]
 
 
 def test_nothing_is_sent_with_a_trace_where_traces_have_no_topic() -> None:
@@ -460,17 +474,21 @@ def test_every_command_is_tried_in_this_file_or_with_clients() -> None:
     assert tried == {name for _, commands in NOUNS.values() for name in commands}
 
 
-def test_what_is_exported_can_be_made_again(tool: Tool, tmp_path: Path) -> None:
-    assert tool.data("exportMetadata", *ON, "-f", str(tmp_path)) == {"path": str(tmp_path / "metadata.json")}
+def test_what_is_exported_can_be_made_again(workshop: Tool, tmp_path: Path) -> None:
+    assert workshop.data("exportMetadata", *ON, "-f", str(tmp_path)) == {
+        "path": str(tmp_path / "metadata.json")
+    }
     found = json.loads((tmp_path / "metadata.json").read_bytes())
     topics = [dict(found["topicConfigTable"][TOPIC], topicName="copied", attributes={})]
     groups = [dict(found["subscriptionGroupTable"][GROUP], groupName="copied")]
     (tmp_path / "topics.json").write_text(json.dumps(topics))
     (tmp_path / "groups.json").write_text(json.dumps(groups))
-    assert "success" in tool.text("updateTopicList", *ON, "-f", str(tmp_path / "topics.json"))
-    assert "success" in tool.text("updateSubGroupList", "-b", "broker-a", "-f", str(tmp_path / "groups.json"))
-    assert tool.data("topicRoute", "-t", "copied")["queueDatas"][0]["readQueueNums"] == 2
-    assert tool.data("getConsumerConfig", "-g", "copied")["brokers"][0]["config"]["groupName"] == "copied"
+    assert "success" in workshop.text("updateTopicList", *ON, "-f", str(tmp_path / "topics.json"))
+    assert "success" in workshop.text(
+        "updateSubGroupList", "-b", "broker-a", "-f", str(tmp_path / "groups.json")
+    )
+    assert workshop.data("topicRoute", "-t", "copied")["queueDatas"][0]["readQueueNums"] == 2
+    assert workshop.data("getConsumerConfig", "-g", "copied")["brokers"][0]["config"]["groupName"] == "copied"
 
 
 @pytest.mark.parametrize(
