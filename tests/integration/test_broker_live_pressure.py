@@ -83,7 +83,7 @@ async def test_waiting_may_be_allowed(tmp_path: Path, form: HeaderForm) -> None:
     async with running_broker(tmp_path, clock=clock, fast_failure=True) as broker:
         async with BrokerClient(broker.address, form) as client:
             await client.call(UpdateBrokerConfig(body="brokerFastFailureEnable=false\n"))
-        clock.step_s = 0.05
+        clock.step_s = 0.01
         answers = await sent_in_one_piece(broker, form)
         clock.step_s = 0.0
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
@@ -93,7 +93,7 @@ async def test_a_standalone_cluster_lets_sends_wait(tmp_path: Path) -> None:
     clock = StallingClock()
     settings = StandaloneSettings(store=tmp_path, namesrv_port=0, broker_port=0)
     async with Standalone(settings, clock=clock) as cluster:
-        clock.step_s = 0.05
+        clock.step_s = 0.01
         answers = await sent_in_one_piece(cluster.broker, HeaderForm.JSON)
         clock.step_s = 0.0
         assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}

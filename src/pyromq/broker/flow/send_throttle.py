@@ -61,7 +61,8 @@ class SendThrottle:
                 self._longest_gap = 0.0
                 return True
             # It was read before the previous send was handled, and has waited since.
-            self._turn_began = received_at
+            # What the loop did between the turns was no append.
+            self._turn_began, self._last_send = received_at, now
         # The time between two sends of a turn is nearly all spent on one append.
         gap = now - self._last_send
         self._last_send = now
@@ -80,6 +81,7 @@ class SendThrottle:
 
     def _end_turn(self) -> None:
         self._is_within_turn = False
+        self._longest_gap = max(self._longest_gap, self._monotonic() - self._last_send)
 
     def statistics(self) -> dict[str, int]:
         return {
