@@ -47,6 +47,7 @@ class MessageStore:
         self._files = files
         self._clock = clock
         self._settings = settings
+        self._is_sync_flush = settings.flush_policy.is_sync
         self.paths = StorePaths(settings.root, settings.log_directory)
         self._lock: FileLock | None = None
         self._log = CommitLog(
@@ -246,7 +247,7 @@ class MessageStore:
     @property
     def dispatch_limit(self) -> int:
         """How far the log may become readable: with synchronous flush, as far as it is flushed."""
-        return self._flusher.flushed_offset if self._settings.is_sync_flush else self._log.end_offset
+        return self._flusher.flushed_offset if self._is_sync_flush else self._log.end_offset
 
     @property
     def has_dispatch_work(self) -> bool:

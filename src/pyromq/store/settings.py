@@ -3,14 +3,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE, Millis, SizeBytes, at_least, between
 from pyromq.config.options import setting
 from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
-
-FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
+from pyromq.store.flush_policy import FLUSH_POLICIES, FlushDiskType, FlushPolicy
 
 _PERCENT = between(1, 100)
 _KIB = 1024
@@ -85,8 +84,8 @@ class StoreSettings(Settings):
         return -(-self.queue_file_bytes // 20)
 
     @property
-    def is_sync_flush(self) -> bool:
-        return self.flush_disk_type == "SYNC_FLUSH"
+    def flush_policy(self) -> FlushPolicy:
+        return FLUSH_POLICIES[self.flush_disk_type]
 
     @property
     def delays_ms(self) -> tuple[int, ...]:

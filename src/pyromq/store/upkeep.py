@@ -16,7 +16,6 @@ from pyromq.store.settings import StoreSettings
 _PAGE_BYTES: Final = 4096
 _UNITS_PER_PAGE: Final = 205
 _DISK_CHECK_SECONDS: Final = 1.0
-_SYNC_SWEEP_SECONDS: Final = 0.01
 
 
 class Upkeep:
@@ -93,19 +92,17 @@ class Upkeep:
                 self._faults.replace(self._faults.present, f"{reason} ({error})")
 
     def _flush_log_when_due(self, now: float) -> None:
-        settings = self._settings
+        settings, sweep_ms = self._settings, self._settings.flush_policy.sweep_ms
         end, flushed = self._log.end_offset, self._flusher.flushed_offset
         if now < self._next_log_flush or end <= flushed:
             return
         dirty_pages = end // _PAGE_BYTES - flushed // _PAGE_BYTES
-        is_thorough = settings.is_sync_flush or now >= self._next_thorough_log_flush
+        is_thorough = sweep_ms is not None or now >= self._next_thorough_log_flush
         if is_thorough or dirty_pages >= settings.flush_least_pages:
             self._flusher.request_log()
         if is_thorough:
             self._next_thorough_log_flush = now + settings.flush_thorough_interval_ms / 1000
-        # java: with synchronous flush, messages that do not wait are swept up every 10 ms
-        interval = _SYNC_SWEEP_SECONDS if settings.is_sync_flush else settings.flush_interval_ms / 1000
-        self._next_log_flush = now + interval
+        self._next_log_flush = now + (sweep_ms or settings.flush_interval_ms) / 1000
 
     def _flush_queues_when_due(self, now: float) -> None:
         settings = self._settings

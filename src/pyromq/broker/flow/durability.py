@@ -24,7 +24,7 @@ class Durability:
 
     def __init__(self, store: MessageStore, clock: Clock, *, replica_timeout_ms: int = 5_000) -> None:
         self._store = store
-        self._is_sync_flush = store.settings.is_sync_flush
+        self._is_sync_flush = store.settings.flush_policy.is_sync
         self.is_immediate = not self._is_sync_flush
         """Whether senders are answered as soon as their message is in the log."""
         self._replicated = _Replicated(clock, replica_timeout_ms / 1000)
