@@ -118,7 +118,8 @@ class FrameReader:
             else:
                 raise RemoteProtocolError(f"unknown header form {form}")
             if body_at < end:
-                frame.body = _copied(buffer, body_at, end)
+                is_large = end - body_at >= _LARGE_BYTES
+                frame.body = _copied(buffer, body_at, end) if is_large else bytes(buffer[body_at:end])
             frames.append(frame)
             position = end
         else:
@@ -139,8 +140,8 @@ class FrameReader:
 
 def _copied(buffer: bytes | bytearray, start: int, end: int) -> bytes:
     """A slice of a `bytearray` would be a copy, too: large bodies are copied once, not twice."""
-    if end - start < _LARGE_BYTES or isinstance(buffer, bytes):
-        return bytes(buffer[start:end])
+    if isinstance(buffer, bytes):
+        return buffer[start:end]
     with memoryview(buffer) as whole, whole[start:end] as part:
         return bytes(part)
 

@@ -74,7 +74,7 @@ class Answering:
         received_at, self._backlog_received_at = self._backlog_received_at, None
         if received_at is None:
             received_at = started
-        outbox.cork()
+        outbox.is_corked = True
         for position, frame in enumerate(frames):
             if frame.flag & RESPONSE_FLAG:
                 take_answer(frame)
@@ -115,7 +115,7 @@ class Answering:
                 break
             if outbox.is_full:
                 connection.flush()
-                outbox.cork()
+                outbox.is_corked = True
                 if outbox.is_blocked and group.pauses_reading:
                     # The peer is not reading: keep the remaining frames for later.
                     self.backlog = frames[position + 1 :]

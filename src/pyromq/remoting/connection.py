@@ -17,6 +17,7 @@ from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import format_socket_address
+from pyromq.remoting.admission import Admission
 from pyromq.remoting.answering import Answering
 from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.outbox import Outbox
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
         "local_address",
         "partial_bytes",
         "peer_address",
+        "put",
         "vouched_version",
     )
 
@@ -79,6 +81,8 @@ class Connection(asyncio.Protocol):
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(group.limits)
+        # Bound here: a method in between would cost every answer a call.
+        self.put = self._outbox.put
         self._pending = PendingCalls(self._loop)
         self._answering = Answering(group, self._outbox)
         self._direct_answers = DirectAnswers()
@@ -193,8 +197,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._is_active = True
-        is_vouched_for = self._is_vouched_for()
-        if self._group.fast_path is not None and is_vouched_for:
+        group = self._group
+        is_vouched_for = group.admission is None or self._is_vouched_for(group.admission)
+        if group.fast_path is not None and is_vouched_for:
             data = self._take_fast_path(data)
             if not data:
                 return
@@ -205,13 +210,10 @@ class Connection(asyncio.Protocol):
         if reader.has_more or reader.damage is not None:
             self._continue_or_close()
 
-    def _is_vouched_for(self) -> bool:
-        group = self._group
-        if group.admission is None:
-            return True
-        is_vouched_for = self.vouched_version == group.admission.version
+    def _is_vouched_for(self, admission: Admission) -> bool:
+        is_vouched_for = self.vouched_version == admission.version
         # Direct headers do not contain the fields that a signature covers.
-        self._reader.direct = group.direct if is_vouched_for else None
+        self._reader.direct = self._group.direct if is_vouched_for else None
         return is_vouched_for
 
     def _take_frames(self, frames: list[Frame]) -> None:
@@ -252,7 +254,8 @@ class Connection(asyncio.Protocol):
                 frames, self._answering.backlog = self._answering.backlog, []
                 self._answering.handle(frames, self, self._take_answer)
             elif self._reader.has_more:
-                self._is_vouched_for()
+                if self._group.admission is not None:
+                    self._is_vouched_for(self._group.admission)
                 self._take_frames(self._reader.feed(b""))
             self._continue_or_close()
         if not self._pause_reasons and self.is_open:
@@ -289,17 +292,13 @@ class Connection(asyncio.Protocol):
                 break
             group.frames_read += frames
             data = data[position:]
-            is_much = self._outbox.is_full
+            is_much = bool(data) and self._outbox.is_full
             self.flush()
             # The fast path stops at a frame for the general path, or when the outbox is full. In the latter
             # case go on, unless the peer does not read.
             if not is_much or self._pause_reasons:
                 break
         return data
-
-    def put(self, answers: bytes | memoryview) -> None:
-        """Queue whole frames, or the next part of one, for the next write."""
-        self._outbox.put(answers)
 
     def defer(self, size_bytes: int) -> None:
         """Count a group of requests that are answered later, together."""
@@ -337,7 +336,8 @@ class Connection(asyncio.Protocol):
         """Write everything that is sent in this turn of the loop at once, at its end."""
         if self._outbox.is_full:
             self.flush()
-        elif self._outbox.cork():
+        elif not self._outbox.is_corked:
+            self._outbox.is_corked = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:

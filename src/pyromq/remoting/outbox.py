@@ -13,15 +13,27 @@ NOT_CONNECTED = asyncio.Transport()
 
 
 class Outbox:
-    __slots__ = ("_is_closed", "_is_corked", "_limits", "_pieces", "_writable", "size_bytes", "transport")
+    __slots__ = (
+        "_is_closed",
+        "_limits",
+        "_pieces",
+        "_writable",
+        "is_blocked",
+        "is_corked",
+        "size_bytes",
+        "transport",
+    )
 
     def __init__(self, limits: ServerLimits) -> None:
         self.transport: asyncio.Transport = NOT_CONNECTED
         self.size_bytes = 0
         """Bytes that are not written yet."""
+        self.is_corked = False
+        """Whether a flush is scheduled."""
+        self.is_blocked = False
+        """Whether the transport's buffer is full, because the peer reads slowly or not at all."""
         self._limits = limits
         self._pieces: list[bytes | memoryview] = []
-        self._is_corked = False
         self._is_closed = False
         self._writable: asyncio.Event | None = None
 
@@ -38,19 +50,15 @@ class Outbox:
     def put_frame(self, frame: Frame) -> None:
         """Raises LocalProtocolError if it is too large to be sent."""
         body = frame.body
-        self.put(encode_head(frame, len(body), self._limits.max_frame_bytes))
+        head = encode_head(frame, len(body), self._limits.max_frame_bytes)
+        self._pieces.append(head)
         if body:
-            self.put(body)
-
-    def cork(self) -> bool:
-        """Note that a flush is scheduled; False if one was scheduled already."""
-        was_corked = self._is_corked
-        self._is_corked = True
-        return not was_corked
+            self._pieces.append(body)
+        self.size_bytes += len(head) + len(body)
 
     def flush(self) -> bool:
         """Write everything; returns whether there was anything to write."""
-        self._is_corked = False
+        self.is_corked = False
         pieces = self._pieces
         if not pieces:
             return False
@@ -76,15 +84,12 @@ class Outbox:
 
     # The transport says when its buffer is full, and when there is room again.
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether the transport's buffer is full, because the peer reads slowly or not at all."""
-        return self._writable is not None
-
     def block(self) -> None:
+        self.is_blocked = True
         self._writable = asyncio.Event()
 
     def unblock(self) -> None:
+        self.is_blocked = False
         if self._writable is not None:
             self._writable.set()
             self._writable = None

@@ -1,7 +1,6 @@
 """The results of the store's operations, in RocketMQ's terms."""
 
 from enum import Enum
-from typing import NamedTuple
 
 import msgspec
 
@@ -55,7 +54,7 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
         return ",".join(encode_offset_message_id(host, offset) for offset in offsets)
 
 
-class QueueAdvance(NamedTuple):
+class QueueAdvance(msgspec.Struct, frozen=True, order=True, gc=False):
     """A queue has messages up to here now."""
 
     topic: str

@@ -96,8 +96,10 @@ class Appending:
         self._is_dispatch_due = False
         for listener in self._turn_listeners:
             listener()
-        for advance in self._store.dispatch(_DISPATCH_STEP, self.durability.readable_offset):
+        # Messages that become readable later have this called again.
+        readable_offset = self.durability.readable_offset
+        for advance in self._store.dispatch(_DISPATCH_STEP, readable_offset):
             for on_advance in self._listeners:
                 on_advance(advance)
-        if self._store.can_dispatch_to(self.durability.readable_offset):
+        if self._store.can_dispatch_to(readable_offset):
             self.dispatch_soon()

@@ -81,7 +81,9 @@ class SendThrottle:
 
     def _end_turn(self) -> None:
         self._is_within_turn = False
-        self._longest_gap = max(self._longest_gap, self._monotonic() - self._last_send)
+        gap = self._monotonic() - self._last_send
+        if gap > self._longest_gap:
+            self._longest_gap = gap
 
     def statistics(self) -> dict[str, int]:
         return {

@@ -48,14 +48,12 @@ class Mending:
         self._resting: set[ConsumeQueue] = set()
         self._next_retry = 0.0
         self._mended: list[ConsumeQueue] = []
+        self.has_work = False
+        """Whether `step` has something to do."""
         self._remarks: deque[str] = deque(maxlen=_MAX_REMARKS)
 
     def __repr__(self) -> str:
         return f"<Mending {len(self._work)} queues>"
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._work or self._mended)
 
     def mend(self, queue: ConsumeQueue, offset: int) -> bool:
         """Start mending a queue around a damaged unit; True if it is already mended."""
@@ -63,6 +61,7 @@ class Mending:
             return False
         why = why_unsound(self._log, queue, offset, *queue.unit(offset)[:2])
         self._work[queue] = self._mend(queue, offset, why)
+        self.has_work = True
         if self._advance(queue):
             return queue not in self._resting
         self._remarks.append(f"queue {_name(queue)}: {why}; searching the log for its messages")
@@ -74,6 +73,7 @@ class Mending:
             self._advance(queue)
             break
         mended, self._mended = self._mended, []
+        self.has_work = bool(self._work)
         return [QueueAdvance(queue.topic, queue.queue_id, queue.end_offset) for queue in mended]
 
     def retry(self, now: float) -> None:
@@ -90,6 +90,7 @@ class Mending:
 
     def close(self) -> None:
         self._work.clear()
+        self.has_work = False
 
     def _advance(self, queue: ConsumeQueue) -> bool:
         """Do a piece of the work on a queue; True if the work has ended, with or without success."""
