@@ -1,7 +1,7 @@
 """Commands about brokers: runtime figures, settings, and cleaning up."""
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
@@ -10,25 +10,24 @@ from pyromq.admin.brokers import BrokerStatus
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.failures import NotFound, nearest
 from pyromq.admin.rates import Rates
+from pyromq.cli.mqadmin.options import Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Facts, Lines, Report, Table
-from pyromq.cli.mqadmin.running import TEXT, address_of, addresses_of, admin_command, one_of, where_options
-from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch, watch_options
+from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command, one_of
+from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
 
 _CONFIG_LINE = "{0:<50}=  {1}"
 _COUNTERS = {"in": "msgPutTotalTodayNow", "out": "msgGetTotalTodayNow", "log": "commitLogMaxOffset"}
 
 
 @admin_command("brokerStatus")
-@where_options
-@watch_options
 async def broker_status(
     cluster: Cluster,
     out: Output,
-    broker: str | None,
-    cluster_name: str | None,
-    every_s: float | None,
-    rounds: int | None,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    every_s: Every = None,
+    rounds: Rounds = None,
 ) -> None:
     """Show the runtime figures of brokers; with --watch, their current rates."""
     one_of(broker, cluster_name)
@@ -109,10 +108,12 @@ def _kibibytes(bytes_per_second: float | None) -> str:
 
 
 @admin_command("getBrokerConfig")
-@where_options
-@click.option("-k", "--key", type=TEXT, help="Only settings whose name contains this.")
 async def get_broker_config(
-    cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, key: str | None
+    cluster: Cluster,
+    out: Output,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    key: Annotated[str | None, option("-k --key", "Only settings whose name contains this.")] = None,
 ) -> None:
     """Show the settings of one broker, or of all brokers of a cluster."""
     one_of(broker, cluster_name)
@@ -142,20 +143,15 @@ def _role(member: BrokerMember) -> str:
 
 
 @admin_command("updateBrokerConfig")
-@where_options
-@click.option(
-    "-a", "--updateAllBroker", "replicas", type=bool, default=False, help="With -c: also on replicas."
-)
-@click.option("-k", "--key", type=TEXT, required=True, help="The setting.")
-@click.option("-v", "--value", type=TEXT, required=True, help="Its new value.")
 async def update_broker_config(
     cluster: Cluster,
     out: Output,
-    broker: str | None,
-    cluster_name: str | None,
-    replicas: bool,
-    key: str,
-    value: str,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    replicas: Annotated[bool, option("-a --updateAllBroker", "With -c: also on replicas.")] = False,
+    key: Annotated[str, option("-k --key", "The setting.")],
+    value: Annotated[str, option("-v --value", "Its new value.")],
 ) -> None:
     """Change a setting of running brokers."""
     addresses = await addresses_of(cluster, broker, cluster_name, replicas=replicas)
@@ -170,7 +166,9 @@ async def update_broker_config(
 def _housekeeping(
     name: str, sentence: str, work: Callable[[Cluster, Collection[str]], Awaitable[list[str]]]
 ) -> click.Command:
-    async def handler(cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None) -> None:
+    async def handler(
+        cluster: Cluster, out: Output, broker: Broker = None, cluster_name: ClusterName = None
+    ) -> None:
         # java: without -b and -c it is done everywhere
         if broker is None and cluster_name is None:
             addresses = [member.address for member in await cluster.masters()]
@@ -180,7 +178,7 @@ def _housekeeping(
         out.show(Report.of(Lines(["success"], {"addresses": done_at})))
 
     handler.__doc__ = sentence
-    return admin_command(name)(where_options(handler))
+    return admin_command(name)(handler)
 
 
 clean_expired_cq = _housekeeping(

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from pyromq.admin import brokers, messages
 from pyromq.admin.brokers import BrokerStatus
 from pyromq.admin.cluster import Cluster
+from pyromq.cli.mqadmin.options import SECONDS, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Report, Table, plainly
-from pyromq.cli.mqadmin.running import COUNT, TEXT, admin_command
+from pyromq.cli.mqadmin.running import admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import watch
 
@@ -23,19 +24,16 @@ _MEMBER = (
 
 
 @admin_command("clusterList")
-@click.option(
-    "-m", "--moreStats", "totals", is_flag=True, help="Show the number of messages yesterday and today."
-)
-@click.option(
-    "-i",
-    "--interval",
-    "every_s",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Repeat after this many seconds.",
-)
-@click.option("-c", "--clusterName", "cluster_name", type=TEXT, help="Only this cluster.")
 async def cluster_list(
-    cluster: Cluster, out: Output, totals: bool, every_s: float | None, cluster_name: str | None
+    cluster: Cluster,
+    out: Output,
+    totals: Annotated[
+        bool, flag("-m --moreStats", "Show the number of messages yesterday and today.")
+    ] = False,
+    every_s: Annotated[
+        float | None, option("-i --interval", "Repeat after this many seconds.", SECONDS)
+    ] = None,
+    cluster_name: Annotated[str | None, option("-c --clusterName", "Only this cluster.")] = None,
 ) -> None:
     """List the brokers with their versions, rates and disk usage."""
 
@@ -151,45 +149,19 @@ def _totals(found: list[BrokerStatus]) -> Table:
 
 
 @admin_command("clusterRT")
-@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True, help="Messages.")
-@click.option(
-    "-s",
-    "--size",
-    "size_bytes",
-    type=COUNT,
-    default=128,
-    show_default=True,
-    help="The size of each message in bytes.",
-)
-@click.option("-c", "--cluster", "cluster_name", type=TEXT, help="Only this cluster.")
-@click.option(
-    "-p", "--printLog", "as_log", type=bool, default=False, help="Print log lines instead of a table."
-)
-@click.option(
-    "-m", "--machineRoom", "room", type=TEXT, default="noname", help="The machine room to name in log lines."
-)
-@click.option(
-    "-i",
-    "--interval",
-    "every_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Seconds between rounds.",
-)
-@click.option(
-    "--rounds", type=click.IntRange(min=1), help="Stop after this many rounds; without it, Ctrl-C stops."
-)
 async def cluster_rt(
     cluster: Cluster,
     out: Output,
-    amount: int,
-    size_bytes: int,
-    cluster_name: str | None,
-    as_log: bool,
-    room: str,
-    every_s: float,
-    rounds: int | None,
+    amount: Annotated[int, option("-a --amount", "Messages.", click.IntRange(min=1))] = 100,
+    size_bytes: Annotated[int, option("-s --size", "The size of each message in bytes.")] = 128,
+    cluster_name: Annotated[str | None, option("-c --cluster", "Only this cluster.")] = None,
+    as_log: Annotated[bool, option("-p --printLog", "Print log lines instead of a table.")] = False,
+    room: Annotated[str, option("-m --machineRoom", "The machine room to name in log lines.")] = "noname",
+    every_s: Annotated[float, option("-i --interval", "Seconds between rounds.", SECONDS)] = 10.0,
+    rounds: Annotated[
+        int | None,
+        option("--rounds", "Stop after this many rounds; without it, Ctrl-C stops.", click.IntRange(min=1)),
+    ] = None,
 ) -> None:
     """Measure send times to every broker, in rounds. The messages go to the topic named after the broker."""
     done = 0

@@ -1,27 +1,24 @@
 """Commands about clients: the members of groups, and what consumers report about themselves."""
 
-from typing import Any
-
-import click
+from typing import Annotated, Any
 
 from pyromq.admin import connections
 from pyromq.admin.cluster import Cluster
+from pyromq.cli.mqadmin.options import flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table
-from pyromq.cli.mqadmin.running import TEXT, address_of, admin_command
+from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import to_milliseconds, to_seconds
 from pyromq.protocol.bodies.clients import Connection
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
 from pyromq.protocol.codes import version_name
 
-_GROUP = click.option("-g", "--consumerGroup", "group", type=TEXT, required=True, help="The group.")
-_ASKED = click.option("-b", "--brokerAddr", "broker", type=TEXT, help="Ask this broker, by address or name.")
+_Group = Annotated[str, option("-g --consumerGroup", "The group.")]
+_Asked = Annotated[str | None, option("-b --brokerAddr", "Ask this broker, by address or name.")]
 
 
 @admin_command("consumerConnection")
-@_GROUP
-@_ASKED
-async def consumer_connection(cluster: Cluster, out: Output, group: str, broker: str | None) -> None:
+async def consumer_connection(cluster: Cluster, out: Output, group: _Group, broker: _Asked = None) -> None:
     """List the members of a consumer group and their subscriptions."""
     address = None if broker is None else await address_of(cluster, broker)
     found = await connections.consumers(cluster, group, address)
@@ -43,26 +40,31 @@ async def consumer_connection(cluster: Cluster, out: Output, group: str, broker:
 
 def _members(found: list[Connection]) -> Table:
     columns = (
-        Column("#ClientId", "clientId"),
-        Column("#ClientAddr", "clientAddr"),
-        Column("#Language", "language"),
-        Column("#Version", "version", version_name),
+        Column("#ClientId", "clientId", of="client_id"),
+        Column("#ClientAddr", "clientAddr", of="client_addr"),
+        Column("#Language", "language", of="language"),
+        Column("#Version", "version", version_name, of="version"),
     )
-    rows = [(each.client_id, each.client_addr, each.language, each.version) for each in found]
-    return Table("connections", columns, rows)
+    return Table.of("connections", found, columns)
 
 
 @admin_command("producerConnection")
-@click.option("-g", "--producerGroup", "group", type=TEXT, required=True, help="The group.")
-@click.option("-t", "--topic", type=TEXT, required=True, help="A topic it produces for.")
-async def producer_connection(cluster: Cluster, out: Output, group: str, topic: str) -> None:
+async def producer_connection(
+    cluster: Cluster,
+    out: Output,
+    group: Annotated[str, option("-g --producerGroup", "The group.")],
+    topic: Annotated[str, option("-t --topic", "A topic it produces for.")],
+) -> None:
     """List the members of a producer group."""
     out.show(Report.of(_members((await connections.producers(cluster, group, topic)).connection_set)))
 
 
 @admin_command("producer")
-@click.option("-b", "--broker", type=TEXT, required=True, help="The broker, by address or name.")
-async def producer(cluster: Cluster, out: Output, broker: str) -> None:
+async def producer(
+    cluster: Cluster,
+    out: Output,
+    broker: Annotated[str, option("-b --broker", "The broker, by address or name.")],
+) -> None:
     """List every producer of a broker."""
     found = await connections.all_producers(cluster, await address_of(cluster, broker))
     columns = (
@@ -82,14 +84,15 @@ async def producer(cluster: Cluster, out: Output, broker: str) -> None:
 
 
 @admin_command("consumerStatus")
-@_GROUP
-@click.option(
-    "-i", "--clientId", "client_id", type=TEXT, help="Only this member, with everything it reports."
-)
-@_ASKED
-@click.option("-s", "--jstack", "stacks", is_flag=True, help="Include the stacks of its threads.")
 async def consumer_status(
-    cluster: Cluster, out: Output, group: str, client_id: str | None, broker: str | None, stacks: bool
+    cluster: Cluster,
+    out: Output,
+    group: _Group,
+    client_id: Annotated[
+        str | None, option("-i --clientId", "Only this member, with everything it reports.")
+    ] = None,
+    broker: _Asked = None,
+    stacks: Annotated[bool, flag("-s --jstack", "Include the stacks of its threads.")] = False,
 ) -> None:
     """Show what the members of a group report, and whether their subscriptions agree."""
     address = None if broker is None else await address_of(cluster, broker)
@@ -106,14 +109,7 @@ async def consumer_status(
         Column("#Queues", "queues", lambda count: "no answer" if count is None else str(count)),
     )
     rows = [
-        (
-            index,
-            member.client_id,
-            member.version,
-            None
-            if member.running is None
-            else len(member.running.mq_table) + len(member.running.mq_pop_table),
-        )
+        (index, member.client_id, member.version, None if member.running is None else _held(member.running))
         for index, member in enumerate(members, 1)
     ]
     is_alike = connections.subscribe_alike(members, now_ms)
@@ -160,60 +156,42 @@ def _everything(running: ConsumerRunningInfo) -> Report:
         [(each.topic, each.sub_string) for each in running.subscription_set],
         title="#Consumer Subscription#",
     )
-    queues = Table(
+    queues = Table.of(
         "queues",
+        sorted(running.mq_table.items()),
         (
-            Column("#Topic", "topic"),
-            Column("#Broker Name", "brokerName"),
-            Column("#QID", "queueId"),
-            Column("#Consumer Offset", "consumerOffset"),
-            Column("#Cached", "cached"),
-            Column("#Cached MiB", "cachedMiB"),
-            Column("#Locked", "locked"),
-            Column("#Dropped", "dropped"),
-            Column("#Last Pull", "lastPull", to_seconds),
-            Column("#Last Consume", "lastConsume", to_seconds),
+            Column("#Topic", "topic", of=lambda row: row[0].topic),
+            Column("#Broker Name", "brokerName", of=lambda row: row[0].broker_name),
+            Column("#QID", "queueId", of=lambda row: row[0].queue_id),
+            Column("#Consumer Offset", "consumerOffset", of=lambda row: row[1].commit_offset),
+            Column("#Cached", "cached", of=lambda row: row[1].cached_msg_count),
+            Column("#Cached MiB", "cachedMiB", of=lambda row: row[1].cached_msg_size_in_mi_b),
+            Column("#Locked", "locked", of=lambda row: row[1].locked),
+            Column("#Dropped", "dropped", of=lambda row: row[1].droped),
+            Column("#Last Pull", "lastPull", to_seconds, of=lambda row: row[1].last_pull_timestamp),
+            Column("#Last Consume", "lastConsume", to_seconds, of=lambda row: row[1].last_consume_timestamp),
         ),
-        [
-            (
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                held.commit_offset,
-                held.cached_msg_count,
-                held.cached_msg_size_in_mi_b,
-                held.locked,
-                held.droped,
-                held.last_pull_timestamp,
-                held.last_consume_timestamp,
-            )
-            for queue, held in sorted(running.mq_table.items())
-        ],
         title="#Consumer MQ Detail#",
     )
-    speeds = Table(
+    speeds = Table.of(
         "topics",
+        sorted(running.status_table.items()),
         (
-            Column("#Topic", "topic"),
-            Column("#Pull RT", "pullRt", "{:.2f}".format),
-            Column("#Pull TPS", "pullTps", "{:.2f}".format),
-            Column("#Consume RT", "consumeRt", "{:.2f}".format),
-            Column("#ConsumeOK TPS", "consumeOkTps", "{:.2f}".format),
-            Column("#ConsumeFailed TPS", "consumeFailedTps", "{:.2f}".format),
-            Column("#ConsumeFailedMsgsInHour", "consumeFailedMsgs"),
+            Column("#Topic", "topic", of=lambda row: row[0]),
+            Column("#Pull RT", "pullRt", "{:.2f}".format, of=lambda row: row[1].pull_rt),
+            Column("#Pull TPS", "pullTps", "{:.2f}".format, of=lambda row: row[1].pull_tps),
+            Column("#Consume RT", "consumeRt", "{:.2f}".format, of=lambda row: row[1].consume_rt),
+            Column("#ConsumeOK TPS", "consumeOkTps", "{:.2f}".format, of=lambda row: row[1].consume_ok_tps),
+            Column(
+                "#ConsumeFailed TPS",
+                "consumeFailedTps",
+                "{:.2f}".format,
+                of=lambda row: row[1].consume_failed_tps,
+            ),
+            Column(
+                "#ConsumeFailedMsgsInHour", "consumeFailedMsgs", of=lambda row: row[1].consume_failed_msgs
+            ),
         ),
-        [
-            (
-                topic,
-                each.pull_rt,
-                each.pull_tps,
-                each.consume_rt,
-                each.consume_ok_tps,
-                each.consume_failed_tps,
-                each.consume_failed_msgs,
-            )
-            for topic, each in sorted(running.status_table.items())
-        ],
         title="#Consumer RT&TPS#",
     )
     properties = Facts.of(running.properties, "{0:<40}: {1}", "properties", "#Consumer Properties#")

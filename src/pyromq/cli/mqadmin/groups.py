@@ -1,7 +1,7 @@
 """Commands about consumer groups and their settings."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import msgspec
@@ -9,17 +9,17 @@ import msgspec
 from pyromq.admin import groups
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.files import read_json
+from pyromq.cli.mqadmin.options import Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Fact, Facts, Lines, Report, plainly
-from pyromq.cli.mqadmin.running import COUNT, FILE, TEXT, addresses_of, admin_command, one_of, where_options
+from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
 from pyromq.protocol.bodies.groups import GroupRetryPolicy, SubscriptionGroupConfig
 
-_GROUP = click.option("-g", "--groupName", "group", type=TEXT, required=True, help="The group.")
+_Group = Annotated[str, option("-g --groupName", "The group.")]
 
 
 @admin_command("getConsumerConfig")
-@_GROUP
-async def get_consumer_config(cluster: Cluster, out: Output, group: str) -> None:
+async def get_consumer_config(cluster: Cluster, out: Output, group: _Group) -> None:
     """Show the settings of a group on every master that has it."""
     parts = []
     found = await groups.configs_of(cluster, group)
@@ -48,101 +48,53 @@ def _retry_policy(text: str) -> GroupRetryPolicy:
 
 
 @admin_command("updateSubGroup")
-@where_options
-@_GROUP
-@click.option(
-    "-s", "--consumeEnable", "enabled", type=bool, default=True, help="Whether the group may consume."
-)
-@click.option(
-    "-m",
-    "--consumeFromMinEnable",
-    "from_min",
-    type=bool,
-    default=False,
-    help="Whether a new group starts at the first message.",
-)
-@click.option(
-    "-d",
-    "--consumeBroadcastEnable",
-    "broadcast",
-    type=bool,
-    default=False,
-    help="Whether the group may broadcast.",
-)
-@click.option(
-    "-o",
-    "--consumeMessageOrderly",
-    "orderly",
-    type=bool,
-    default=False,
-    help="Whether the group consumes in order.",
-)
-@click.option(
-    "-q",
-    "--retryQueueNums",
-    "retry_queues",
-    type=COUNT,
-    default=1,
-    show_default=True,
-    help="The number of retry queues.",
-)
-@click.option(
-    "-r",
-    "--retryMaxTimes",
-    "retry_max",
-    type=int,
-    default=16,
-    show_default=True,
-    help="How often a message is retried before it becomes a dead letter.",
-)
-@click.option(
-    "-p",
-    "--groupRetryPolicy",
-    "retry_policy",
-    type=_retry_policy,
-    metavar="JSON",
-    help='The delays between retries: {"type":"EXPONENTIAL","exponentialRetryPolicy":'
-    '{"initial":5000,"max":7200000,"multiplier":2}} or'
-    ' {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}',
-)
-@click.option(
-    "-i", "--brokerId", "broker_id", type=COUNT, default=0, help="The id of the broker to read from."
-)
-@click.option(
-    "-w",
-    "--whichBrokerWhenConsumeSlowly",
-    "slow_id",
-    type=COUNT,
-    default=1,
-    show_default=True,
-    help="The id of the broker to read from when this one is slow.",
-)
-@click.option(
-    "-a",
-    "--notifyConsumerIdsChanged",
-    "notify",
-    type=bool,
-    default=True,
-    help="Whether members are notified when others join or leave.",
-)
-@click.option("--attributes", type=TEXT, help="Attributes to set and remove: +a=b,+c=d,-e")
 async def update_sub_group(
     cluster: Cluster,
     out: Output,
-    broker: str | None,
-    cluster_name: str | None,
-    group: str,
-    enabled: bool,
-    from_min: bool,
-    broadcast: bool,
-    orderly: bool,
-    retry_queues: int,
-    retry_max: int,
-    retry_policy: GroupRetryPolicy | None,
-    broker_id: int,
-    slow_id: int,
-    notify: bool,
-    attributes: str | None,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    group: _Group,
+    enabled: Annotated[bool, option("-s --consumeEnable", "Whether the group may consume.")] = True,
+    from_min: Annotated[
+        bool, option("-m --consumeFromMinEnable", "Whether a new group starts at the first message.")
+    ] = False,
+    broadcast: Annotated[
+        bool, option("-d --consumeBroadcastEnable", "Whether the group may broadcast.")
+    ] = False,
+    orderly: Annotated[
+        bool, option("-o --consumeMessageOrderly", "Whether the group consumes in order.")
+    ] = False,
+    retry_queues: Annotated[int, option("-q --retryQueueNums", "The number of retry queues.")] = 1,
+    retry_max: Annotated[
+        int,
+        option("-r --retryMaxTimes", "How often a message is retried before it becomes a dead letter.", int),
+    ] = 16,
+    retry_policy: Annotated[
+        GroupRetryPolicy | None,
+        option(
+            "-p --groupRetryPolicy",
+            'The delays between retries: {"type":"EXPONENTIAL","exponentialRetryPolicy":'
+            '{"initial":5000,"max":7200000,"multiplier":2}} or'
+            ' {"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000,10000]}}',
+            _retry_policy,
+            metavar="JSON",
+        ),
+    ] = None,
+    broker_id: Annotated[int, option("-i --brokerId", "The id of the broker to read from.")] = 0,
+    slow_id: Annotated[
+        int,
+        option(
+            "-w --whichBrokerWhenConsumeSlowly", "The id of the broker to read from when this one is slow."
+        ),
+    ] = 1,
+    notify: Annotated[
+        bool,
+        option("-a --notifyConsumerIdsChanged", "Whether members are notified when others join or leave."),
+    ] = True,
+    attributes: Annotated[
+        str | None, option("--attributes", "Attributes to set and remove: +a=b,+c=d,-e")
+    ] = None,
 ) -> None:
     """Create or change a group, on one broker or on all masters of a cluster."""
     addresses = await addresses_of(cluster, broker, cluster_name)
@@ -180,10 +132,13 @@ def _attributes(text: str | None) -> dict[str, str]:
 
 
 @admin_command("updateSubGroupList")
-@where_options
-@click.option("-f", "--filename", "file", type=FILE, required=True, help="A JSON list of groups.")
 async def update_sub_group_list(
-    cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, file: Path
+    cluster: Cluster,
+    out: Output,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    file: Annotated[Path, option("-f --filename", "A JSON list of groups.")],
 ) -> None:
     """Create or change the groups in a JSON list of objects like those that `exportMetadata` writes."""
     one_of(broker, cluster_name)
@@ -196,18 +151,14 @@ async def update_sub_group_list(
 
 
 @admin_command("deleteSubGroup")
-@where_options
-@_GROUP
-@click.option(
-    "-r", "--removeOffset", "with_offsets", type=bool, default=False, help="Also delete its offsets."
-)
 async def delete_sub_group(
     cluster: Cluster,
     out: Output,
-    broker: str | None,
-    cluster_name: str | None,
-    group: str,
-    with_offsets: bool,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    group: _Group,
+    with_offsets: Annotated[bool, option("-r --removeOffset", "Also delete its offsets.")] = False,
 ) -> None:
     """Delete a group; with -c, also its retry and dead-letter topics."""
     addresses = await addresses_of(cluster, broker, cluster_name)

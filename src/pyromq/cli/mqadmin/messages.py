@@ -1,7 +1,7 @@
 """Commands about single messages: by id, by key, by offset."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
 import click
 
@@ -10,9 +10,10 @@ from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.tracks import MessageTrack
 from pyromq.cli.mqadmin import shown_messages
+from pyromq.cli.mqadmin.options import IGNORED, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Part, Report, Table, done, plainly
-from pyromq.cli.mqadmin.running import COUNT, TEXT, address_of, admin_command
+from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import time
 from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -29,47 +30,24 @@ def charset(name: str) -> str:
     return name.strip()
 
 
-_TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
-_ROUTED_AS = click.option(
-    "-c", "--cluster", "routed_as", type=TEXT, help="Use the route of this topic or cluster instead."
-)
-_FORMAT = click.option(
-    "-f",
-    "--bodyFormat",
-    "body_charset",
-    type=charset,
-    default="UTF-8",
-    show_default=True,
-    help="The charset of the body.",
-)
-_GROUP = click.option(
-    "-g", "--consumerGroup", "group", type=TEXT, help="With -d: have this group consume the message."
-)
-_CLIENT = click.option(
-    "-d", "--clientId", "client_id", type=TEXT, help="With -g: the member that consumes it."
-)
+_RoutedAs = Annotated[str | None, option("-c --cluster", "Use the route of this topic or cluster instead.")]
+_Format = Annotated[str, option("-f --bodyFormat", "The charset of the body.", charset)]
+_Group = Annotated[str | None, option("-g --consumerGroup", "With -d: have this group consume the message.")]
+_Client = Annotated[str | None, option("-d --clientId", "With -g: the member that consumes it.")]
 
 
 @admin_command("queryMsgById")
-@_TOPIC
-@click.option("-i", "--msgId", "ids", type=TEXT, required=True, help="One id or several: id1,id2")
-@_GROUP
-@_CLIENT
-@click.option("-s", "--sendMessage", "again", type=bool, default=False, help="Send the message again.")
-@click.option("-u", "--unitName", "unit", type=TEXT, help="Ignored; accepted for existing scripts.")
-@_FORMAT
-@_ROUTED_AS
 async def query_msg_by_id(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    ids: str,
-    group: str | None,
-    client_id: str | None,
-    again: bool,
-    body_charset: str,
-    routed_as: str | None,
-    **_: Any,
+    topic: Topic,
+    ids: Annotated[str, option("-i --msgId", "One id or several: id1,id2")],
+    group: _Group = None,
+    client_id: _Client = None,
+    again: Annotated[bool, option("-s --sendMessage", "Send the message again.")] = False,
+    _unit: Annotated[str | None, option("-u --unitName", IGNORED)] = None,
+    body_charset: _Format = "UTF-8",
+    routed_as: _RoutedAs = None,
 ) -> None:
     """Show a message by its id: the offset id, or the unique id that its producer gave it."""
     for message_id in filter(None, map(str.strip, ids.split(","))):
@@ -84,25 +62,15 @@ async def query_msg_by_id(
 
 
 @admin_command("queryMsgByUniqueKey")
-@_TOPIC
-@click.option(
-    "-i", "--msgId", "message_id", type=TEXT, required=True, help="The unique id that its producer gave it."
-)
-@_GROUP
-@_CLIENT
-@click.option(
-    "-a", "--showAll", "all_of_them", is_flag=True, help="Show every message with that id, up to 32."
-)
-@_ROUTED_AS
 async def query_msg_by_unique_key(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    message_id: str,
-    group: str | None,
-    client_id: str | None,
-    all_of_them: bool,
-    routed_as: str | None,
+    topic: Topic,
+    message_id: Annotated[str, option("-i --msgId", "The unique id that its producer gave it.")],
+    group: _Group = None,
+    client_id: _Client = None,
+    all_of_them: Annotated[bool, flag("-a --showAll", "Show every message with that id, up to 32.")] = False,
+    routed_as: _RoutedAs = None,
 ) -> None:
     """Show a message by its unique id, and which groups have consumed it."""
     found = await messages.by_unique_key(cluster, topic, message_id, routed_as)
@@ -160,38 +128,19 @@ def _shown(message: StoredMessage, body_charset: str, found: Sequence[MessageTra
 
 
 @admin_command("queryMsgByKey")
-@_TOPIC
-@click.option("-k", "--msgKey", "key", type=TEXT, required=True, help="The key.")
-@click.option(
-    "-b",
-    "--beginTimestamp",
-    "begin_ms",
-    type=time,
-    default=0,
-    help="Only messages stored at this time or later.",
-)
-@click.option(
-    "-e", "--endTimestamp", "end_ms", type=time, help="Only messages stored at this time or earlier."
-)
-@click.option(
-    "-m",
-    "--maxNum",
-    "limit",
-    type=COUNT,
-    default=64,
-    show_default=True,
-    help="The maximum number of messages.",
-)
-@_ROUTED_AS
 async def query_msg_by_key(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    key: str,
-    begin_ms: int,
-    end_ms: int | None,
-    limit: int,
-    routed_as: str | None,
+    topic: Topic,
+    key: Annotated[str, option("-k --msgKey", "The key.")],
+    begin_ms: Annotated[
+        int, option("-b --beginTimestamp", "Only messages stored at this time or later.", time)
+    ] = 0,
+    end_ms: Annotated[
+        int | None, option("-e --endTimestamp", "Only messages stored at this time or earlier.", time)
+    ] = None,
+    limit: Annotated[int, option("-m --maxNum", "The maximum number of messages.")] = 64,
+    routed_as: _RoutedAs = None,
 ) -> None:
     """List the messages that have a key."""
     last_ms = messages.FOREVER_MS if end_ms is None else end_ms
@@ -207,13 +156,14 @@ async def query_msg_by_key(
 
 
 @admin_command("queryMsgByOffset")
-@_TOPIC
-@click.option("-b", "--brokerName", "broker_name", type=TEXT, required=True, help="The broker's name.")
-@click.option("-i", "--queueId", "queue_id", type=COUNT, required=True, help="The queue.")
-@click.option("-o", "--offset", type=COUNT, required=True, help="The offset.")
-@_FORMAT
 async def query_msg_by_offset(
-    cluster: Cluster, out: Output, topic: str, broker_name: str, queue_id: int, offset: int, body_charset: str
+    cluster: Cluster,
+    out: Output,
+    topic: Topic,
+    broker_name: Annotated[str, option("-b --brokerName", "The broker's name.")],
+    queue_id: Annotated[int, option("-i --queueId", "The queue.")],
+    offset: Annotated[int, option("-o --offset", "The offset.")],
+    body_charset: _Format = "UTF-8",
 ) -> None:
     """Show the message at an offset of a queue, and which groups have consumed it."""
     queue = MessageQueue(topic, broker_name, queue_id)
@@ -222,26 +172,20 @@ async def query_msg_by_offset(
 
 
 @admin_command("queryCq")
-@_TOPIC
-@click.option("-q", "--queue", "queue_id", type=COUNT, required=True, help="The queue.")
-@click.option("-i", "--index", type=COUNT, required=True, help="The first entry.")
-@click.option("-c", "--count", type=COUNT, default=10, show_default=True, help="The number of entries.")
-@click.option(
-    "-b",
-    "--broker",
-    type=TEXT,
-    help="The broker, by address or name; without it, the first broker of the topic.",
-)
-@click.option("-g", "--consumer", "group", type=TEXT, help="Show whether the filter of this group matches.")
 async def query_cq(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    queue_id: int,
-    index: int,
-    count: int,
-    broker: str | None,
-    group: str | None,
+    topic: Topic,
+    queue_id: Annotated[int, option("-q --queue", "The queue.")],
+    index: Annotated[int, option("-i --index", "The first entry.")],
+    count: Annotated[int, option("-c --count", "The number of entries.")] = 10,
+    broker: Annotated[
+        str | None,
+        option("-b --broker", "The broker, by address or name; without it, the first broker of the topic."),
+    ] = None,
+    group: Annotated[
+        str | None, option("-g --consumer", "Show whether the filter of this group matches.")
+    ] = None,
 ) -> None:
     """Show entries of a consume queue."""
     if broker is not None:

@@ -1,19 +1,18 @@
 """Commands about name servers: settings, key-value entries, and the write permission of brokers."""
 
-import click
+from typing import Annotated
 
 from pyromq.admin import kv, name_servers
 from pyromq.admin.cluster import Cluster
+from pyromq.cli.mqadmin.options import option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Facts, Lines, Report, done
-from pyromq.cli.mqadmin.running import TEXT, admin_command
+from pyromq.cli.mqadmin.running import admin_command
 
-_NAMESPACE = click.option("-s", "--namespace", type=TEXT, required=True, help="The namespace.")
-_KEY = click.option("-k", "--key", type=TEXT, required=True, help="The key.")
-_VALUE = click.option("-v", "--value", type=TEXT, required=True, help="The value.")
-_BROKER = click.option(
-    "-b", "--brokerName", "broker_name", type=TEXT, required=True, help="The broker's name."
-)
+_Namespace = Annotated[str, option("-s --namespace", "The namespace.")]
+_Key = Annotated[str, option("-k --key", "The key.")]
+_Value = Annotated[str, option("-v --value", "The value.")]
+_Broker = Annotated[str, option("-b --brokerName", "The broker's name.")]
 
 
 @admin_command("getNamesrvConfig")
@@ -31,9 +30,7 @@ async def get_namesrv_config(cluster: Cluster, out: Output) -> None:
 
 
 @admin_command("updateNamesrvConfig")
-@_KEY
-@_VALUE
-async def update_namesrv_config(cluster: Cluster, out: Output, key: str, value: str) -> None:
+async def update_namesrv_config(cluster: Cluster, out: Output, key: _Key, value: _Value) -> None:
     """Change a setting of every name server."""
     addresses = await name_servers.update_config(cluster, key, value)
     lines = [f"update name server config success!{', '.join(addresses)}", f"{key} : {value}"]
@@ -41,10 +38,9 @@ async def update_namesrv_config(cluster: Cluster, out: Output, key: str, value: 
 
 
 @admin_command("updateKvConfig")
-@_NAMESPACE
-@_KEY
-@_VALUE
-async def update_kv_config(cluster: Cluster, out: Output, namespace: str, key: str, value: str) -> None:
+async def update_kv_config(
+    cluster: Cluster, out: Output, namespace: _Namespace, key: _Key, value: _Value
+) -> None:
     """Set a key of a namespace, in every name server."""
     await kv.put(cluster, namespace, key, value)
     out.show(
@@ -53,25 +49,21 @@ async def update_kv_config(cluster: Cluster, out: Output, namespace: str, key: s
 
 
 @admin_command("deleteKvConfig")
-@_NAMESPACE
-@_KEY
-async def delete_kv_config(cluster: Cluster, out: Output, namespace: str, key: str) -> None:
+async def delete_kv_config(cluster: Cluster, out: Output, namespace: _Namespace, key: _Key) -> None:
     """Remove a key of a namespace, in every name server."""
     await kv.delete(cluster, namespace, key)
     out.show(done("delete kv config from namespace success.", namespace=namespace, key=key))
 
 
 @admin_command("wipeWritePerm")
-@_BROKER
-async def wipe_write_perm(cluster: Cluster, out: Output, broker_name: str) -> None:
+async def wipe_write_perm(cluster: Cluster, out: Output, broker_name: _Broker) -> None:
     """Remove the write permission of a broker: producers use other brokers, consumers go on reading it."""
     counts = await name_servers.wipe_write_permission(cluster, broker_name)
     out.show(_permissions("wipe", broker_name, counts))
 
 
 @admin_command("addWritePerm")
-@_BROKER
-async def add_write_perm(cluster: Cluster, out: Output, broker_name: str) -> None:
+async def add_write_perm(cluster: Cluster, out: Output, broker_name: _Broker) -> None:
     """Give a broker its write permission back."""
     counts = await name_servers.add_write_permission(cluster, broker_name)
     out.show(_permissions("add", broker_name, counts))

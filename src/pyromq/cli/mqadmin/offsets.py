@@ -1,57 +1,42 @@
 """Commands that reset the offsets of groups: to a time, to the end, to those of another group."""
 
-from typing import Any
+from typing import Annotated
 
 import click
 
 from pyromq.admin import offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.offsets import TO_THE_END, Moved
+from pyromq.cli.mqadmin.options import IGNORED, Topic, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Lines, Report, Table, done, plainly
-from pyromq.cli.mqadmin.running import COUNT, TEXT, address_of, admin_command
+from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import time, to_milliseconds
 from pyromq.protocol.bodies.queues import MessageQueue
 
-_GROUP = click.option("-g", "--group", type=TEXT, required=True, help="The group.")
-_TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
-_FORCE = click.option(
-    "-f",
-    "--force",
-    type=bool,
-    default=True,
-    show_default=True,
-    help="Also move forward; false only moves back.",
-)
+_Group = Annotated[str, option("-g --group", "The group.")]
+_Force = Annotated[bool, option("-f --force", "Also move forward; false only moves back.")]
 
 
 @admin_command("resetOffsetByTime")
-@_GROUP
-@_TOPIC
-@click.option(
-    "-s",
-    "--timestamp",
-    "timestamp_ms",
-    type=time,
-    required=True,
-    help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS; -1 means the end.",
-)
-@_FORCE
-@click.option("-c", "--cluster", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
-@click.option("-b", "--broker", type=TEXT, help="With -q: only on this broker, by address or name.")
-@click.option("-q", "--queue", "queue_id", type=COUNT, help="With -b: only this queue.")
-@click.option("-o", "--offset", type=COUNT, help="With -b and -q: this offset instead of a time.")
 async def reset_offset_by_time(
     cluster: Cluster,
     out: Output,
-    group: str,
-    topic: str,
-    timestamp_ms: int,
-    force: bool,
-    broker: str | None,
-    queue_id: int | None,
-    offset: int | None,
-    **_: Any,
+    group: _Group,
+    topic: Topic,
+    timestamp_ms: Annotated[
+        int,
+        option("-s --timestamp", "now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS; -1 means the end.", time),
+    ],
+    force: _Force = True,
+    _ignored: Annotated[str | None, option("-c --cluster", IGNORED)] = None,
+    broker: Annotated[
+        str | None, option("-b --broker", "With -q: only on this broker, by address or name.")
+    ] = None,
+    queue_id: Annotated[int | None, option("-q --queue", "With -b: only this queue.")] = None,
+    offset: Annotated[
+        int | None, option("-o --offset", "With -b and -q: this offset instead of a time.")
+    ] = None,
 ) -> None:
     """Reset the offsets of a group to a point in time, whether its members are running or not."""
     if (broker is None) != (queue_id is None):
@@ -90,50 +75,43 @@ async def _reset_queue(
 
 
 def _moves(moved: list[Moved]) -> Table:
-    columns = [Column("#brokerName", "brokerName"), Column("#queueId", "queueId")]
+    columns = [
+        Column("#brokerName", "brokerName", of="queue.broker_name"),
+        Column("#queueId", "queueId", of="queue.queue_id"),
+    ]
     if any(each.timestamp_offset is not None for each in moved):
         columns += [
-            Column("#brokerOffset", "brokerOffset"),
-            Column("#consumerOffset", "consumerOffset"),
-            Column("#timestampOffset", "timestampOffset"),
-            Column("#resetOffset", "offset"),
-        ]
-        rows: list[tuple[Any, ...]] = [
-            (
-                each.queue.broker_name,
-                each.queue.queue_id,
-                each.broker_offset,
-                each.consumer_offset,
-                each.timestamp_offset,
-                each.offset,
-            )
-            for each in moved
+            Column("#brokerOffset", "brokerOffset", of="broker_offset"),
+            Column("#consumerOffset", "consumerOffset", of="consumer_offset"),
+            Column("#timestampOffset", "timestampOffset", of="timestamp_offset"),
+            Column("#resetOffset", "offset", of="offset"),
         ]
     else:
-        columns.append(Column("#offset", "offset"))
-        rows = [(each.queue.broker_name, each.queue.queue_id, each.offset) for each in moved]
-    return Table("queues", columns, rows)
+        columns.append(Column("#offset", "offset", of="offset"))
+    return Table.of("queues", moved, columns)
 
 
 @admin_command("skipAccumulatedMessage")
-@_GROUP
-@_TOPIC
-@_FORCE
-@click.option("-c", "--cluster", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
 async def skip_accumulated_message(
-    cluster: Cluster, out: Output, group: str, topic: str, force: bool, **_: Any
+    cluster: Cluster,
+    out: Output,
+    group: _Group,
+    topic: Topic,
+    force: _Force = True,
+    _ignored: Annotated[str | None, option("-c --cluster", IGNORED)] = None,
 ) -> None:
     """Reset a group to the end of all queues: it skips all messages that it has not consumed."""
     out.show(Report.of(_moves(await offsets.reset(cluster, group, topic, TO_THE_END, force=force))))
 
 
 @admin_command("cloneGroupOffset")
-@click.option("-s", "--srcGroup", "source", type=TEXT, required=True, help="The group to copy from.")
-@click.option("-d", "--destGroup", "target", type=TEXT, required=True, help="The group to copy to.")
-@_TOPIC
-@click.option("-o", "--offline", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
 async def clone_group_offset(
-    cluster: Cluster, out: Output, source: str, target: str, topic: str, **_: Any
+    cluster: Cluster,
+    out: Output,
+    source: Annotated[str, option("-s --srcGroup", "The group to copy from.")],
+    target: Annotated[str, option("-d --destGroup", "The group to copy to.")],
+    topic: Topic,
+    _ignored: Annotated[str | None, option("-o --offline", IGNORED)] = None,
 ) -> None:
     """Copy the offsets of a group in a topic to another group."""
     cloned = await offsets.clone(cluster, source, target, topic)

@@ -1,46 +1,55 @@
 """Commands about progress: the lag of groups, and the rates of topics."""
 
-from typing import Any
+from typing import Annotated
 
 import click
 
 from pyromq.admin import groups, progress, throughput
 from pyromq.admin.cluster import Cluster
-from pyromq.admin.progress import Progress, ProgressRates, QueueProgress
+from pyromq.admin.groups import GroupSummary
+from pyromq.admin.progress import Progress, ProgressRates
 from pyromq.admin.rates import Histories
+from pyromq.cli.mqadmin.options import IGNORED, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table
-from pyromq.cli.mqadmin.running import TEXT, address_of, admin_command
+from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
-from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch, watch_options
-from pyromq.protocol.bodies.heartbeat import ConsumeType
+from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
+from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.codes import version_name
 
 _UNKNOWN = "N/A"
 
 
-@admin_command("consumerProgress")
-@click.option("-g", "--groupName", "group", type=TEXT, help="This group, queue by queue.")
-@click.option("-t", "--topicName", "topic", type=TEXT, help="Only this topic.")
-@click.option(
-    "-s",
-    "--showClientIP",
-    "with_clients",
-    type=bool,
-    default=False,
-    help="Show which machine reads each queue.",
+def _last_time(timestamp_ms: int) -> str:
+    return to_seconds(timestamp_ms) if timestamp_ms else _UNKNOWN
+
+
+_TOPIC = Column("#Topic", "topic", of="queue.topic")
+_QUEUE = (
+    Column("#Broker Name", "brokerName", of="queue.broker_name"),
+    Column("#QID", "queueId", of="queue.queue_id"),
+    Column("#Broker Offset", "brokerOffset", of="broker_offset"),
+    Column("#Consumer Offset", "consumerOffset", of="consumer_offset"),
 )
-@click.option("-c", "--cluster", "ignored", type=TEXT, help="Ignored; accepted for existing scripts.")
-@watch_options
+_CLIENT = Column("#Client IP", "clientIp", lambda client: client or _UNKNOWN, of="client_host")
+_DIFF = Column("#Diff", "diff", of="diff")
+_INFLIGHT = Column("#Inflight", "inflight", of="inflight")
+_LAST_TIME = Column("#LastTime", "lastTime", _last_time, of="last_timestamp")
+
+
+@admin_command("consumerProgress")
 async def consumer_progress(
     cluster: Cluster,
     out: Output,
-    group: str | None,
-    topic: str | None,
-    with_clients: bool,
-    every_s: float | None,
-    rounds: int | None,
-    **_: Any,
+    group: Annotated[str | None, option("-g --groupName", "This group, queue by queue.")] = None,
+    topic: Annotated[str | None, option("-t --topicName", "Only this topic.")] = None,
+    with_clients: Annotated[
+        bool, option("-s --showClientIP", "Show which machine reads each queue.")
+    ] = False,
+    _ignored: Annotated[str | None, option("-c --cluster", IGNORED)] = None,
+    every_s: Every = None,
+    rounds: Rounds = None,
 ) -> None:
     """Show the lag of groups; with --watch, also how fast they catch up."""
     if group is None:
@@ -77,47 +86,14 @@ async def _watch_one(
 
 
 def _queues(found: Progress, with_clients: bool, rates: ProgressRates | None) -> Table:
-    columns = [
-        Column("#Topic", "topic"),
-        Column("#Broker Name", "brokerName"),
-        Column("#QID", "queueId"),
-        Column("#Broker Offset", "brokerOffset"),
-        Column("#Consumer Offset", "consumerOffset"),
-        *([Column("#Client IP", "clientIp", lambda client: client or _UNKNOWN)] if with_clients else []),
-        Column("#Diff", "diff"),
-        Column("#Inflight", "inflight"),
-        Column("#LastTime", "lastTime", _last_time),
-    ]
+    columns = [_TOPIC, *_QUEUE, *([_CLIENT] if with_clients else []), _DIFF, _INFLIGHT, _LAST_TIME]
     if rates is not None:
         columns += [
-            Column("#In/s", "inPerSecond", rate_text),
-            Column("#Out/s", "outPerSecond", rate_text),
-            Column("#Trend", "trend", sparkline),
+            Column("#In/s", "inPerSecond", rate_text, of=lambda each: rates.arriving(each.queue)),
+            Column("#Out/s", "outPerSecond", rate_text, of=lambda each: rates.leaving(each.queue)),
+            Column("#Trend", "trend", sparkline, of=lambda each: rates.leaving_history(each.queue)),
         ]
-
-    def row(each: QueueProgress) -> list[Any]:
-        queue = each.queue
-        moved = [] if rates is None else [rates.arriving(queue), rates.leaving(queue)]
-        trend = [] if rates is None else [rates.leaving_history(queue)]
-        return [
-            queue.topic,
-            queue.broker_name,
-            queue.queue_id,
-            each.broker_offset,
-            each.consumer_offset,
-            *([each.client_host] if with_clients else []),
-            each.diff,
-            each.inflight,
-            each.last_timestamp,
-            *moved,
-            *trend,
-        ]
-
-    return Table("queues", columns, list(map(row, found.queues)))
-
-
-def _last_time(timestamp_ms: int) -> str:
-    return to_seconds(timestamp_ms) if timestamp_ms else _UNKNOWN
+    return Table.of("queues", found.queues, columns)
 
 
 async def _watch_all(cluster: Cluster, out: Output, every_s: float | None, rounds: int | None) -> None:
@@ -126,34 +102,24 @@ async def _watch_all(cluster: Cluster, out: Output, every_s: float | None, round
     async def look() -> Report:
         found = await groups.summaries(cluster)
         columns = [
-            Column("#Group", "group"),
-            Column("#Count", "count"),
-            Column("#Version", "version", _version),
-            Column("#Type", "type", _type),
-            Column("#Model", "model"),
-            Column("#TPS", "tps", lambda tps: str(int(tps))),
-            Column("#Diff Total", "diffTotal"),
-        ]
-        rows: list[list[Any]] = [
-            [
-                each.group,
-                each.count,
-                each.version,
-                each.consume_type,
-                each.message_model if each.consume_type is ConsumeType.CONSUME_PASSIVELY else None,
-                each.consume_tps,
-                each.diff_total,
-            ]
-            for each in found
+            Column("#Group", "group", of="group"),
+            Column("#Count", "count", of="count"),
+            Column("#Version", "version", _version, of="version"),
+            Column("#Type", "type", _type, of="consume_type"),
+            Column("#Model", "model", of=_model),
+            Column("#TPS", "tps", lambda tps: str(int(tps)), of="consume_tps"),
+            Column("#Diff Total", "diffTotal", of="diff_total"),
         ]
         if every_s is not None:
-            columns.append(Column("#Lag", "lag", sparkline))
             histories.read({each.group: float(each.diff_total) for each in found})
-            for row, each in zip(rows, found, strict=True):
-                row.append(histories.history(each.group))
-        return Report.of(Table("groups", columns, rows))
+            columns.append(Column("#Lag", "lag", sparkline, of=lambda each: histories.history(each.group)))
+        return Report.of(Table.of("groups", found, columns))
 
     await watch(out, look, every_s, rounds)
+
+
+def _model(summary: GroupSummary) -> MessageModel | None:
+    return summary.message_model if summary.consume_type is ConsumeType.CONSUME_PASSIVELY else None
 
 
 def _type(consume_type: ConsumeType | None) -> str:
@@ -167,84 +133,56 @@ def _version(number: int | None) -> str:
 
 
 @admin_command("brokerConsumeStats")
-@click.option(
-    "-b", "--brokerAddr", "broker", type=TEXT, required=True, help="The broker, by address or name."
-)
-@click.option(
-    "-t",
-    "--timeoutMillis",
-    "timeout_ms",
-    type=click.IntRange(min=1),
-    default=50_000,
-    show_default=True,
-    help="The timeout in milliseconds.",
-)
-@click.option(
-    "-l", "--level", type=int, default=0, help="Only queues with at least this many messages behind."
-)
-@click.option("-o", "--order", "ordered_only", type=bool, default=False, help="Only ordered topics.")
 async def broker_consume_stats(
-    cluster: Cluster, out: Output, broker: str, timeout_ms: int, level: int, ordered_only: bool
+    cluster: Cluster,
+    out: Output,
+    broker: Annotated[str, option("-b --brokerAddr", "The broker, by address or name.")],
+    timeout_ms: Annotated[
+        int, option("-t --timeoutMillis", "The timeout in milliseconds.", click.IntRange(min=1))
+    ] = 50_000,
+    level: Annotated[
+        int, option("-l --level", "Only queues with at least this many messages behind.", int)
+    ] = 0,
+    ordered_only: Annotated[bool, option("-o --order", "Only ordered topics.")] = False,
 ) -> None:
     """Show the lag of all groups of a broker."""
     address = await address_of(cluster, broker)
     found = await progress.of_broker(
         cluster, address, min_diff=level, ordered_only=ordered_only, timeout_s=timeout_ms / 1000
     )
-    columns = (
-        Column("#Topic", "topic"),
-        Column("#Group", "group"),
-        Column("#Broker Name", "brokerName"),
-        Column("#QID", "queueId"),
-        Column("#Broker Offset", "brokerOffset"),
-        Column("#Consumer Offset", "consumerOffset"),
-        Column("#Diff", "diff"),
-        Column("#LastTime", "lastTime", _last_time),
-    )
-    rows = [
-        (
-            each.queue.topic,
-            each.group,
-            each.queue.broker_name,
-            each.queue.queue_id,
-            each.broker_offset,
-            each.consumer_offset,
-            each.diff,
-            each.last_timestamp,
-        )
-        for each in found.queues
-    ]
+    columns = (_TOPIC, Column("#Group", "group", of="group"), *_QUEUE, _DIFF, _LAST_TIME)
     total = Fact("Diff Total", "diffTotal", found.diff_total)
-    out.show(Report.of(Table("queues", columns, rows), Facts([total])))
+    out.show(Report.of(Table.of("queues", found.queues, columns), Facts([total])))
 
 
 @admin_command("statsAll")
-@click.option("-a", "--activeTopic", "active_only", is_flag=True, help="Only topics used within a day.")
-@click.option("-t", "--topic", type=TEXT, help="Only this topic.")
-async def stats_all(cluster: Cluster, out: Output, active_only: bool, topic: str | None) -> None:
+async def stats_all(
+    cluster: Cluster,
+    out: Output,
+    active_only: Annotated[bool, flag("-a --activeTopic", "Only topics used within a day.")] = False,
+    topic: Annotated[str | None, option("-t --topic", "Only this topic.")] = None,
+) -> None:
     """Show rates and lag of every topic and the groups that read it."""
     found = await throughput.of_cluster(cluster, topic, active_only=active_only)
     columns = (
-        Column("#Topic", "topic"),
-        Column("#Consumer Group", "group"),
-        Column("#Accumulation", "accumulation", is_number=True),
-        Column("#InTPS", "inTps", "{:.2f}".format, is_number=True),
-        Column("#OutTPS", "outTps", lambda tps: "" if tps is None else f"{tps:.2f}", is_number=True),
-        Column("#InMsg24Hour", "inLastDay", is_number=True),
+        Column("#Topic", "topic", of="topic"),
+        Column("#Consumer Group", "group", of="group"),
+        Column("#Accumulation", "accumulation", is_number=True, of="accumulation"),
+        Column("#InTPS", "inTps", "{:.2f}".format, is_number=True, of="in_tps"),
         Column(
-            "#OutMsg24Hour", "outLastDay", lambda n: "NO_CONSUMER" if n is None else str(n), is_number=True
+            "#OutTPS",
+            "outTps",
+            lambda tps: "" if tps is None else f"{tps:.2f}",
+            is_number=True,
+            of=lambda each: each.out_tps if each.group else None,
+        ),
+        Column("#InMsg24Hour", "inLastDay", is_number=True, of="in_last_day"),
+        Column(
+            "#OutMsg24Hour",
+            "outLastDay",
+            lambda number: "NO_CONSUMER" if number is None else str(number),
+            is_number=True,
+            of=lambda each: each.out_last_day if each.group else None,
         ),
     )
-    rows = [
-        (
-            each.topic,
-            each.group,
-            each.accumulation,
-            each.in_tps,
-            each.out_tps if each.group else None,
-            each.in_last_day,
-            each.out_last_day if each.group else None,
-        )
-        for each in found
-    ]
-    out.show(Report.of(Table("topics", columns, rows)))
+    out.show(Report.of(Table.of("topics", found, columns)))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
@@ -12,33 +12,21 @@ from pyromq.admin.failures import NotFound
 from pyromq.admin.messages import TOOLS_GROUP
 from pyromq.cli.mqadmin import shown_messages
 from pyromq.cli.mqadmin.messages import charset
+from pyromq.cli.mqadmin.options import Topic, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table, plainly
-from pyromq.cli.mqadmin.running import COUNT, TEXT, admin_command
+from pyromq.cli.mqadmin.running import admin_command
 from pyromq.cli.mqadmin.times import time
 from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.properties import TAGS
 from pyromq.protocol.record import StoredMessage
 
-_TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
-_CHARSET = click.option(
-    "-c",
-    "--charsetName",
-    "body_charset",
-    type=charset,
-    default="UTF-8",
-    show_default=True,
-    help="The charset of bodies.",
-)
-_EXPRESSION = click.option(
-    "-s", "--subExpression", "expression", type=TEXT, default="*", help="Only these tags: TagA || TagB"
-)
+_Charset = Annotated[str, option("-c --charsetName", "The charset of bodies.", charset)]
+_Expression = Annotated[str, option("-s --subExpression", "Only these tags, as in TagA || TagB.")]
 _BEGIN_HELP = "Only messages stored at this time or later: milliseconds or yyyy-MM-dd#HH:mm:ss:SSS"
-_BEGIN = click.option("-b", "--beginTimestamp", "begin_ms", type=time, help=_BEGIN_HELP)
-_END = click.option(
-    "-e", "--endTimestamp", "end_ms", type=time, help="Only messages stored before this time."
-)
+_Begin = Annotated[int | None, option("-b --beginTimestamp", _BEGIN_HELP, time)]
+_End = Annotated[int | None, option("-e --endTimestamp", "Only messages stored before this time.", time)]
 _RULE = "-" * 56
 
 
@@ -72,23 +60,18 @@ async def _queues(
 
 
 @admin_command("printMsg")
-@_TOPIC
-@_CHARSET
-@_EXPRESSION
-@_BEGIN
-@_END
-@click.option("-d", "--printBody", "with_body", type=bool, default=True, help="Whether to print bodies.")
-@click.option("-l", "--lmqParentTopic", "routed_as", type=TEXT, help="Use the route of this topic instead.")
 async def print_msg(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    body_charset: str,
-    expression: str,
-    begin_ms: int | None,
-    end_ms: int | None,
-    with_body: bool,
-    routed_as: str | None,
+    topic: Topic,
+    body_charset: _Charset = "UTF-8",
+    expression: _Expression = "*",
+    begin_ms: _Begin = None,
+    end_ms: _End = None,
+    with_body: Annotated[bool, option("-d --printBody", "Whether to print bodies.")] = True,
+    routed_as: Annotated[
+        str | None, option("-l --lmqParentTopic", "Use the route of this topic instead.")
+    ] = None,
 ) -> None:
     """Print the messages of a topic, queue by queue. With --json, one message per line."""
     route = await cluster.route(routed_as or topic)
@@ -118,29 +101,19 @@ def _print(
 
 
 @admin_command("printMsgByQueue")
-@_TOPIC
-@click.option("-a", "--brokerName", "broker_name", type=TEXT, required=True, help="The broker's name.")
-@click.option("-i", "--queueId", "queue_id", type=COUNT, required=True, help="The queue.")
-@_CHARSET
-@_EXPRESSION
-@_BEGIN
-@_END
-@click.option("-p", "--printMsg", "printed", type=bool, default=False, help="Print the messages.")
-@click.option("-d", "--printBody", "with_body", type=bool, default=False, help="Print the bodies too.")
-@click.option("-f", "--calculate", "counted", type=bool, default=False, help="Count the messages by tag.")
 async def print_msg_by_queue(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    broker_name: str,
-    queue_id: int,
-    body_charset: str,
-    expression: str,
-    begin_ms: int | None,
-    end_ms: int | None,
-    printed: bool,
-    with_body: bool,
-    counted: bool,
+    topic: Topic,
+    broker_name: Annotated[str, option("-a --brokerName", "The broker's name.")],
+    queue_id: Annotated[int, option("-i --queueId", "The queue.")],
+    body_charset: _Charset = "UTF-8",
+    expression: _Expression = "*",
+    begin_ms: _Begin = None,
+    end_ms: _End = None,
+    printed: Annotated[bool, option("-p --printMsg", "Print the messages.")] = False,
+    with_body: Annotated[bool, option("-d --printBody", "Print the bodies too.")] = False,
+    counted: Annotated[bool, option("-f --calculate", "Count the messages by tag.")] = False,
 ) -> None:
     """Print the messages of a queue with -p true; count them by tag with -f true."""
     if not printed and not counted:
@@ -160,33 +133,19 @@ async def print_msg_by_queue(
 
 
 @admin_command("consumeMessage")
-@_TOPIC
-@click.option("-b", "--brokerName", "broker_name", type=TEXT, help="Only this broker.")
-@click.option("-i", "--queueId", "queue_id", type=COUNT, help="With -b: only this queue.")
-@click.option("-o", "--offset", type=COUNT, help="With -i: start at this offset.")
-@click.option("-g", "--consumerGroup", "group", type=TEXT, default=TOOLS_GROUP, help="Read as this group.")
-@click.option("-s", "--beginTimestamp", "begin_ms", type=time, help=_BEGIN_HELP)
-@_END
-@click.option(
-    "-c",
-    "--MessageNumber",
-    "count",
-    type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    help="The maximum number of messages.",
-)
 async def consume_message(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    broker_name: str | None,
-    queue_id: int | None,
-    offset: int | None,
-    group: str,
-    begin_ms: int | None,
-    end_ms: int | None,
-    count: int,
+    topic: Topic,
+    broker_name: Annotated[str | None, option("-b --brokerName", "Only this broker.")] = None,
+    queue_id: Annotated[int | None, option("-i --queueId", "With -b: only this queue.")] = None,
+    offset: Annotated[int | None, option("-o --offset", "With -i: start at this offset.")] = None,
+    group: Annotated[str, option("-g --consumerGroup", "Read as this group.")] = TOOLS_GROUP,
+    begin_ms: Annotated[int | None, option("-s --beginTimestamp", _BEGIN_HELP, time)] = None,
+    end_ms: _End = None,
+    count: Annotated[
+        int, option("-c --MessageNumber", "The maximum number of messages.", click.IntRange(min=1))
+    ] = 128,
 ) -> None:
     """Print messages, oldest first in each queue; no group's offsets change. With --json, one per line."""
     if queue_id is not None and broker_name is None:
@@ -219,30 +178,18 @@ async def _print_all(out: Output, found: AsyncIterator[StoredMessage], queue: Me
 
 
 @admin_command("sendMessage")
-@_TOPIC
-@click.option("-p", "--body", type=str, required=True, help="The body; sent as UTF-8.")
-@click.option("-k", "--key", "keys", type=TEXT, help="Its keys, separated by spaces.")
-@click.option("-c", "--tags", type=TEXT, help="Its tag.")
-@click.option("-b", "--broker", "broker_name", type=TEXT, help="Send it to this broker, by name.")
-@click.option("-i", "--qid", "queue_id", type=COUNT, help="With -b: send it to this queue.")
-@click.option(
-    "-m",
-    "--msgTraceEnable",
-    "traced",
-    type=bool,
-    default=False,
-    help="Also write a trace, for queryMsgTraceById.",
-)
 async def send_message(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    body: str,
-    keys: str | None,
-    tags: str | None,
-    broker_name: str | None,
-    queue_id: int | None,
-    traced: bool,
+    topic: Topic,
+    body: Annotated[str, option("-p --body", "The body; sent as UTF-8.", str)],
+    keys: Annotated[str | None, option("-k --key", "Its keys, separated by spaces.")] = None,
+    tags: Annotated[str | None, option("-c --tags", "Its tag.")] = None,
+    broker_name: Annotated[str | None, option("-b --broker", "Send it to this broker, by name.")] = None,
+    queue_id: Annotated[int | None, option("-i --qid", "With -b: send it to this queue.")] = None,
+    traced: Annotated[
+        bool, option("-m --msgTraceEnable", "Also write a trace, for queryMsgTraceById.")
+    ] = False,
 ) -> None:
     """Send a message."""
     if queue_id is not None and broker_name is None:
@@ -262,18 +209,13 @@ async def send_message(
 
 
 @admin_command("checkMsgSendRT")
-@_TOPIC
-@click.option("-a", "--amount", type=click.IntRange(min=1), default=100, show_default=True, help="Messages.")
-@click.option(
-    "-s",
-    "--size",
-    "size_bytes",
-    type=COUNT,
-    default=128,
-    show_default=True,
-    help="The size of each message in bytes.",
-)
-async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: int, size_bytes: int) -> None:
+async def check_msg_send_rt(
+    cluster: Cluster,
+    out: Output,
+    topic: Topic,
+    amount: Annotated[int, option("-a --amount", "Messages.", click.IntRange(min=1))] = 100,
+    size_bytes: Annotated[int, option("-s --size", "The size of each message in bytes.")] = 128,
+) -> None:
     """Measure send times to each queue of a topic in turn."""
     found = [trial async for trial in messages.trials(cluster, topic, amount, size_bytes)]
     columns = (
@@ -290,17 +232,13 @@ async def check_msg_send_rt(cluster: Cluster, out: Output, topic: str, amount: i
 
 
 @admin_command("sendMsgStatus")
-@click.option(
-    "-b",
-    "--brokerName",
-    "topic",
-    type=TEXT,
-    required=True,
-    help="The broker's name, and the topic named after it.",
-)
-@click.option("-s", "--messageSize", "size_bytes", type=COUNT, default=128, show_default=True, help="Bytes.")
-@click.option("-c", "--count", type=click.IntRange(min=1), default=50, show_default=True, help="Messages.")
-async def send_msg_status(cluster: Cluster, out: Output, topic: str, size_bytes: int, count: int) -> None:
+async def send_msg_status(
+    cluster: Cluster,
+    out: Output,
+    topic: Annotated[str, option("-b --brokerName", "The broker's name, and the topic named after it.")],
+    size_bytes: Annotated[int, option("-s --messageSize", "Bytes.")] = 128,
+    count: Annotated[int, option("-c --count", "Messages.", click.IntRange(min=1))] = 50,
+) -> None:
     """Send test messages to the topic that is named after a broker."""
     failed = []
     async for trial in messages.trials(cluster, topic, count, size_bytes):

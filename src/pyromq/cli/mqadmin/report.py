@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 Write: TypeAlias = Callable[[Any], str]
@@ -19,12 +20,19 @@ def plainly(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title, its key in JSON, and the format of its values."""
+    """A column: its title, its key in JSON, and the format of its values.
+
+    `of` finds the value in an item of `Table.of`: the name of an attribute, or a function.
+    """
 
     title: str
     key: str
     write: Write = plainly
     is_number: bool = False
+    of: str | Callable[[Any], Any] = ""
+
+    def value(self, item: Any) -> Any:
+        return attrgetter(self.of)(item) if isinstance(self.of, str) else self.of(item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,13 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     title: str | None = None
+
+    @classmethod
+    def of(
+        cls, key: str, items: Iterable[Any], columns: Sequence[Column], title: str | None = None
+    ) -> "Table":
+        """A row per item."""
+        return cls(key, columns, [[column.value(item) for column in columns] for item in items], title)
 
     def texts(self) -> list[list[str]]:
         return [

@@ -4,12 +4,13 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import click
 
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import Incomplete
+from pyromq.cli.mqadmin.options import SECONDS, declared_options, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.errors import ConfigError
 from pyromq.remoting.tls import TlsOptions
@@ -17,95 +18,70 @@ from pyromq.remoting.tls import TlsOptions
 if TYPE_CHECKING:
     from pyromq.security.signature import Credentials
 
-F = TypeVar("F", bound=Callable[..., Any])
 Handler: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 NAMESRV_ADDR = "NAMESRV_ADDR"
 
 
-def text(value: str) -> str:
-    """A text without surrounding spaces; click shows the name of this function in its help."""
-    return value.strip()
-
-
-TEXT = text
-COUNT = click.IntRange(min=0)
-FILE = click.Path(path_type=Path)
-
-_COMMON = (
-    click.option(
-        "-n",
-        "--namesrvAddr",
-        "namesrv",
-        type=TEXT,
-        metavar="HOST:PORT",
-        envvar=NAMESRV_ADDR,
-        help="The name servers, separated by `;`.  [env: NAMESRV_ADDR]",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
-        default=5.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="The timeout of each request in seconds.",
-    ),
-    click.option(
-        "--key-file",
-        type=FILE,
-        metavar="FILE",
-        envvar="MQADMIN_KEY_FILE",
-        help="Sign requests with AccessKey= and SecretKey= of this file.  [env: MQADMIN_KEY_FILE]",
-    ),
-    click.option("--tls", "use_tls", is_flag=True, help="Connect with TLS; certificates are not checked."),
-    click.option(
-        "--tls-trust",
-        type=FILE,
-        metavar="FILE",
-        help="Connect with TLS; certificates are checked against this file.",
-    ),
-)
+def _opened(
+    namesrv: Annotated[
+        str | None,
+        option(
+            "-n --namesrvAddr",
+            "The name servers, separated by `;`.  [env: NAMESRV_ADDR]",
+            metavar="HOST:PORT",
+            envvar=NAMESRV_ADDR,
+        ),
+    ] = None,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+    timeout_s: Annotated[
+        float, option("--timeout", "The timeout of each request in seconds.", SECONDS, metavar="SECONDS")
+    ] = 5.0,
+    key_file: Annotated[
+        Path | None,
+        option(
+            "--key-file",
+            "Sign requests with AccessKey= and SecretKey= of this file.  [env: MQADMIN_KEY_FILE]",
+            metavar="FILE",
+            envvar="MQADMIN_KEY_FILE",
+        ),
+    ] = None,
+    use_tls: Annotated[bool, flag("--tls", "Connect with TLS; certificates are not checked.")] = False,
+    tls_trust: Annotated[
+        Path | None,
+        option(
+            "--tls-trust", "Connect with TLS; certificates are checked against this file.", metavar="FILE"
+        ),
+    ] = None,
+) -> tuple[Cluster, Output]:
+    """The options of every command, and what they choose."""
+    credentials = _credentials(key_file)
+    tls = TlsOptions.chosen(use_tls, tls_trust)
+    cluster = Cluster(namesrv or "", timeout_s=timeout_s, credentials=credentials, tls=tls)
+    return cluster, Output(as_json=as_json)
 
 
 def admin_command(name: str) -> Callable[[Handler], click.Command]:
     """Turn a coroutine function `f(cluster, out, **options)` into a command; its docstring is the help."""
 
     def decorate(handler: Handler) -> click.Command:
+        common = declared_options(_opened)
+
         @functools.wraps(handler)
-        def run(
-            namesrv: str | None,
-            as_json: bool,
-            timeout_s: float,
-            key_file: Path | None,
-            use_tls: bool,
-            tls_trust: Path | None,
-            **options: Any,
-        ) -> None:
-            cluster = Cluster(
-                namesrv or "",
-                timeout_s=timeout_s,
-                credentials=_credentials(key_file),
-                tls=TlsOptions.chosen(use_tls, tls_trust),
-            )
-            out = Output(as_json=as_json)
+        def run(**given: Any) -> None:
+            cluster, out = _opened(**{each.name: given.pop(each.name) for each in common})
 
             async def work() -> None:
                 async with cluster:
-                    await handler(cluster, out, **options)
+                    await handler(cluster, out, **given)
                 if cluster.unanswered:
                     raise Incomplete(cluster.unanswered)
 
             asyncio.run(work())
 
-        decorated: Callable[..., None] = run
-        for option in reversed(_COMMON):
-            decorated = option(decorated)
-        # Help lists options in the order of the decorators, from the inside out.
-        parameters = decorated.__dict__["__click_params__"]
-        decorated.__dict__["__click_params__"] = parameters[-len(_COMMON) :] + parameters[: -len(_COMMON)]
-        return click.command(name, context_settings={"help_option_names": ["-h", "--help"]})(decorated)
+        parameters = [*declared_options(handler), *common]
+        settings = {"help_option_names": ["-h", "--help"]}
+        return click.command(name, params=parameters, context_settings=settings)(run)
 
     return decorate
 
@@ -122,25 +98,6 @@ def _credentials(key_file: Path | None) -> "Credentials | None":
 
 
 # Targets
-
-
-def where_options(command: F) -> F:
-    """-b and -c: one broker, or all masters of a cluster."""
-    for option in (
-        click.option(
-            "-c",
-            "--clusterName",
-            "--cluster",  # java: the name of this option in some commands
-            "cluster_name",
-            type=TEXT,
-            help="All masters of this cluster.",
-        ),
-        click.option(
-            "-b", "--brokerAddr", "broker", type=TEXT, help="This broker: its address, or its name."
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def one_of(broker: str | None, cluster_name: str | None) -> None:

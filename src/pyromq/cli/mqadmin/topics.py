@@ -1,7 +1,7 @@
 """Commands about topics: routes, offsets, creating, changing and deleting."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import msgspec
@@ -10,30 +10,25 @@ from pyromq.admin import kv, offsets, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.rates import Rates
 from pyromq.cli.mqadmin.files import read_json
+from pyromq.cli.mqadmin.options import Broker, ClusterName, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done, plainly
-from pyromq.cli.mqadmin.running import (
-    COUNT,
-    FILE,
-    TEXT,
-    addresses_of,
-    admin_command,
-    one_of,
-    where_options,
-)
+from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
 from pyromq.cli.mqadmin.times import to_milliseconds
-from pyromq.cli.mqadmin.watching import rate_text, sparkline, watch, watch_options
+from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.bodies.topics import TopicConfig
 
-_TOPIC = click.option("-t", "--topic", type=TEXT, required=True, help="The topic.")
 _PERMISSION = click.IntRange(0, 7)
 
 
 @admin_command("topicList")
-@click.option("-c", "--clusterModel", "with_readers", is_flag=True, help="Show clusters and consumer groups.")
-async def topic_list(cluster: Cluster, out: Output, with_readers: bool) -> None:
+async def topic_list(
+    cluster: Cluster,
+    out: Output,
+    with_readers: Annotated[bool, flag("-c --clusterModel", "Show clusters and consumer groups.")] = False,
+) -> None:
     """List the topics of all brokers."""
     if not with_readers:
         names = await topics.names(cluster)
@@ -50,9 +45,12 @@ async def topic_list(cluster: Cluster, out: Output, with_readers: bool) -> None:
 
 
 @admin_command("topicRoute")
-@_TOPIC
-@click.option("-l", "--list", "as_list", is_flag=True, help="Print a table, also in a pipe.")
-async def topic_route(cluster: Cluster, out: Output, topic: str, as_list: bool) -> None:
+async def topic_route(
+    cluster: Cluster,
+    out: Output,
+    topic: Topic,
+    as_list: Annotated[bool, flag("-l --list", "Print a table, also in a pipe.")] = False,
+) -> None:
     """Show which brokers hold a topic, and with how many queues."""
     route = await cluster.route(topic)
     if not as_list and not out.is_terminal:
@@ -101,18 +99,15 @@ def _sum(rows: list[tuple[Any, ...]], index: int) -> int:
 
 
 @admin_command("topicStatus")
-@_TOPIC
-@click.option(
-    "-c", "--cluster", "routed_as", type=TEXT, help="Use the route of this topic or cluster instead."
-)
-@watch_options
 async def topic_status(
     cluster: Cluster,
     out: Output,
-    topic: str,
-    routed_as: str | None,
-    every_s: float | None,
-    rounds: int | None,
+    topic: Topic,
+    routed_as: Annotated[
+        str | None, option("-c --cluster", "Use the route of this topic or cluster instead.")
+    ] = None,
+    every_s: Every = None,
+    rounds: Rounds = None,
 ) -> None:
     """Show the first and last offset of each queue of a topic; with --watch, also how fast it grows."""
     rates: Rates[MessageQueue] = Rates()
@@ -143,61 +138,29 @@ async def topic_status(
 
 
 @admin_command("topicClusterList")
-@_TOPIC
-async def topic_cluster_list(cluster: Cluster, out: Output, topic: str) -> None:
+async def topic_cluster_list(cluster: Cluster, out: Output, topic: Topic) -> None:
     """List the clusters whose brokers hold a topic."""
     names = await topics.clusters_of(cluster, topic)
     out.show(Report.of(Lines(names, {"clusters": names})))
 
 
 @admin_command("updateTopic")
-@where_options
-@_TOPIC
-@click.option(
-    "-r",
-    "--readQueueNums",
-    "read_queues",
-    type=COUNT,
-    default=8,
-    show_default=True,
-    help="The number of queues to read.",
-)
-@click.option(
-    "-w",
-    "--writeQueueNums",
-    "write_queues",
-    type=COUNT,
-    default=8,
-    show_default=True,
-    help="The number of queues to write.",
-)
-@click.option(
-    "-p",
-    "--perm",
-    type=_PERMISSION,
-    default=6,
-    show_default=True,
-    help="2 allows writing, 4 reading, 6 both.",
-)
-@click.option("-o", "--order", type=bool, default=False, help="Whether the topic is ordered.")
-@click.option("-u", "--unit", type=bool, default=False, help="Whether it belongs to a unit.")
-@click.option(
-    "-s", "--hasUnitSub", "unit_sub", type=bool, default=False, help="Whether units subscribe to it."
-)
-@click.option("-a", "--attributes", type=TEXT, help="Attributes to set and remove: +a=b,+c=d,-e")
 async def update_topic(
     cluster: Cluster,
     out: Output,
-    broker: str | None,
-    cluster_name: str | None,
-    topic: str,
-    read_queues: int,
-    write_queues: int,
-    perm: int,
-    order: bool,
-    unit: bool,
-    unit_sub: bool,
-    attributes: str | None,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    topic: Topic,
+    read_queues: Annotated[int, option("-r --readQueueNums", "The number of queues to read.")] = 8,
+    write_queues: Annotated[int, option("-w --writeQueueNums", "The number of queues to write.")] = 8,
+    perm: Annotated[int, option("-p --perm", "2 allows writing, 4 reading, 6 both.", _PERMISSION)] = 6,
+    order: Annotated[bool, option("-o --order", "Whether the topic is ordered.")] = False,
+    unit: Annotated[bool, option("-u --unit", "Whether it belongs to a unit.")] = False,
+    unit_sub: Annotated[bool, option("-s --hasUnitSub", "Whether units subscribe to it.")] = False,
+    attributes: Annotated[
+        str | None, option("-a --attributes", "Attributes to set and remove: +a=b,+c=d,-e")
+    ] = None,
 ) -> None:
     """Create or change a topic, on one broker or on all masters of a cluster."""
     addresses = await addresses_of(cluster, broker, cluster_name)
@@ -236,10 +199,13 @@ def _described(config: TopicConfig) -> str:
 
 
 @admin_command("updateTopicList")
-@where_options
-@click.option("-f", "--filename", "file", type=FILE, required=True, help="A JSON list of topics.")
 async def update_topic_list(
-    cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, file: Path
+    cluster: Cluster,
+    out: Output,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    file: Annotated[Path, option("-f --filename", "A JSON list of topics.")],
 ) -> None:
     """Create or change the topics in a JSON list of objects like those that `exportMetadata` writes."""
     one_of(broker, cluster_name)
@@ -252,11 +218,14 @@ async def update_topic_list(
 
 
 @admin_command("updateTopicPerm")
-@where_options
-@_TOPIC
-@click.option("-p", "--perm", type=_PERMISSION, required=True, help="2 allows writing, 4 reading, 6 both.")
 async def update_topic_perm(
-    cluster: Cluster, out: Output, broker: str | None, cluster_name: str | None, topic: str, perm: int
+    cluster: Cluster,
+    out: Output,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    topic: Topic,
+    perm: Annotated[int, option("-p --perm", "2 allows writing, 4 reading, 6 both.", _PERMISSION)],
 ) -> None:
     """Change the permission of a topic, and nothing else."""
     addresses = await addresses_of(cluster, broker, cluster_name)
@@ -269,12 +238,14 @@ async def update_topic_perm(
 
 
 @admin_command("updateOrderConf")
-@_TOPIC
-@click.option("-v", "--orderConf", "conf", type=TEXT, help="The queues: broker1:num;broker2:num")
-@click.option(
-    "-m", "--method", type=click.Choice(["put", "get", "delete"]), required=True, help="What to do."
-)
-async def update_order_conf(cluster: Cluster, out: Output, topic: str, conf: str | None, method: str) -> None:
+async def update_order_conf(
+    cluster: Cluster,
+    out: Output,
+    *,
+    topic: Topic,
+    conf: Annotated[str | None, option("-v --orderConf", "The queues: broker1:num;broker2:num")] = None,
+    method: Annotated[str, option("-m --method", "What to do.", click.Choice(["put", "get", "delete"]))],
+) -> None:
     """Set, get or delete the fixed queues of an ordered topic: they keep the order while brokers are down."""
     if method == "put":
         if not conf:
@@ -292,9 +263,12 @@ async def update_order_conf(cluster: Cluster, out: Output, topic: str, conf: str
 
 
 @admin_command("deleteTopic")
-@_TOPIC
-@click.option("-c", "--clusterName", "cluster_name", type=TEXT, required=True, help="The cluster it is in.")
-async def delete_topic(cluster: Cluster, out: Output, topic: str, cluster_name: str) -> None:
+async def delete_topic(
+    cluster: Cluster,
+    out: Output,
+    topic: Topic,
+    cluster_name: Annotated[str, option("-c --clusterName", "The cluster it is in.")],
+) -> None:
     """Delete a topic and its messages, on all masters of a cluster and in all name servers."""
     addresses = await topics.delete(cluster, topic, cluster_name)
     lines = [
@@ -305,9 +279,12 @@ async def delete_topic(cluster: Cluster, out: Output, topic: str, cluster_name: 
 
 
 @admin_command("allocateMQ")
-@_TOPIC
-@click.option("-i", "--ipList", "members", type=TEXT, required=True, help="The members: ip1,ip2")
-async def allocate_mq(cluster: Cluster, out: Output, topic: str, members: str) -> None:
+async def allocate_mq(
+    cluster: Cluster,
+    out: Output,
+    topic: Topic,
+    members: Annotated[str, option("-i --ipList", "The members: ip1,ip2")],
+) -> None:
     """Show which queues each member would get from the average allocation strategy."""
     named = [name for name in map(str.strip, members.split(",")) if name]
     if not named:

@@ -1,59 +1,33 @@
 """The command that shows the traces of a message."""
 
 from collections.abc import Sequence
-
-import click
+from typing import Annotated
 
 from pyromq.admin import messages, traces
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.failures import NotFound
 from pyromq.admin.traces import Trace
+from pyromq.cli.mqadmin.options import option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Part, Report, Table
-from pyromq.cli.mqadmin.running import COUNT, TEXT, admin_command
+from pyromq.cli.mqadmin.running import admin_command
 from pyromq.cli.mqadmin.times import time, to_seconds
 from pyromq.protocol.names import TRACE_TOPIC
 
 
 @admin_command("queryMsgTraceById")
-@click.option(
-    "-i", "--msgId", "message_id", type=TEXT, required=True, help="The unique id that its producer gave it."
-)
-@click.option(
-    "-t",
-    "--traceTopic",
-    "topic",
-    type=TEXT,
-    default=TRACE_TOPIC,
-    show_default=True,
-    help="The topic that holds the traces.",
-)
-@click.option(
-    "-b",
-    "--beginTimestamp",
-    "begin_ms",
-    type=time,
-    default=0,
-    help="Only traces stored at this time or later.",
-)
-@click.option("-e", "--endTimestamp", "end_ms", type=time, help="Only traces stored at this time or earlier.")
-@click.option(
-    "-c",
-    "--maxNum",
-    "limit",
-    type=COUNT,
-    default=64,
-    show_default=True,
-    help="The maximum number of trace messages.",
-)
 async def query_msg_trace_by_id(
     cluster: Cluster,
     out: Output,
-    message_id: str,
-    topic: str,
-    begin_ms: int,
-    end_ms: int | None,
-    limit: int,
+    message_id: Annotated[str, option("-i --msgId", "The unique id that its producer gave it.")],
+    topic: Annotated[str, option("-t --traceTopic", "The topic that holds the traces.")] = TRACE_TOPIC,
+    begin_ms: Annotated[
+        int, option("-b --beginTimestamp", "Only traces stored at this time or later.", time)
+    ] = 0,
+    end_ms: Annotated[
+        int | None, option("-e --endTimestamp", "Only traces stored at this time or earlier.", time)
+    ] = None,
+    limit: Annotated[int, option("-c --maxNum", "The maximum number of trace messages.")] = 64,
 ) -> None:
     """Show when a message was sent, and when each group consumed it, as traced by the clients."""
     last_ms = messages.FOREVER_MS if end_ms is None else end_ms
@@ -76,12 +50,11 @@ async def query_msg_trace_by_id(
 
 def _table(key: str, kind: str, group_title: str, time_title: str, found: Sequence[Trace]) -> Table:
     columns = (
-        Column("#Type", "type"),
-        Column(group_title, "group"),
-        Column("#ClientHost", "clientHost"),
-        Column(time_title, "time", to_seconds),
-        Column("#CostTimes", "costMs", lambda cost_ms: f"{cost_ms}ms"),
-        Column("#Status", "isOk", lambda is_ok: "success" if is_ok else "failed"),
+        Column("#Type", "type", of=lambda _: kind),
+        Column(group_title, "group", of="group"),
+        Column("#ClientHost", "clientHost", of="client_host"),
+        Column(time_title, "time", to_seconds, of="time"),
+        Column("#CostTimes", "costMs", lambda cost_ms: f"{cost_ms}ms", of="cost_ms"),
+        Column("#Status", "isOk", lambda is_ok: "success" if is_ok else "failed", of="is_ok"),
     )
-    rows = [(kind, each.group, each.client_host, each.time, each.cost_ms, each.is_ok) for each in found]
-    return Table(key, columns, rows)
+    return Table.of(key, found, columns)

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
+from pyromq.cli.mqadmin.options import SECONDS, option
 from pyromq.cli.mqadmin.output import Output, plain_lines, renderable
 from pyromq.cli.mqadmin.report import Lines, Report
 from pyromq.cli.mqadmin.times import to_seconds
@@ -16,30 +17,17 @@ from pyromq.errors import PyroError
 if TYPE_CHECKING:
     from rich.live import Live
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def watch_options(command: F) -> F:
-    """--watch and --rounds."""
-    for option in (
-        click.option(
-            "--rounds",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Stop after N rounds; without it, Ctrl-C stops.",
-        ),
-        click.option(
-            "--watch",
-            "every_s",
-            type=click.FloatRange(min=0, min_open=True),
-            metavar="SECONDS",
-            help="Repeat after this many seconds, and show rates.",
-        ),
-    ):
-        command = option(command)
-    return command
+Every = Annotated[
+    float | None,
+    option("--watch", "Repeat after this many seconds, and show rates.", SECONDS, metavar="SECONDS"),
+]
+Rounds = Annotated[
+    int | None,
+    option("--rounds", "Stop after N rounds; without it, Ctrl-C stops.", click.IntRange(min=1), metavar="N"),
+]
 
 
 async def watch(

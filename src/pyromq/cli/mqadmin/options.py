@@ -1,0 +1,64 @@
+"""The options of a command are declared once, in the signature of its function.
+
+`topic: Annotated[str, option("-t --topic", "The topic.")]` is required; a parameter with a default is not. A
+default is shown in the help unless it is empty.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import click
+
+
+def text(value: str) -> str:
+    """A text without surrounding spaces; click shows the name of this function in its help."""
+    return value.strip()
+
+
+COUNT = click.IntRange(min=0)
+SECONDS = click.FloatRange(min=0, min_open=True)
+_READERS = {str: text, int: COUNT, Path: click.Path(path_type=Path)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    flags: str
+    attributes: dict[str, Any]
+
+
+def option(flags: str, help: str, type: Any = None, **attributes: Any) -> _Option:
+    """An option with a value; `type` reads it, unless the type of the parameter says how."""
+    return _Option(flags, {"help": help, "type": type, **attributes})
+
+
+def flag(flags: str, help: str) -> _Option:
+    """An option without a value."""
+    return _Option(flags, {"help": help, "is_flag": True})
+
+
+Topic = Annotated[str, option("-t --topic", "The topic.")]
+Broker = Annotated[str | None, option("-b --brokerAddr", "This broker: its address, or its name.")]
+# java: some commands call it --cluster
+ClusterName = Annotated[str | None, option("-c --clusterName --cluster", "All masters of this cluster.")]
+IGNORED = "Ignored; accepted for existing scripts."
+
+
+def declared_options(function: Callable[..., Any]) -> list[click.Parameter]:
+    """The options of a function, in the order of its signature."""
+    found: list[click.Parameter] = []
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if get_origin(hints[name]) is Annotated:
+            hint, option = get_args(hints[name])
+            attributes = dict(option.attributes)
+            scalar = next((each for each in get_args(hint) if each is not type(None)), hint)
+            attributes["type"] = attributes.get("type") or _READERS.get(scalar, scalar)
+            if parameter.default is inspect.Parameter.empty:
+                attributes["required"] = True
+            elif parameter.default is not None:
+                attributes |= {"default": parameter.default, "show_default": bool(parameter.default)}
+            found.append(click.Option([*option.flags.split(), name], **attributes))
+    return found
