@@ -63,6 +63,9 @@ class Dispatcher:
         self.dispatched_messages = 0
         self.index_from = 0
         """Messages before this log offset are in the index already."""
+        self.starts_over = False
+        """Whether a queue starts over with a later message of queue offset 0: its topic was deleted and made
+        again by another broker, whose log this is."""
 
     def __repr__(self) -> str:
         return f"<Dispatcher at {self.offset}, {self.behind_bytes} bytes behind>"
@@ -94,9 +97,10 @@ class Dispatcher:
         """Whether compiled code dispatches; it reads the log, so nothing is remembered for it."""
         return self._carrier is not None
 
-    def forget_topic(self, topic: str) -> None:
-        """Drop the messages of a deleted topic that are not dispatched yet."""
-        self._forgotten[topic] = self._log.end_offset
+    def forget_topic(self, topic: str, before: int | None = None) -> None:
+        """Drop the messages of a deleted topic that are not dispatched yet; `before`: those before this log
+        offset, which the log may not have reached."""
+        self._forgotten[topic] = self._log.end_offset if before is None else before
         self.pending = deque(each for each in self.pending if each[0].topic != topic)
 
     def start_at(self, offset: int) -> None:
@@ -208,8 +212,17 @@ class Dispatcher:
         elif outline.log_offset < self._forgotten.get(outline.topic, 0) or is_filler(outline):
             self.offset += outline.size
         else:
+            if self.starts_over and not outline.queue_offset:
+                self._start_over(outline)
             self.dispatch_record(segment, outline)
         return True
+
+    def _start_over(self, outline: RecordOutline) -> None:
+        queue = self._queues.find(outline.topic, outline.queue_id)
+        is_unit = not outline.sys_flag & SysFlag.TRANSACTION_PREPARED
+        if queue is not None and is_unit and -1 < queue.last_place < outline.log_offset:
+            self._queues.drop_files(queue)
+            queue.forget_min_offset()
 
     def dispatch_record(self, segment: Segment, outline: RecordOutline, *, has_unit: bool = True) -> None:
         """Dispatch a record of the log and move behind it; without a unit only its keys."""

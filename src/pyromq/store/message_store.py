@@ -15,7 +15,8 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError, StoreError
 from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
-from pyromq.store.deletions import Deletions
+from pyromq.store.copying import Copying
+from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.filenames import StorePaths, can_be_directory
@@ -146,6 +147,7 @@ class MessageStore:
         checkpoint = write_first_checkpoint(
             files, paths, self._log, self._queues, self._index, checkpoint, self.recovery.began_at
         )
+        self.copying = Copying(self._log, self._queues, self._dispatcher, self._deletions, self._faults)
         self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
         self._waiters = FlushWaiters(self._flusher)
         self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
@@ -221,6 +223,28 @@ class MessageStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    # Replication
+
+    @property
+    def log_start(self) -> int:
+        return self._log.start_offset
+
+    @property
+    def log_end(self) -> int:
+        return self._log.end_offset
+
+    def log_bytes(self, offset: int, max_bytes: int) -> memoryview:
+        """The log from an offset on as it is, at most to the end of a file; none at its end."""
+        return self._log.view_from(offset, max_bytes)
+
+    def load_log_bytes(self, offset: int, size_bytes: int) -> None:
+        """Read a part of the log from the disk, in a thread: `log_bytes` of it do not wait then."""
+        self._log.load(offset, size_bytes)
+
+    def deletions(self) -> list[Deletion]:
+        """The deleted topics that still have records in the log."""
+        return self._deletions.all()
 
     # Dispatching
 

@@ -87,6 +87,22 @@ class CommitLog(LogEnd):
             offset = self.end_offset = following.start
         return offset
 
+    def begin_at(self, offset: int) -> None:
+        """Begin an empty log at a later log offset: a replica may not have its master's oldest files."""
+        self.end_offset = offset
+        self._leave()
+
+    def enter(self, offset: int) -> int:
+        """Make the file of a log offset the current one; returns where it ends. Raises OSError."""
+        current = self._current
+        if current is None or not current.start <= offset < current.end:
+            current = self._enter(offset - offset % self.segments.segment_bytes)
+        return current.end
+
+    @property
+    def buffer_end(self) -> int:
+        return self.buffer_start + self.segments.segment_bytes
+
     def wipe(self, offset: int, size_bytes: int) -> None:
         """Overwrite bytes behind the end of the log with zeros."""
         position = offset - self.buffer_start
@@ -156,6 +172,21 @@ class CommitLog(LogEnd):
         if position + size_bytes > segment.size_bytes:
             return None
         return segment.mapped.view[position : position + size_bytes]
+
+    def view_from(self, offset: int, max_bytes: int) -> memoryview:
+        """The bytes of the log from an offset on, at most to the end of their file; none at the log's end."""
+        segment = self.segments.find(offset)
+        end = min(offset + max_bytes, self.end_offset)
+        if segment is None or end <= offset:
+            return memoryview(b"")
+        position = offset - segment.start
+        return segment.mapped.view[position : min(position + end - offset, segment.size_bytes)]
+
+    def load(self, offset: int, size_bytes: int) -> None:
+        """Read bytes of one file from the disk, so that an access to them does not wait; for a thread."""
+        for segment in self.segments.covering(offset, offset + 1):
+            if not isinstance(segment, MissingSegment):
+                self._files.read(segment.path, offset - segment.start, size_bytes)
 
     def record(self, offset: int) -> memoryview | None:
         """The record at an offset, None if none begins there."""

@@ -1,0 +1,94 @@
+"""Copying a master's log: a replica's store adds nothing of its own.
+
+The log is a byte-for-byte prefix of the master's; queues and index are dispatched from it. A topic that the
+master deletes is deleted up to the same log offset.
+"""
+
+from pyromq.errors import StoreError
+from pyromq.store.deletions import Deletion, Deletions
+from pyromq.store.dispatch import Dispatcher
+from pyromq.store.faults import Fault, StoreFaults
+from pyromq.store.filenames import can_be_directory
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.replicated import ReplicatedLog
+from pyromq.store.queues.all_queues import Queues
+
+
+class Copying:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: Queues,
+        dispatcher: Dispatcher,
+        deletions: Deletions,
+        faults: StoreFaults,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._deletions = deletions
+        self._faults = faults
+        self._replicated = ReplicatedLog(log)
+
+    def __repr__(self) -> str:
+        return f"<Copying {self._replicated!r}>"
+
+    def begin(self) -> None:
+        """From now on the log is a copy, and only `append` adds to it."""
+        self._dispatcher.starts_over = True
+
+    def end(self) -> None:
+        """From now on the store's own messages follow; raises OSError if the copy cannot be dispatched."""
+        self.drop_part()
+        while self._dispatcher.offset < self._log.end_offset:
+            self._dispatcher.step(self._log.end_offset, 1 << 20)
+        self._dispatcher.starts_over = False
+        for queue in self._queues:
+            queue.next_offset = queue.end_offset
+
+    def append(self, offset: int, piece: memoryview) -> None:
+        """Add bytes of the master's log. They are readable after a dispatch, each record once it is whole.
+
+        Raises StoreError if they do not continue this log, or if it cannot be written.
+        """
+        if self._faults.is_refusing:
+            raise StoreError(self._faults.reason)
+        if self._dispatcher.is_following:
+            self._dispatcher.stop_following()  # the bytes are read from the log
+        try:
+            self._replicated.append(offset, piece)
+        except OSError as error:
+            reason = f"cannot create a new log file: {error}"
+            self._faults.refuse(Fault.DISK_FULL, reason)  # tried again after the next check of the disk
+            raise StoreError(reason) from error
+
+    def drop_part(self) -> None:
+        """Forget a record of which only a part has come: the connection is lost."""
+        self._replicated.drop_part()
+
+    def last_record(self) -> tuple[int, memoryview] | None:
+        """The newest dispatched message, and where in the log it begins."""
+        place = max((queue.last_place for queue in self._queues), default=-1)
+        record = self._log.record(place) if place >= 0 else None
+        return None if record is None else (place, record)
+
+    def delete_topic(self, deletion: Deletion) -> bool:
+        """Delete a topic up to the log offset up to which the master deleted it.
+
+        False if this or a later deletion of the topic is known. Otherwise what else there is of the topic
+        goes after this, and then `MessageStore.finish_deletion`. Raises StoreError if the disk does not take
+        it.
+        """
+        topic, before = deletion.topic, deletion.log_offset
+        if not can_be_directory(topic) or before <= self._deletions.offset_of(topic):
+            return False
+        try:
+            self._deletions.mark(topic, before, deletion.time_ms)
+            self._dispatcher.forget_topic(topic, before)
+            # Queues of a topic that was made again have only messages behind the mark.
+            for queue in [each for each in self._queues.of_topic(topic).values() if each.last_place < before]:
+                self._queues.drop_files(queue)
+                self._queues.discard(queue)
+        except OSError as error:
+            raise StoreError(f"topic {topic} cannot be deleted: {error}") from error
+        return True

@@ -1,0 +1,112 @@
+"""The log of a replica: bytes of the master's log, appended as they came.
+
+Bytes arrive in pieces that may begin and end inside a record. They go to their place in the log at once, but
+the log ends with its last whole record: dispatch, flushes and reports to the master see nothing of a part.
+Sizes and log offsets of the records must be as in a log, so bytes from the wrong place are noticed at once.
+"""
+
+from typing import Final
+
+from pyromq.errors import StoreError
+from pyromq.protocol.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    peek_log_offset,
+    peek_size_and_magic,
+    peek_store_timestamp,
+)
+from pyromq.store.log.commit_log import CommitLog
+
+_RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_HINT: Final = "do master and replica have the same mappedFileSizeCommitLog, and one history?"
+
+
+class ReplicatedLog:
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._part_bytes = 0
+        """Bytes behind the end of the log: the begin of a record whose rest is still to come."""
+
+    def __repr__(self) -> str:
+        return f"<ReplicatedLog ..{self._log.end_offset} and {self._part_bytes} bytes of a record>"
+
+    @property
+    def wanted_offset(self) -> int:
+        """The log offset of the next byte."""
+        return self._log.end_offset + self._part_bytes
+
+    def append(self, offset: int, piece: memoryview) -> None:
+        """Add bytes of the master's log. An empty log begins wherever the master begins.
+
+        Raises StoreError if they do not continue the log, OSError if a file cannot be created. Then the log
+        ends as before; call `drop_part` before bytes from another connection come.
+        """
+        if not piece:
+            return  # a heartbeat
+        log = self._log
+        if not self.wanted_offset and offset:
+            log.begin_at(offset)
+        if offset != self.wanted_offset:
+            raise StoreError(
+                f"the master sent bytes of log offset {offset}, the replica needs {self.wanted_offset}"
+            )
+        position, size_bytes = 0, len(piece)
+        while position < size_bytes:
+            place = self.wanted_offset
+            room_bytes = log.enter(place) - place
+            part = piece[position : position + room_bytes]
+            begin = place - log.buffer_start
+            log.buffer[begin : begin + len(part)] = part
+            self._part_bytes += len(part)
+            position += len(part)
+            self._take_whole_records()
+
+    def drop_part(self) -> None:
+        """Forget the begin of a record whose rest does not come any more."""
+        if self._part_bytes:
+            self._log.wipe(self._log.end_offset, self._part_bytes)
+            self._part_bytes = 0
+
+    def _take_whole_records(self) -> None:
+        log = self._log
+        buffer, start, file_end = log.buffer, log.buffer_start, log.buffer_end
+        here, there = log.end_offset, self.wanted_offset
+        last = -1
+        count = 0
+        while there - here >= BLANK_SIZE:
+            position = here - start
+            size_bytes, magic = peek_size_and_magic(buffer, position)
+            if magic in _RECORD_MAGICS:
+                if size_bytes < MIN_RECORD_SIZE or here + size_bytes > file_end - BLANK_SIZE:
+                    raise StoreError(
+                        f"the master's record at {here} has {size_bytes} bytes, expected {MIN_RECORD_SIZE}"
+                        f" to {file_end - BLANK_SIZE - here}: {_HINT}"
+                    )
+                if there - here < MIN_RECORD_SIZE:
+                    break
+                if peek_log_offset(buffer, position) != here:
+                    raise StoreError(
+                        f"the master's record at {here} gives {peek_log_offset(buffer, position)} as its"
+                        f" log offset: {_HINT}"
+                    )
+                if there - here < size_bytes:
+                    break
+                last = position
+                count += 1
+            elif magic != BLANK_MAGIC or size_bytes != file_end - here:
+                raise StoreError(
+                    f"the master's bytes at {here} are no record: size {size_bytes}, magic"
+                    f" {magic & 0xFFFFFFFF:#010x}: {_HINT}"
+                )
+            elif there - here < size_bytes:
+                break
+            here += size_bytes
+        if last >= 0:
+            log.last_store_timestamp = max(log.last_store_timestamp, peek_store_timestamp(buffer, last))
+            log.appended_messages += count
+        # The end comes last: the flusher's thread reads the time before the offset that covers it.
+        self._part_bytes = there - here
+        log.end_offset = here

@@ -1,0 +1,250 @@
+"""A replica's log is a prefix of its master's, with the same queues, however the stream was cut."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.chance import examples
+from tests.support.small_stores import append, bodies_of, dispatch_all, interpreted, small_settings
+
+from pyromq.clock import ManualClock
+from pyromq.errors import StoreError
+from pyromq.store.deletions import Deletion
+from pyromq.store.message_store import MessageStore
+
+TOPIC = "Orders"
+
+
+@pytest.fixture(params=[False, True], ids=["compiled", "interpreted"], autouse=True)
+def _both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not request.param:
+        yield
+        return
+    with interpreted():
+        yield
+
+
+def open_store(root: Path, **changes: Any) -> MessageStore:
+    return MessageStore.open(small_settings(root, **changes), clock=ManualClock(), start_flusher=False)
+
+
+def open_replica(root: Path, **changes: Any) -> MessageStore:
+    store = open_store(root, **changes)
+    store.copying.begin()
+    return store
+
+
+def send(store: MessageStore, count: int, topic: str = TOPIC, size: int = 300) -> list[bytes]:
+    bodies = [b"%d " % number + bytes([65 + number % 26]) * size for number in range(count)]
+    for body in bodies:
+        assert append(store, body, topic=topic, properties=b"KEYS\x01k\x02").is_ok
+    dispatch_all(store)
+    return bodies
+
+
+def copy(master: MessageStore, replica: MessageStore, offset: int | None = None, step: int = 1000) -> None:
+    """Stream the rest of the master's log, in pieces of `step` bytes."""
+    offset = replica.log_end if offset is None else offset
+    while offset < master.log_end:
+        piece = master.log_bytes(offset, step)
+        replica.copying.append(offset, piece)
+        offset += len(piece)
+    dispatch_all(replica)
+
+
+def whole_log(store: MessageStore) -> bytes:
+    offset, pieces = store.log_start, []
+    while offset < store.log_end:
+        piece = store.log_bytes(offset, 1 << 20)
+        pieces.append(bytes(piece))
+        offset += len(piece)
+    return b"".join(pieces)
+
+
+def test_a_replica_has_the_masters_bytes_queues_and_index(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        bodies = send(master, 60)
+        copy(master, replica)
+        assert whole_log(replica) == whole_log(master)
+        assert bodies_of(replica, TOPIC, 0) == bodies
+        assert len(replica.query(TOPIC, "k", 64)) == len(master.query(TOPIC, "k", 64))
+        assert replica.statistics().last_store_timestamp == master.statistics().last_store_timestamp
+
+
+@pytest.mark.parametrize("step", [1, 7, 8, 91, 4096, 8192])
+def test_pieces_of_any_size_give_the_same_log(tmp_path: Path, step: int) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        bodies = send(master, 30)
+        copy(master, replica, step=step)
+        assert whole_log(replica) == whole_log(master)
+        assert bodies_of(replica, TOPIC, 0) == bodies
+
+
+def test_the_log_ends_with_its_last_whole_record(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        send(master, 1)
+        whole = master.log_end
+        send(master, 1)
+        replica.copying.append(0, master.log_bytes(0, whole + 100))
+        assert replica.log_end == whole
+        assert not replica.log_bytes(whole, 100)
+        replica.copying.append(whole + 100, master.log_bytes(whole + 100, 1 << 20))
+        assert replica.log_end == master.log_end
+
+
+def test_a_part_of_a_record_leaves_no_trace(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        bodies = send(master, 2)
+        replica.copying.append(0, master.log_bytes(0, master.log_end - 5))
+        end = replica.log_end
+        replica.copying.drop_part()
+        file = next((tmp_path / "r" / "commitlog").iterdir())
+        assert not any(file.read_bytes()[end:])
+        copy(master, replica)
+        assert bodies_of(replica, TOPIC, 0) == bodies
+
+
+def test_a_replica_that_crashed_inside_a_record_continues_at_the_last_whole_one(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master:
+        bodies = send(master, 30)
+        replica = open_replica(tmp_path / "r")
+        offset, cut = 0, master.log_end - 40
+        while offset < cut:
+            piece = master.log_bytes(offset, min(100, cut - offset))
+            replica.copying.append(offset, piece)
+            offset += len(piece)
+        end = replica.log_end
+        replica.abandon()
+        with open_replica(tmp_path / "r") as replica:
+            assert replica.log_end == end
+            copy(master, replica)
+            assert whole_log(replica) == whole_log(master)
+            assert bodies_of(replica, TOPIC, 0) == bodies
+
+
+def test_an_empty_replica_begins_where_the_master_begins(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master:
+        bodies = send(master, 60)
+        last_file = master.log_end - master.log_end % 8192
+        with open_replica(tmp_path / "r") as replica:
+            copy(master, replica, last_file)
+            assert replica.log_start == last_file
+            kept = bodies_of(replica, TOPIC, 0)
+        assert kept
+        assert bodies[-len(kept) :] == kept
+        with open_replica(tmp_path / "r") as replica:
+            assert (replica.log_start, replica.log_end) == (last_file, master.log_end)
+            assert bodies_of(replica, TOPIC, 0) == kept
+            assert replica.max_offset(TOPIC, 0) == master.max_offset(TOPIC, 0)
+
+
+def test_bytes_that_do_not_continue_the_log_are_refused(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        send(master, 3)
+        copy(master, replica)
+        with pytest.raises(StoreError, match=f"offset 7, the replica needs {replica.log_end}"):
+            replica.copying.append(7, memoryview(b"x"))
+
+
+def test_bytes_from_inside_a_record_are_noticed(tmp_path: Path) -> None:
+    """A longer replica whose master has grown past its end is sent the middle of other records."""
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        send(master, 3)
+        copy(master, replica)
+        end = replica.log_end
+        with open_store(tmp_path / "other") as other:
+            send(other, 20, size=311)
+            with pytest.raises(StoreError, match="the master's"):
+                replica.copying.append(end, other.log_bytes(end, 4000))
+        replica.copying.drop_part()
+        assert replica.log_end == end
+        assert whole_log(replica) == whole_log(master)
+
+
+def test_a_master_with_other_file_sizes_is_noticed(tmp_path: Path) -> None:
+    with (
+        open_store(tmp_path / "m", log_segment_bytes=4096) as master,
+        open_replica(tmp_path / "r") as replica,
+    ):
+        send(master, 30)
+        with pytest.raises(StoreError, match="the same mappedFileSizeCommitLog"):
+            copy(master, replica)
+
+
+@settings(max_examples=examples(60))
+@given(st.data())
+def test_damaged_bytes_are_refused_or_copied_but_never_break_the_store(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("damaged")
+    with open_store(root / "m") as master:
+        send(master, 6, size=60)
+        log = bytearray(whole_log(master))
+    at = data.draw(st.integers(0, len(log) - 1))
+    log[at] ^= data.draw(st.integers(1, 255))
+    step = data.draw(st.integers(1, len(log)))
+    with open_replica(root / "r") as replica:
+        try:
+            for offset in range(0, len(log), step):
+                replica.copying.append(offset, memoryview(log)[offset : offset + step])
+        except StoreError:
+            replica.copying.drop_part()
+        assert whole_log(replica) == bytes(log[: replica.log_end])
+        dispatch_all(replica)
+
+
+def test_a_topic_deleted_and_made_again_by_the_master_starts_over(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        send(master, 5)
+        copy(master, replica)
+        master.delete_topic(TOPIC)
+        bodies = send(master, 3)
+        copy(master, replica)  # no mark has come: an Apache master has none
+        assert bodies_of(replica, TOPIC, 0) == bodies
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_masters_deletion_hides_the_same_messages(tmp_path: Path, is_early: bool) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        send(master, 5)
+        if not is_early:
+            copy(master, replica)
+        master.delete_topic(TOPIC)
+        bodies = send(master, 3)
+        if not is_early:
+            copy(master, replica)
+        (deletion,) = master.deletions()
+        assert replica.copying.delete_topic(deletion)
+        assert not replica.copying.delete_topic(deletion)
+        copy(master, replica)
+        assert bodies_of(replica, TOPIC, 0) == bodies
+        assert len(replica.query(TOPIC, "k", 64)) == len(bodies)
+
+
+def test_a_deletion_without_new_messages_removes_the_queues(tmp_path: Path) -> None:
+    with open_replica(tmp_path / "r") as replica, open_store(tmp_path / "m") as master:
+        send(master, 5)
+        copy(master, replica)
+        assert replica.copying.delete_topic(Deletion(TOPIC, master.log_end, 1))
+        assert TOPIC not in replica.topics()
+
+
+def test_a_replica_that_becomes_master_continues_the_queues(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master, open_replica(tmp_path / "r") as replica:
+        bodies = send(master, 5)
+        replica.copying.append(0, master.log_bytes(0, master.log_end))
+        replica.copying.end()
+        assert append(replica, b"own").queue_offset == 5
+        dispatch_all(replica)
+        assert bodies_of(replica, TOPIC, 0) == [*bodies, b"own"]
+
+
+def test_the_last_record_is_found(tmp_path: Path) -> None:
+    with open_store(tmp_path / "m") as master:
+        assert master.copying.last_record() is None
+        send(master, 5)
+        place, record = master.copying.last_record() or (0, memoryview(b""))
+        assert place + len(record) == master.log_end
