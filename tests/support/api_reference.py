@@ -117,7 +117,20 @@ def _members(type_: type) -> dict[str, Function]:
         for node in _class_tree(owner).body:
             if isinstance(node, Function) and "overload" not in map(ast.unparse, node.decorator_list):
                 found.setdefault(node.name, node)
+            elif _is_blocking_form(node):
+                found.setdefault(_target(node), _blocking_form(getattr(owner, _target(node))))
     return found
+
+
+def _is_blocking_form(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(("awaited(", "on_the_loop("))
+
+
+def _blocking_form(method: object) -> ast.FunctionDef:
+    """An asyncio method as it is for programs without an event loop."""
+    function = _tree(inspect.unwrap(method))  # type: ignore[arg-type]
+    assert isinstance(function, Function)
+    return ast.FunctionDef(**{name: getattr(function, name) for name in function._fields})
 
 
 def _attributes(type_: type, properties: Sequence[Function] = ()) -> str:
@@ -127,7 +140,7 @@ def _attributes(type_: type, properties: Sequence[Function] = ()) -> str:
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign):
             name, kind = ast.unparse(node.target), ast.unparse(node.annotation)
-        elif isinstance(node, ast.Assign):
+        elif isinstance(node, ast.Assign) and not _is_blocking_form(node):
             name, kind = ast.unparse(node.targets[0]), ""
         else:
             continue

@@ -5,20 +5,20 @@ no such loop: clients of the parent cannot be used in it, clients made in the ch
 """
 
 import asyncio
+import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
-from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.queue_choice import Selector
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
-from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult
+from pyromq.client.values import Message, MessageQueue, SendResult
 from pyromq.errors import StateError
 
 P = ParamSpec("P")
@@ -31,8 +31,6 @@ MAX_WAIT_FOR_AN_END_S = 5.0
 
 SIGNAL_LOOK_S = 0.5
 """A waiting thread wakes up this often: a signal that came just before it waits does not wake it."""
-
-_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -188,6 +186,33 @@ class Blocking:
         self.close()
 
 
+def awaited(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking, P], T]:
+    """The blocking form of an asyncio method."""
+
+    @functools.wraps(method)
+    def blocking(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work: Callable[P, Coroutine[Any, Any, T]] = getattr(self._aio, method.__name__)
+        return self._thread.run(work, *args, **kwargs)
+
+    return blocking
+
+
+def on_the_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Blocking, P], T]:
+    """The form for other threads of a method that does not wait, but belongs to the event loop."""
+
+    @functools.wraps(method)
+    def blocking(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def work() -> T:
+            called: Callable[P, T] = getattr(self._aio, method.__name__)
+            return called(*args, **kwargs)
+
+        return self._thread.run(work)
+
+    return blocking
+
+
 class Producer(Blocking):
     """`with Producer("orders", namesrv="127.0.0.1:9876") as producer: producer.send(message)`.
 
@@ -290,54 +315,11 @@ class Producer(Blocking):
         future.add_done_callback(lambda _: self._submitted.release())
         return future
 
-    def send_oneway(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        sharding_key: str | None = None,
-    ) -> None:
-        """Send a message without an answer: it may be lost unnoticed."""
-        self._thread.run(
-            self._aio.send_oneway, message, queue=queue, selector=selector, sharding_key=sharding_key
-        )
-
-    def flush(self) -> None:
-        """Send all batches now, and return when nothing is in flight."""
-        self._thread.run(self._aio.flush)
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The writable queues of a topic."""
-        return self._thread.run(self._aio.queues, topic)
-
-    def request(
-        self,
-        message: Message,
-        timeout_s: float = aio.DEFAULT_REQUEST_TIMEOUT_S,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        sharding_key: str | None = None,
-    ) -> ReceivedMessage:
-        """Send a message and wait for a consumer's reply; raises NoReply if none comes in time."""
-        return self._thread.run(
-            self._aio.request, message, timeout_s, queue=queue, selector=selector, sharding_key=sharding_key
-        )
-
-    def reply(
-        self,
-        to: ReceivedMessage,
-        body: bytes,
-        *,
-        tags: str | None = None,
-        properties: Mapping[str, str] = _NO_PROPERTIES,
-        timeout_s: float | None = None,
-    ) -> SendResult:
-        """Answer a message that was sent by `request`."""
-        return self._thread.run(
-            self._aio.reply, to, body, tags=tags, properties=properties, timeout_s=timeout_s
-        )
+    send_oneway = awaited(aio.Producer.send_oneway)
+    flush = awaited(aio.Producer.flush)
+    queues = awaited(aio.Producer.queues)
+    request = awaited(aio.Producer.request)
+    reply = awaited(aio.Producer.reply)
 
 
 class TransactionProducer(Producer):

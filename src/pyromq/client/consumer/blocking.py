@@ -5,14 +5,13 @@ A handler may be an `async` function; it then runs on the client's own loop.
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
-from datetime import datetime
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
-from pyromq.client.blocking import SIGNAL_LOOK_S, Blocking, LoopThread
+from pyromq.client.blocking import SIGNAL_LOOK_S, Blocking, LoopThread, awaited, on_the_loop
 from pyromq.client.consumer import pull, push
 from pyromq.client.consumer.consumer import Consumer
 from pyromq.client.consumer.group.assigned_queues import RebalanceListener
@@ -23,8 +22,6 @@ from pyromq.client.consumer.push import F
 from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.consumer.settings import PullOptions, PushOptions
 from pyromq.client.values import MessageQueue, ReceivedMessage
-
-T = TypeVar("T")
 
 
 class Messages(Iterator[ReceivedMessage]):
@@ -90,20 +87,13 @@ class BlockingConsumer(Blocking):
         if self._thread.is_of_this_process:
             self._thread.run(self._aio.close, is_failed=is_failed)
 
-    def unsubscribe(self, topic: str) -> None:
-        """Stop consuming a topic; running handlers finish."""
-        self._thread.run(self._aio.unsubscribe, topic)
+    unsubscribe = awaited(Consumer.unsubscribe)
+    pause = on_the_loop(Consumer.pause)
+    resume = on_the_loop(Consumer.resume)
 
     def on_rebalance(self, listener: RebalanceListener) -> RebalanceListener:
         """Have a function called, on the client's loop, with the queues assigned and those revoked."""
         return self._aio.on_rebalance(listener)
-
-    def pause(self, *queues: MessageQueue) -> None:
-        """Stop pulling from these queues, or from all; messages already pulled are still delivered."""
-        self._thread.run(_called, lambda: self._aio.pause(*queues))
-
-    def resume(self, *queues: MessageQueue) -> None:
-        self._thread.run(_called, lambda: self._aio.resume(*queues))
 
 
 class PushConsumer(BlockingConsumer):
@@ -154,12 +144,8 @@ class PushConsumer(BlockingConsumer):
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""
         return as_decorator(lambda function: self.subscribe(topic, expression, function))
 
-    def wait_assigned(self) -> None:
-        """Wait until this member holds queues of every subscribed topic.
-
-        It waits for ever if the group has more members than queues.
-        """
-        self._thread.run(self._aio.wait_assigned)
+    wait_assigned = awaited(push.PushConsumer.wait_assigned)
+    commit = awaited(push.PushConsumer.commit)
 
     def drain(self) -> None:
         """Stop pulling; return when all pulled messages are handled and committed. Then close the consumer.
@@ -202,10 +188,6 @@ class PushConsumer(BlockingConsumer):
         """
         self._thread.run(self._aio.seek, queue, offset, reader=threading.current_thread())
 
-    def commit(self) -> None:
-        """Store the offsets of all handled messages now."""
-        self._thread.run(self._aio.commit)
-
 
 class PullConsumer(BlockingConsumer):
     """`with PullConsumer("reports", namesrv=...) as consumer: consumer.subscribe("Orders"); consumer.poll()`.
@@ -224,50 +206,14 @@ class PullConsumer(BlockingConsumer):
     def statistics(self) -> pull.PullStatistics:
         return self._aio.statistics()
 
-    def subscribe(self, topic: str, expression: Expression = "*") -> None:
-        """Share the queues of a topic with the other members of the group."""
-        self._thread.run(_called, lambda: self._aio.subscribe(topic, expression))
-
-    def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
-        """Read exactly these queues, even if other members read them; replaces the former assignment."""
-        self._thread.run(self._aio.assign, queues, expression)
-
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic; raises NoRoute if the topic does not exist."""
-        return self._thread.run(self._aio.queues, topic)
-
-    def poll(self, timeout_s: float = 5.0, max_messages: int | None = None) -> list[ReceivedMessage]:
-        """Some messages of one queue, in order; an empty list if none arrive in time."""
-        return self._thread.run(self._aio.poll, timeout_s, max_messages)
-
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store offsets, by default those after the last polled messages; raises if they are not stored."""
-        self._thread.run(self._aio.commit, offsets)
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """The stored offset of the group, None if there is none."""
-        return self._thread.run(self._aio.committed, queue)
-
-    def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message."""
-        return self._thread.run(_called, lambda: self._aio.position(queue))
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at another offset, which must be in the queue; the next commit stores it."""
-        self._thread.run(self._aio.seek, queue, offset)
-
-    def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Continue at the first message of these queues, or of all."""
-        self._thread.run(self._aio.seek_to_begin, *queues)
-
-    def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Continue after the last message of these queues, or of all."""
-        self._thread.run(self._aio.seek_to_end, *queues)
-
-    def offsets_for_times(self, times: Mapping[MessageQueue, datetime | int]) -> dict[MessageQueue, int]:
-        """The first offset stored at a time or later; numbers are milliseconds since the epoch."""
-        return self._thread.run(self._aio.offsets_for_times, times)
-
-
-async def _called(function: Callable[[], T]) -> T:
-    return function()
+    subscribe = on_the_loop(pull.PullConsumer.subscribe)
+    position = on_the_loop(pull.PullConsumer.position)
+    assign = awaited(pull.PullConsumer.assign)
+    queues = awaited(pull.PullConsumer.queues)
+    poll = awaited(pull.PullConsumer.poll)
+    commit = awaited(pull.PullConsumer.commit)
+    committed = awaited(pull.PullConsumer.committed)
+    seek = awaited(pull.PullConsumer.seek)
+    seek_to_begin = awaited(pull.PullConsumer.seek_to_begin)
+    seek_to_end = awaited(pull.PullConsumer.seek_to_end)
+    offsets_for_times = awaited(pull.PullConsumer.offsets_for_times)
