@@ -139,10 +139,10 @@ class _Part:
             if content is not None
         }
 
-    def write_body(self, value: msgspec.Struct) -> bytes:
+    def write_body(self, value: Any) -> bytes:
         if not self.has_body:
             return b""
-        body = cast(Any, value).body
+        body = value.body
         if body is None:
             return b""
         if self.body_type is bytes:
@@ -351,11 +351,11 @@ def decode_request(declaration: Declaration, frame: Frame) -> Request[Any]:
     """The request in a frame; raises Refused, which names the error."""
     part = declaration.request_part
     try:
-        if frame.request is not None:
-            return cast(Request[Any], part.complete(frame.request, frame))
-        return cast(Request[Any], part.read(frame))
+        sent = frame.request
+        request: Request[Any] = part.read(frame) if sent is None else part.complete(sent, frame)
     except (msgspec.ValidationError, RemoteProtocolError) as problem:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{declaration.name}: {problem}") from None
+    return request
 
 
 def encode_answer(declaration: Declaration, answer: Answer | RawAnswer, to: Frame) -> Frame:
@@ -384,8 +384,8 @@ def decode_answer(request_type: type[Request[A]], frame: Frame) -> A:
         raise Refused(frame.code, frame.remark)
     part = declaration.answer_part
     try:
-        if frame.reply is not None:
-            return cast(A, part.complete(frame.reply, frame))
-        return cast(A, part.read(frame))
+        reply = frame.reply
+        answer: A = part.read(frame) if reply is None else part.complete(reply, frame)
     except msgspec.ValidationError as problem:
         raise RemoteProtocolError(f"answer to {declaration.name}: {problem}") from None
+    return answer

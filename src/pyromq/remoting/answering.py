@@ -56,10 +56,6 @@ class Answering:
         self._backlog_received_at: float | None = None
         """When the frames were read that wait for others."""
 
-    @property
-    def has_too_many_bytes(self) -> bool:
-        return self.in_flight_bytes >= self._group.limits.max_in_flight_bytes_per_connection
-
     def handle(
         self, frames: list[Frame], connection: "Connection", take_answer: Callable[[Frame], None]
     ) -> None:
@@ -68,7 +64,7 @@ class Answering:
         observe = group.observer.request_handled if group.observer is not None else None
         monotonic = group.clock.monotonic
         admission = group.admission
-        outbox = self._outbox
+        outbox, high_water_bytes = self._outbox, group.limits.write_high_water_bytes
         started = monotonic()
         turn_ends = started + _TURN_S
         received_at, self._backlog_received_at = self._backlog_received_at, None
@@ -113,7 +109,7 @@ class Answering:
                 self._backlog_received_at = received_at
                 connection.yield_turn()
                 break
-            if outbox.is_full:
+            if outbox.size_bytes >= high_water_bytes:
                 connection.flush()
                 outbox.is_corked = True
                 if outbox.is_blocked and group.pauses_reading:
@@ -182,11 +178,12 @@ class Answering:
 
     def _update_overload(self, connection: "Connection") -> None:
         limits = self._group.limits
-        if self.has_too_many_bytes:
+        if self.in_flight_bytes >= limits.max_in_flight_bytes_per_connection:
             self.overload = f"{limits.max_in_flight_bytes_per_connection} bytes in flight on this connection"
             connection.pause_reading_for_load()
             return
-        connection.resume_reading_after_load()
+        if self.overload is not None:
+            connection.resume_reading_after_load()
         if self.in_flight >= limits.max_in_flight_per_connection:
             self.overload = f"{limits.max_in_flight_per_connection} requests in flight on this connection"
         else:

@@ -293,7 +293,8 @@ class Connection(asyncio.Protocol):
             group.frames_read += frames
             data = data[position:]
             is_much = bool(data) and self._outbox.is_full
-            self.flush()
+            if self._outbox.size_bytes:
+                self.flush()
             # The fast path stops at a frame for the general path, or when the outbox is full. In the latter
             # case go on, unless the peer does not read.
             if not is_much or self._pause_reasons:

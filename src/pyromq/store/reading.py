@@ -65,7 +65,7 @@ class QueueReader:
             return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         log = self._log
         max_offset = queue.end_offset
-        min_offset = queue.min_offset(log.start_offset)
+        min_offset = queue.min_offset(log.segments.start)
         if max_offset == 0:
             return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, min_offset, max_offset)
         if offset < min_offset:
@@ -75,8 +75,10 @@ class QueueReader:
         if offset > max_offset:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
         settings = self._settings
-        max_messages = max(max_messages, 1)  # java: an answer has one message at least
-        max_bytes = min(max(max_bytes, _MIN_BYTES), _MAX_BYTES)
+        if max_messages < 1:
+            max_messages = 1  # java: an answer has one message at least
+        if not _MIN_BYTES <= max_bytes <= _MAX_BYTES:
+            max_bytes = min(max(max_bytes, _MIN_BYTES), _MAX_BYTES)
         plain = tag_codes is None and matches is None
         # java: at least 800 units, and not fewer than were asked for; here that has an end
         scan = max_messages
