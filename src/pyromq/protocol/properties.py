@@ -21,6 +21,8 @@ KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
 WAIT: Final = "WAIT"
 DELAY: Final = "DELAY"
+FIRST_RETRY_LEVEL: Final = 3
+"""java: the delay level of a message's first retry; each further retry has the next level."""
 SHARDING_KEY: Final = "__SHARDINGKEY"
 BUYER_ID: Final = "BUYER_ID"
 INSTANCE_ID: Final = "INSTANCE_ID"

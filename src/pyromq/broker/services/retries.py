@@ -8,6 +8,7 @@ from random import randrange
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import with_property
+from pyromq.broker.flow.retry_policy import RetryPolicy
 from pyromq.broker.flow.writable_queues import NotWrittenYet
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -25,9 +26,6 @@ from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
-_V3_4_9 = 121
-"""From this version on clients send their own maximum of retries."""
-_FIRST_LEVEL = 3
 _UNIT_RETRY_TOPIC = 2
 
 
@@ -85,24 +83,19 @@ class Retries:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic {config.topic_name} is not writable")
         self._queues.require_written(config.topic_name)
         message = self._look_up(request.offset)
-        return self._put(request, message, self._is_dead(request, group, message, caller), group)
-
-    def _is_dead(
-        self,
-        request: SendMessageBack,
-        group: SubscriptionGroupConfig,
-        message: StoredMessage,
-        caller: Caller,
-    ) -> bool:
-        max_times = group.retry_max_times
-        if caller.version >= _V3_4_9 and request.max_reconsume_times is not None:
-            max_times = request.max_reconsume_times
-        return message.reconsume_times >= max_times or request.delay_level < 0
+        policy = RetryPolicy.of(group, caller.version, request.max_reconsume_times)
+        return self._put(request, message, policy, group)
 
     def _put(
-        self, request: SendMessageBack, message: StoredMessage, is_dead: bool, group: SubscriptionGroupConfig
+        self,
+        request: SendMessageBack,
+        message: StoredMessage,
+        policy: RetryPolicy,
+        group: SubscriptionGroupConfig,
     ) -> Answer:
         """Store the message for the next delivery, or as a dead letter."""
+        failures = message.reconsume_times + 1
+        is_dead = request.delay_level < 0 or not policy.has_retries_left(failures)
         origin_topic = message.get(props.RETRY_TOPIC) or message.topic
         origin_id = (message.get(props.ORIGIN_MESSAGE_ID) or "").strip() or encode_offset_message_id(
             message.store_host, message.log_offset
@@ -113,7 +106,7 @@ class Retries:
             props.ORIGIN_MESSAGE_ID: origin_id,
             props.WAIT: "false",
         }
-        level = request.delay_level or _FIRST_LEVEL + message.reconsume_times
+        level = request.delay_level or policy.delay_level(failures)
         if is_dead:
             level = 0
             queue = self._queues.dead_letters(request.group)
@@ -137,7 +130,7 @@ class Retries:
             message.born_host.pack(),
             message.flag,
             message.sys_flag,
-            message.reconsume_times + 1,
+            failures,
             delay_level=level,
         )
         result = self._appending.append(draft)

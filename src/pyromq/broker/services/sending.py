@@ -6,6 +6,7 @@ from functools import partial
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair
+from pyromq.broker.flow.retry_policy import RetryPolicy
 from pyromq.broker.flow.send_answers import SEND_CODES, send_answer_fields
 from pyromq.broker.flow.writable_queues import NotWrittenYet, SendRequest, WritableQueue
 from pyromq.broker.settings import BrokerSettings
@@ -22,9 +23,6 @@ from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.results import AppendResult, AppendStatus
-
-_V3_4_9 = 121
-"""From this version on clients send their own maximum of retries."""
 
 _TIMERS = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
 
@@ -150,12 +148,10 @@ class Sending:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"the consumer group {group_name} does not exist"
             )
-        max_times = group.retry_max_times
-        if caller.version >= _V3_4_9 and request.max_reconsume_times is not None:
-            max_times = request.max_reconsume_times
+        policy = RetryPolicy.of(group, caller.version, request.max_reconsume_times)
         # java: while the group holds locks, only orderly consumers that gave up send here
         is_ordered = self._locks.holds_any(group_name, elapsed_ms(self._clock))
-        if (request.reconsume_times or 0) <= max_times and not is_ordered:
+        if policy.has_retries_left(request.reconsume_times or 0) and not is_ordered:
             return queue
         return self._queues.dead_letters(group_name)
 

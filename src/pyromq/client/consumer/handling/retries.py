@@ -26,7 +26,6 @@ INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _SEND_BACK_TIMEOUT_S = 5.0
 _SEND_TIMEOUT_S = 3.0
 _SEND_TRIES = 3
-_FIRST_DELAY_LEVEL = 3
 _DEFAULT_QUEUES = 4
 _NOT_RESENT = (props.TRANSACTION_PREPARED, props.RECONSUME_TIME, props.MAX_RECONSUME_TIMES)
 
@@ -104,7 +103,7 @@ class Retries:
             properties.get(props.ORIGIN_MESSAGE_ID, "").strip() or message.message_id
         )
         properties[props.RETRY_TOPIC] = properties.get(props.RETRY_TOPIC) or message.queue.topic
-        properties[props.DELAY] = str(_FIRST_DELAY_LEVEL + times)
+        properties[props.DELAY] = str(props.FIRST_RETRY_LEVEL + times)
         return SendMessageV2(
             producer_group=INNER_PRODUCER_GROUP,
             topic=queue.topic,
