@@ -283,8 +283,19 @@ async def test_a_setting_is_applied_at_once_and_written_down(bench: Bench, tmp_p
     assert (await bench.client.refusal(message(b"x" * 101))).code == ResponseCode.MESSAGE_ILLEGAL
     await bench.client.send(b"x" * 100)
     written = (tmp_path / "config" / "broker.properties").read_text()
-    assert "maxMessageSize=100" in written
-    assert "autoCreateTopicEnable=false" in written
+    assert written == "autoCreateTopicEnable=false\nmaxMessageSize=100\n"
+
+
+async def test_the_answer_names_settings_that_wait_for_a_restart(bench: Bench, tmp_path: Path) -> None:
+    path = tmp_path / "config" / "broker.properties"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("# ours\nmaxMessageSize = 7\n")
+    answer = await bench.client.call(UpdateBrokerConfig(body="maxHashSlotNum=100\nmaxMesageSize=1\n"))
+    assert answer.remark is not None
+    assert "maxHashSlotNum takes effect after a restart" in answer.remark
+    assert "unknown setting maxMesageSize; did you mean maxMessageSize?" in answer.remark
+    assert path.read_text() == "# ours\nmaxMessageSize = 7\nmaxHashSlotNum=100\n"
+    assert (await bench.client.call(UpdateBrokerConfig(body="maxMessageSize=100\n"))).remark is None
 
 
 async def test_no_local_setting_is_changed_over_the_network(bench: Bench) -> None:

@@ -61,12 +61,16 @@ async def config(cluster: Cluster, address: str) -> dict[str, str]:
     return settings_of((await cluster.ask(address, GetBrokerConfig())).body)
 
 
-async def update_config(cluster: Cluster, addresses: Collection[str], key: str, value: str) -> None:
-    """Change a setting of running brokers; `NotFound` if one of them does not have it."""
-    await cluster.ask_each(addresses, UpdateBrokerConfig(body=render({key: value})))
+async def update_config(cluster: Cluster, addresses: Collection[str], key: str, value: str) -> dict[str, str]:
+    """Change a setting of running brokers; `NotFound` if one of them does not have it.
+
+    Returns the remarks of the brokers that made one, by address.
+    """
+    answers = await cluster.ask_each(addresses, UpdateBrokerConfig(body=render({key: value})))
     # java: a broker ignores a setting it does not know and reports success
     for address in addresses:
         require_setting(f"broker {address}", await config(cluster, address), key)
+    return {address: answer.remark for address, answer in answers.items() if answer.remark}
 
 
 async def consume_stats(

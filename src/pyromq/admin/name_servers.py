@@ -13,14 +13,13 @@ async def config(cluster: Cluster) -> dict[str, dict[str, str]]:
     return {address: settings_of(answer.body) for address, answer in answers.items()}
 
 
-async def update_config(cluster: Cluster, key: str, value: str) -> list[str]:
-    """Change a setting of every name server; returns their addresses. `NotFound` if one does not
-    have it."""
-    await cluster.ask_name_servers(UpdateNameServerConfig(body=render({key: value})))
-    settings = await config(cluster)
-    for address, there in settings.items():
+async def update_config(cluster: Cluster, key: str, value: str) -> dict[str, str]:
+    """Change a setting of every name server; returns the remark of each, by address. `NotFound` if one does
+    not have it."""
+    answers = await cluster.ask_name_servers(UpdateNameServerConfig(body=render({key: value})))
+    for address, there in (await config(cluster)).items():
         require_setting(f"name server {address}", there, key)
-    return list(settings)
+    return {address: answer.remark or "" for address, answer in answers.items()}
 
 
 async def wipe_write_permission(cluster: Cluster, broker_name: str) -> dict[str, int]:

@@ -199,7 +199,7 @@ class Broker:
         await _end(self._background)
         parts.close()
         await parts.dialer.close()
-        await parts.settings_saving.close()
+        await parts.settings_file.close()
         await self._pages.stop()
         self._stopped.set()
         _log.info("broker stopped name=%s", self.settings.broker_name)
@@ -219,7 +219,7 @@ class Broker:
         parts.tables.abandon()
         parts.store.abandon()
         await parts.dialer.close()
-        await parts.settings_saving.close()
+        await parts.settings_file.close()
         await self._pages.stop()
         self._stopped.set()
 

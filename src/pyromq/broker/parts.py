@@ -34,14 +34,13 @@ from pyromq.broker.services.retries import Retries
 from pyromq.broker.services.sending import Sending
 from pyromq.broker.services.topics import Topics
 from pyromq.broker.services.upkeep import Upkeep
-from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
+from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.table_remarks import table_remarks
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED
 from pyromq.clock import Clock
-from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
-from pyromq.config.saving import Saving
+from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, StoreError
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
@@ -123,10 +122,7 @@ class Parts:
             broker_address=self.advertised,
             ha_address=format_address(settings.broker_ip2, settings.ha_listen_port or port + 1),
         )
-        self.settings_saving = Saving(
-            DurableFile(settings.config_path or store.paths.config / "broker.properties"),
-            lambda: BrokerConfiguration(live.now, store.settings).to_properties_text().encode(),
-        )
+        self.settings_file = SettingsFile(settings.config_path or store.paths.config / "broker.properties")
         self._all_services = self._services()
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=UNSERVED)
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
@@ -171,7 +167,7 @@ class Parts:
                 store,
                 tables,
                 (tables.statistics.runtime_figures, delays.figures),
-                self.settings_saving.save,
+                self.settings_file,
                 clock,
             ),
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock),

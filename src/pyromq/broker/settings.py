@@ -13,7 +13,6 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.cluster.local_address import local_address
-from pyromq.config import properties
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Seconds, SizeBytes, between
 from pyromq.config.loading import Layer, NoEffect, load
 from pyromq.config.options import setting
@@ -231,13 +230,6 @@ class BrokerConfiguration(NamedTuple):
         lines = self.broker.describe().splitlines(True) + self.store.describe().splitlines(True)
         return "".join(sorted(lines))
 
-    def to_properties_text(self) -> str:
-        """A properties file with these settings."""
-        return properties.render(
-            properties.parse(self.broker.to_properties_text())
-            | properties.parse(self.store.to_properties_text())
-        )
-
     def recognises(self, key: str) -> bool:
         """Whether a key is a setting, or a key of the file that is accepted without being one."""
         return self.broker.recognises(key) or self.store.recognises(key)
@@ -254,7 +246,8 @@ class BrokerConfiguration(NamedTuple):
 
     def remarks_on(self, changes: Iterable[str]) -> list[Notice]:
         ours, stores = _parted(dict.fromkeys(changes, ""))
-        return [*self.broker.remarks_on(ours), *self.store.remarks_on(stores)]
+        remarks = [*self.broker.remarks_on(ours), *self.store.remarks_on(stores)]
+        return [_with_store_names(remark) for remark in remarks]
 
 
 def load_broker(layers: Sequence[Layer]) -> BrokerConfiguration:
@@ -276,7 +269,7 @@ def _parted(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return {key: text for key, text in values.items() if key not in stores}, stores
 
 
-def _with_store_names(notice: Notice, layers: Sequence[Layer]) -> Notice:
+def _with_store_names(notice: Notice, layers: Sequence[Layer] = ()) -> Notice:
     """Suggest the store's keys as well for a misspelt key."""
     if not isinstance(notice, UnknownKey):
         return notice

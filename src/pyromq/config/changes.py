@@ -7,6 +7,7 @@ serves all other clients.
 from collections.abc import Callable, Iterable
 
 from pyromq.config import properties
+from pyromq.config.settings import Notice
 from pyromq.errors import ConfigError
 
 MAX_CHANGE_CHARS = 64 * 1024
@@ -21,6 +22,11 @@ def not_over_the_network(keys: Iterable[str]) -> str:
         f"{', '.join(sorted(keys))} cannot be changed over the network, only in the file given with -c, "
         "in the environment or on the command line; nothing was changed"
     )
+
+
+def summary(remarks: Iterable[Notice]) -> str | None:
+    """What to tell the operator who asked for the changes."""
+    return "; ".join(map(str, remarks)) or None
 
 
 def parse_changes(text: str, is_known: Callable[[str], bool]) -> dict[str, str]:

@@ -63,7 +63,6 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     values: dict[str, object] = {}
     inert: dict[str, object] = {}
     unrecognised: dict[str, str] = {}
-    file_keys: set[str] = set()
     notices: list[Notice] = []
     without_effect: dict[str, None] = {}
     for layer in layers:
@@ -86,8 +85,6 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
                 values[known.name] = value
             else:
                 inert[key] = value
-            if layer.is_file:
-                file_keys.add(key)
             if not known.has_effect and not layer.quiet:
                 without_effect[key] = None
         if unknown > MAX_UNKNOWN_NOTICES:
@@ -100,7 +97,6 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     settings = part(
         inert=inert,
         unrecognised=unrecognised,
-        file_keys=frozenset(file_keys),
         **cast(dict[str, Any], values),
     )
     return Loaded(settings, tuple(notices))

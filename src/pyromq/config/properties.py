@@ -1,4 +1,7 @@
-"""Java's properties text: `parse` reads what `java.util.Properties` would read; `render` is its inverse."""
+"""Java's properties text: `parse` reads what `java.util.Properties` would read; `render` is its inverse.
+
+`rewrite` changes some values of a text that people have written, and leaves the rest as it was.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,7 +10,7 @@ from pathlib import Path
 from pyromq.errors import ConfigError
 
 _BLANKS = " \t\f"
-_LINE_END = re.compile(r"\r\n|\n|\r")
+_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\n|\r|\Z)")
 _KEY_END = re.compile(r"(?:\\.|[^\\=: \t\f])*")
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
@@ -19,12 +22,7 @@ _CONTROL_ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\
 
 def parse(text: str) -> dict[str, str]:
     """Every key of the text with its value; the last of several equal keys wins."""
-    values: dict[str, str] = {}
-    for line_number, line in _logical_lines(text):
-        key_text = line[: _key_length(line)]
-        value_text = line[_separator_end(line, len(key_text)) :]
-        values[_unescape(key_text, line_number)] = _unescape(value_text, line_number)
-    return values
+    return {key: value for key, value, _, _ in _entries(text)}
 
 
 def read(path: Path) -> dict[str, str]:
@@ -46,26 +44,45 @@ def read(path: Path) -> dict[str, str]:
 
 def render(values: Mapping[str, str]) -> str:
     """The text, sorted by key, that `parse` (and Java) reads back as the same values."""
-    return "".join(f"{_escape_key(key)}={_escape_value(values[key])}\n" for key in sorted(values))
+    return "".join(f"{_entry(key, values[key])}\n" for key in sorted(values))
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with continuations joined and comments dropped, each with the number of its first line."""
+def rewrite(text: str, changes: Mapping[str, str]) -> str:
+    """The text with these values: lines of other keys, comments and the order stay as they are."""
+    places = {key: (value, start, end) for key, value, start, end in _entries(text) if key in changes}
+    for key, (value, start, end) in sorted(places.items(), key=lambda each: -each[1][1]):
+        if value != changes[key]:
+            text = text[:start] + _entry(key, changes[key]) + text[end:]
+    added = "".join(f"{_entry(key, changes[key])}\n" for key in sorted(changes.keys() - places.keys()))
+    return f"{text}\n{added}" if added and text and text[-1] not in "\r\n" else text + added
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, int, int]]:
+    """Each key and value, with the start and the end of the lines that it takes in the text."""
+    for line_number, line, start, end in _logical_lines(text):
+        key_text = line[: _key_length(line)]
+        value_text = line[_separator_end(line, len(key_text)) :]
+        yield _unescape(key_text, line_number), _unescape(value_text, line_number), start, end
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str, int, int]]:
+    """Lines with continuations joined and comments dropped: number of the first, content, start, end."""
     pending: str | None = None
-    first = 0
-    for number, raw in enumerate(_LINE_END.split(text), start=1):
-        line = raw.lstrip(_BLANKS)
+    first = start = end = 0
+    for number, match in enumerate(_LINE.finditer(text), start=1):
+        line = match[1].lstrip(_BLANKS)
         if pending is None:
             if not line or line[0] in "#!":
                 continue
-            pending, first = "", number
+            pending, first, start = "", number, match.start()
+        end = match.end(1)
         if _continues(line):
             pending += line[:-1]
             continue
-        yield first, pending + line
+        yield first, pending + line, start, end
         pending = None
     if pending:
-        yield first, pending
+        yield first, pending, start, end
 
 
 def _continues(line: str) -> bool:
@@ -97,6 +114,10 @@ def _unescape(text: str, line_number: int) -> str:
     unescaped = _ESCAPE.sub(replace, text)
     # Characters beyond the basic plane are written as two \u escapes, a surrogate pair.
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _entry(key: str, value: str) -> str:
+    return f"{_escape_key(key)}={_escape_value(value)}"
 
 
 def _escape_value(text: str) -> str:

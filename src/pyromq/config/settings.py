@@ -7,7 +7,6 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast
 
-from pyromq.config import properties
 from pyromq.config.kinds import kind_like
 from pyromq.config.nearest import NearestName
 from pyromq.config.options import HIDDEN, Options, Setting
@@ -53,10 +52,7 @@ class Settings(Options):
     """Values of inert keys that are not their defaults."""
 
     unrecognised: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Unknown keys of the file; kept so that writing the file again loses nothing."""
-
-    file_keys: frozenset[str] = field(default=frozenset(), repr=False)
-    """The keys that came from a file."""
+    """Unknown keys of the file."""
 
     @classmethod
     def settings_by_key(cls) -> Mapping[str, Setting]:
@@ -94,18 +90,6 @@ class Settings(Options):
             text = each.kind.render(self.value_of(each))
             shown[each.key] = HIDDEN if each.secret and text else text
         return "".join(f"{key}={shown[key]}\n" for key in sorted(shown))
-
-    def to_properties_text(self) -> str:
-        """The file that gives these settings again.
-
-        A secret goes back into the file it came from, and nowhere else.
-        """
-        secrets = {
-            each.key: each.kind.render(self.value_of(each))
-            for each in self.all_settings()
-            if each.secret and each.key in self.file_keys
-        }
-        return properties.render({**self.as_java_dict(), **secrets})
 
     def updated(self, changes: Mapping[str, str]) -> Self:
         """These settings with some values replaced; a bad value raises ConfigError and changes nothing.

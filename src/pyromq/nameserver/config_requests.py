@@ -2,13 +2,18 @@
 
 import logging
 
-from pyromq.config.changes import not_over_the_network, parse_changes
+from pyromq.config.changes import not_over_the_network, parse_changes, summary
 from pyromq.config.live import LiveSettings
-from pyromq.config.saving import Saving
+from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, Refused, StoreError
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.settings import GetNameServerConfig, SettingsAnswer, UpdateNameServerConfig
+from pyromq.protocol.requests.settings import (
+    ChangedSettingsAnswer,
+    GetNameServerConfig,
+    SettingsAnswer,
+    UpdateNameServerConfig,
+)
 from pyromq.remoting.routing import Caller, handles
 
 _log = logging.getLogger(__name__)
@@ -18,12 +23,12 @@ _NEVER_CHANGEABLE = {"configBlackList", "configStorePath", "kvConfigPath", "rock
 
 
 class ConfigRequests:
-    def __init__(self, settings: LiveSettings[NameServerSettings], saving: Saving) -> None:
+    def __init__(self, settings: LiveSettings[NameServerSettings], file: SettingsFile) -> None:
         self._settings = settings
-        self._saving = saving
+        self._file = file
 
     def __repr__(self) -> str:
-        return f"<ConfigRequests {self._saving!r}>"
+        return f"<ConfigRequests {self._file!r}>"
 
     @handles(GetNameServerConfig)
     def get(self, request: GetNameServerConfig, caller: Caller) -> SettingsAnswer:
@@ -32,7 +37,7 @@ class ConfigRequests:
         return SettingsAnswer(body="".join(f"{key}={values[key]}\n" for key in sorted(values)))
 
     @handles(UpdateNameServerConfig)
-    async def update(self, request: UpdateNameServerConfig, caller: Caller) -> None:
+    async def update(self, request: UpdateNameServerConfig, caller: Caller) -> ChangedSettingsAnswer:
         try:
             changes = parse_changes(request.body, self._settings.now.recognises)
             if listed := changes.keys() & (_NEVER_CHANGEABLE | self._settings.now.unchangeable_keys):
@@ -40,15 +45,16 @@ class ConfigRequests:
                 raise Refused(ResponseCode.NO_PERMISSION, f"on the black list of settings: {on_list}")
             if local := self._settings.now.local_keys(changes):
                 raise Refused(ResponseCode.NO_PERMISSION, not_over_the_network(local))
-            if not changes:
-                return
             self._settings.update(changes)
+            recognised = {key: text for key, text in changes.items() if self._settings.now.recognises(key)}
         except ConfigError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
         _log.info("settings changed peer=%s keys=%.500s", caller.address, ",".join(sorted(changes)))
-        for remark in self._settings.now.remarks_on(changes):
+        remarks = self._settings.now.remarks_on(changes)
+        for remark in remarks:
             _log.warning("%.500s", remark)
         try:
-            await self._saving.save()
+            await self._file.save(recognised)
         except StoreError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"changed, but only in memory: {problem}") from None
+        return ChangedSettingsAnswer(remark=summary(remarks))

@@ -21,7 +21,7 @@ from pyromq.remoting.routing import Caller, handles
 class KvRequests:
     """`order_changed` is called with each topic whose order configuration changed."""
 
-    def __init__(self, table: KvTable, saving: Saving, order_changed: Callable[[str], None]) -> None:
+    def __init__(self, table: KvTable, saving: Saving[bytes], order_changed: Callable[[str], None]) -> None:
         self._table = table
         self._saving = saving
         self._order_changed = order_changed

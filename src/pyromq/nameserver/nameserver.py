@@ -10,6 +10,7 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
+from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import RemoteProtocolError, StateError
 from pyromq.metrics import Metrics, content_type
 from pyromq.nameserver.broker_requests import BrokerRequests
@@ -83,10 +84,8 @@ class NameServer:
         )
         self._reading = InventoryReading()
         self._kv_file = DurableFile(settings.kv_config_path)
-        self._kv_saving = Saving(self._kv_file, self._kv.encode)
-        self._config_saving = Saving(
-            DurableFile(settings.config_store_path), lambda: settings_now.now.to_properties_text().encode()
-        )
+        self._kv_saving = Saving(self._kv_file.path, self._kv.encode, self._kv_file.save)
+        self._settings_file = SettingsFile(settings.config_store_path)
         self._lookup = RouteLookup(self._table, self._kv, self._readiness, watches)
 
         routes = Routes(
@@ -102,7 +101,7 @@ class NameServer:
                 self._reading,
             ),
             KvRequests(self._kv, self._kv_saving, self._lookup.order_changed),
-            ConfigRequests(settings_now, self._config_saving),
+            ConfigRequests(settings_now, self._settings_file),
             serving=NAMESERVER,
             unserved=UNSERVED,
         )
@@ -204,7 +203,7 @@ class NameServer:
         await self._consequences.close()
         await self._dialer.close()
         await self._kv_saving.close()
-        await self._config_saving.close()
+        await self._settings_file.close()
         self._stopped.set()
         _log.info("name server stopped")
 

@@ -52,4 +52,3 @@ def test_credentials_in_a_file_stay_in_it(tmp_path: Path, key: str) -> None:
     configuration = load_broker([file_layer(path)])
     assert key not in configuration.as_java_dict(), "nobody gets it over the network"
     assert "12345678" not in configuration.describe()
-    assert "12345678" in configuration.to_properties_text()

@@ -163,7 +163,6 @@ def test_a_value_of_an_inert_key_is_checked_by_its_kind(key: str, text: str, exp
 def test_values_of_inert_keys_are_kept_shown_and_changeable() -> None:
     configuration = loaded(transactionCheckMax="3", haMasterAddress="10.0.0.1:10912")
     assert "transactionCheckMax=3\n" in configuration.describe()
-    assert "haMasterAddress=10.0.0.1:10912\n" in configuration.to_properties_text()
     changed = configuration.updated({"transactionCheckMax": "4"})
     assert changed.as_java_dict()["transactionCheckMax"] == "4"
     assert changed.as_java_dict()["haMasterAddress"] == "10.0.0.1:10912"
@@ -218,13 +217,6 @@ def test_a_bad_update_of_either_part_is_refused() -> None:
 def test_updates_are_remarked_on_by_the_part_that_knows_the_key() -> None:
     remarks = loaded().remarks_on(["flushDiskType", "brokerName", "brokerPermission", "nobody"])
     assert [type(remark) for remark in remarks] == [NeedsRestart, UnknownKey, NeedsRestart]
-
-
-def test_the_written_file_gives_the_same_settings_again(tmp_path: Path) -> None:
-    configuration = loaded(brokerName="a", flushDiskType="SYNC_FLUSH", popPollingSize="9", regionId=" x:=y#")
-    path = tmp_path / "broker.conf"
-    path.write_text(configuration.to_properties_text())
-    assert load_broker([file_layer(path)]).describe() == configuration.describe()
 
 
 def test_what_the_machine_is_called_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,12 +50,13 @@ def test_a_broken_escape_names_its_line(text: str) -> None:
         properties.parse("first=1\n" + text)
 
 
-@given(
-    st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
-        st.text(st.characters(exclude_categories=["Cs"])),
-    )
+TEXTS = st.dictionaries(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    st.text(st.characters(exclude_categories=["Cs"])),
 )
+
+
+@given(TEXTS)
 def test_what_is_written_reads_back_the_same(values: dict[str, str]) -> None:
     text = properties.render(values)
     assert text.isascii()
@@ -89,3 +90,37 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         properties.read(path)
     assert caught.value.__notes__ == [f"in {path}"]
+
+
+WRITTEN_BY_HAND = """\
+# Our broker
+brokerName = broker-a
+
+! sizes
+maxMessageSize: \\
+    4194304
+autoCreateTopicEnable true"""
+
+
+def test_rewriting_keeps_comments_order_and_other_lines() -> None:
+    rewritten = properties.rewrite(WRITTEN_BY_HAND, {"maxMessageSize": "100", "slaveReadEnable": "true"})
+    assert rewritten == (
+        "# Our broker\nbrokerName = broker-a\n\n! sizes\nmaxMessageSize=100\n"
+        "autoCreateTopicEnable true\nslaveReadEnable=true\n"
+    )
+
+
+def test_rewriting_a_value_as_it_is_changes_nothing() -> None:
+    assert properties.rewrite(WRITTEN_BY_HAND, {"brokerName": "broker-a"}) == WRITTEN_BY_HAND
+
+
+def test_rewriting_changes_the_last_of_several_equal_keys_because_it_counts() -> None:
+    assert properties.rewrite("a=1\r\nb=2\r\na=3\r\n", {"a": "4"}) == "a=1\r\nb=2\r\na=4\r\n"
+
+
+@given(values=TEXTS, changes=TEXTS)
+def test_a_rewritten_text_has_the_changed_values_and_all_others(
+    values: dict[str, str], changes: dict[str, str]
+) -> None:
+    rewritten = properties.rewrite(properties.render(values), changes)
+    assert properties.parse(rewritten) == {**values, **changes}

@@ -187,7 +187,6 @@ def test_an_included_file_sits_above_the_main_file_and_below_the_environment(tmp
     ]
     kettle = load(KettleSettings, layers).settings
     assert (kettle.port, kettle.idle_seconds, kettle.boil_ms) == (1, 2, 3)
-    assert "sesame" not in kettle.to_properties_text()
 
 
 def test_paths_expand_the_home_directory_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,24 +210,6 @@ def test_the_description_is_sorted_and_masks_secrets() -> None:
     assert "password=******" in lines
     assert "lid=" in lines
     assert "port=80" in lines
-
-
-def test_the_written_file_gives_the_same_settings_again(tmp_path: Path) -> None:
-    first = tmp_path / "first.conf"
-    first.write_text("port=7\npassword=s3\nmystery=1\ncolour=blue\n", encoding="utf-8")
-    kettle = load(KettleSettings, [file_layer(first)]).settings
-    second = tmp_path / "second.conf"
-    second.write_text(kettle.to_properties_text())
-    again = load(KettleSettings, [file_layer(second)]).settings
-    assert again.describe() == kettle.describe()
-    assert (again.password, again.unrecognised) == ("s3", {"mystery": "1"})
-
-
-def test_a_secret_from_the_environment_stays_out_of_the_written_file() -> None:
-    layers = environment_layers(KettleSettings, {"PYROMQ_KETTLE_PASSWORD": "s3cret"})
-    kettle = load(KettleSettings, layers).settings
-    assert kettle.password == "s3cret"
-    assert "s3cret" not in kettle.to_properties_text()
 
 
 def test_an_update_makes_new_settings_and_leaves_the_old_ones() -> None:

@@ -112,7 +112,7 @@ class SlowFile(DurableFile):
 async def test_changes_during_a_write_share_the_next_one(tmp_path: Path) -> None:
     file = SlowFile(tmp_path / "file")
     number = 0
-    saving = Saving(file, lambda: b"%d" % number)
+    saving = Saving(file.path, lambda: b"%d" % number, file.save)
     saves = []
     for number in range(1, 6):  # noqa: B007  (the saving reads it)
         saves.append(asyncio.create_task(saving.save()))
@@ -126,7 +126,7 @@ async def test_changes_during_a_write_share_the_next_one(tmp_path: Path) -> None
 
 async def test_a_failed_write_is_told_to_those_it_was_for(tmp_path: Path, error_logs: ErrorLogs) -> None:
     file = SlowFile(tmp_path / "file")
-    saving = Saving(file, lambda: b"x")
+    saving = Saving(file.path, lambda: b"x", file.save)
     file.problem = OSError(28, "No space left on device")
     failing = asyncio.create_task(saving.save())
     await asyncio.sleep(0)
@@ -143,7 +143,7 @@ async def test_a_failed_write_is_told_to_those_it_was_for(tmp_path: Path, error_
 
 async def test_a_caller_that_leaves_does_not_take_the_write_away(tmp_path: Path) -> None:
     file = SlowFile(tmp_path / "file")
-    saving = Saving(file, lambda: b"x")
+    saving = Saving(file.path, lambda: b"x", file.save)
     leaving, staying = asyncio.create_task(saving.save()), asyncio.create_task(saving.save())
     await asyncio.sleep(0)
     await asyncio.sleep(0)

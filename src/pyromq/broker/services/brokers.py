@@ -2,19 +2,25 @@
 
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
-from pyromq.config.changes import not_over_the_network, parse_changes
+from pyromq.config.changes import not_over_the_network, parse_changes, summary
 from pyromq.config.live import LiveSettings
+from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, Refused, StoreError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.codes import CURRENT_VERSION, ResponseCode, version_name
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo, GetBrokerRuntimeInfoAnswer
-from pyromq.protocol.requests.settings import GetBrokerConfig, GetBrokerConfigAnswer, UpdateBrokerConfig
+from pyromq.protocol.requests.settings import (
+    ChangedSettingsAnswer,
+    GetBrokerConfig,
+    GetBrokerConfigAnswer,
+    UpdateBrokerConfig,
+)
 from pyromq.protocol.requests.upkeep import CleanExpiredConsumeQueues, DeleteExpiredCommitLog
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
@@ -49,15 +55,15 @@ class Brokers:
         store: MessageStore,
         tables: Tables,
         figures: Sequence[Figures],
-        save_settings: Callable[[], Awaitable[None]],
+        settings_file: SettingsFile,
         clock: Clock,
     ) -> None:
-        """`figures`: runtime information of other components; `save_settings` writes the settings to disk."""
+        """`figures`: runtime information of other components."""
         self._live = live
         self._store = store
         self._topics = tables.topics
         self._figures = figures
-        self._save_settings = save_settings
+        self._settings_file = settings_file
         self._clock = clock
         self._started_ms = elapsed_ms(clock)
 
@@ -77,7 +83,7 @@ class Brokers:
         )
 
     @handles(UpdateBrokerConfig)
-    async def update_config(self, request: UpdateBrokerConfig, caller: Caller) -> None:
+    async def update_config(self, request: UpdateBrokerConfig, caller: Caller) -> ChangedSettingsAnswer:
         try:
             changes = parse_changes(request.body, self._configuration.recognises)
             if listed := changes.keys() & self._live.now.unchangeable_keys:
@@ -88,20 +94,20 @@ class Brokers:
             updated = self._configuration.updated(changes)
         except ConfigError as problem:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
-        if not changes:
-            return
         self._store.apply_settings(updated.store)
         self._live.replace(updated.broker)
         _log.info("settings changed peer=%s keys=%.500s", caller.address, ",".join(sorted(changes)))
-        for remark in updated.remarks_on(changes):
+        remarks = updated.remarks_on(changes)
+        for remark in remarks:
             _log.warning("%.500s", remark)
         try:
-            await self._save_settings()
+            await self._settings_file.save({key: changes[key] for key in changes if updated.recognises(key)})
         except StoreError as problem:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the settings are changed in memory, but could not be saved: {problem}",
             ) from None
+        return ChangedSettingsAnswer(remark=summary(remarks))
 
     # Runtime information
 

@@ -155,9 +155,11 @@ async def update_broker_config(
 ) -> None:
     """Change a setting of running brokers."""
     addresses = await addresses_of(cluster, broker, cluster_name, replicas=replicas)
-    await brokers.update_config(cluster, addresses, key, value)
+    remarks = await brokers.update_config(cluster, addresses, key, value)
     lines = [f"update broker config success, {address}" for address in addresses]
-    out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": addresses})))
+    lines += [f"{address}: {remark}" for address, remark in remarks.items()]
+    values = {"key": key, "value": value, "addresses": addresses, "remarks": remarks}
+    out.show(Report.of(Lines(lines, values)))
 
 
 # Cleaning up

@@ -32,9 +32,12 @@ async def get_namesrv_config(cluster: Cluster, out: Output) -> None:
 @admin_command("updateNamesrvConfig")
 async def update_namesrv_config(cluster: Cluster, out: Output, key: _Key, value: _Value) -> None:
     """Change a setting of every name server."""
-    addresses = await name_servers.update_config(cluster, key, value)
-    lines = [f"update name server config success!{', '.join(addresses)}", f"{key} : {value}"]
-    out.show(Report.of(Lines(lines, {"key": key, "value": value, "addresses": addresses})))
+    answers = await name_servers.update_config(cluster, key, value)
+    remarks = {address: remark for address, remark in answers.items() if remark}
+    lines = [f"update name server config success!{', '.join(answers)}", f"{key} : {value}"]
+    lines += [f"{address}: {remark}" for address, remark in remarks.items()]
+    values = {"key": key, "value": value, "addresses": list(answers), "remarks": remarks}
+    out.show(Report.of(Lines(lines, values)))
 
 
 @admin_command("updateKvConfig")

@@ -8,8 +8,13 @@ class SettingsAnswer(Answer):
     body: str = ""
 
 
+class ChangedSettingsAnswer(Answer):
+    # What the operator should know: settings that wait for a restart, and unknown ones.
+    remark: str | None = None
+
+
 @request(318, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="update_namesrv_config")
-class UpdateNameServerConfig(Request[Answer]):
+class UpdateNameServerConfig(Request[ChangedSettingsAnswer]):
     """Change settings of a name server while it runs."""
 
     body: str = ""
@@ -21,7 +26,7 @@ class GetNameServerConfig(Request[SettingsAnswer]):
 
 
 @request(25, to=BROKER, needs=(cluster(UPDATE),))
-class UpdateBrokerConfig(Request[Answer]):
+class UpdateBrokerConfig(Request[ChangedSettingsAnswer]):
     """Change settings of a broker while it runs."""
 
     body: str = ""
@@ -39,7 +44,7 @@ class GetBrokerConfig(Request[GetBrokerConfigAnswer]):
 
 
 @request(1009, to=CONTROLLER, needs=(cluster(UPDATE),))
-class UpdateControllerConfig(Request[Answer]):
+class UpdateControllerConfig(Request[ChangedSettingsAnswer]):
     """Change settings of a controller while it runs."""
 
     body: str = ""
