@@ -17,7 +17,7 @@ FLOORS = [
     {"filtering", "security"},
     {"remoting", "store"},
     {"cluster"},
-    {"broker", "nameserver", "client"},
+    {"broker", "nameserver", "controller", "client"},
     {"admin", "aio", "standalone"},
     {"cli", "console", "spark", "testing"},
     {"apps"},

@@ -1,0 +1,1 @@
+"""The controller decides which broker of a group is its master."""

@@ -1,0 +1,322 @@
+"""The state machine: a group and a request give the group afterwards and the answer. Pure, and never partial.
+
+A request either changes its group by one complete value or leaves it as it is. The checks of each request,
+and their order, are Apache's; where a decision is stricter than Apache's, the reason stands beside it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from pyromq.controller.election import choose_master
+from pyromq.controller.groups import FIRST_BROKER_ID, BrokerGroup, Replica
+from pyromq.controller.liveness import Heard
+from pyromq.protocol.bodies.brokers import BrokerMemberGroup
+from pyromq.protocol.bodies.controller import (
+    ElectMasterResponseBody,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSet,
+)
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.controller import (
+    AlterSyncStateSet,
+    AlterSyncStateSetAnswer,
+    ApplyBrokerId,
+    ApplyBrokerIdAnswer,
+    CleanBrokerData,
+    ElectMaster,
+    ElectMasterAnswer,
+    GetNextBrokerId,
+    GetNextBrokerIdAnswer,
+    GetReplicaInfo,
+    GetReplicaInfoAnswer,
+    RegisterBrokerAtController,
+    RegisterBrokerAtControllerAnswer,
+)
+
+BY_CONTROLLER = -1
+"""The broker id in an election that no broker asked for."""
+
+
+class Situation(NamedTuple):
+    """What a decision depends on besides the group."""
+
+    heard: Heard = Heard()
+    elects_unclean: bool = False
+
+
+class Decision(NamedTuple):
+    """The group afterwards, which is the same object if nothing changed, and the answer."""
+
+    group: BrokerGroup | None
+    answer: Answer
+
+
+def decide(group: BrokerGroup | None, request: Request[Any], situation: Situation) -> Decision:
+    return _RULES[type(request)](group, request, situation)
+
+
+def _refuse(group: BrokerGroup | None, code: int, remark: str) -> Decision:
+    return Decision(group, Answer(code=code, remark=remark))
+
+
+def _set_of(group: BrokerGroup) -> SyncStateSet:
+    return SyncStateSet(sync_state_set=set(group.sync_set), sync_state_set_epoch=group.sync_set_epoch)
+
+
+# Ids
+
+
+def _next_id(group: BrokerGroup | None, request: GetNextBrokerId, _: Situation) -> Decision:
+    answer = GetNextBrokerIdAnswer(
+        cluster_name=request.cluster_name,
+        broker_name=request.broker_name,
+        next_broker_id=FIRST_BROKER_ID if group is None else group.next_id,
+    )
+    return Decision(group, answer)
+
+
+def _apply_id(group: BrokerGroup | None, request: ApplyBrokerId, _: Situation) -> Decision:
+    cluster, name, code = request.cluster_name or "", request.broker_name or "", request.register_check_code
+    wanted = request.applied_broker_id
+    before = group if group is not None else BrokerGroup(cluster=cluster, name=name)
+    answer = ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+    if not name or not code or wanted is None:
+        return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, "a name, an id and a code are needed")
+    if before.replicas and before.cluster != cluster:
+        remark = f"broker group {name} belongs to cluster {before.cluster}, not {cluster}"
+        return _refuse(group, ResponseCode.CONTROLLER_BROKER_ID_INVALID, remark)
+    if wanted in before.replicas and before.replicas[wanted].check_code == code:
+        return Decision(group, answer)  # The broker did not get the first answer.
+    # Apache accepts any free id. A broker always asks for the next one first; an id that was cleaned is not
+    # free, because its former owner may still use it.
+    if wanted != before.next_id:
+        remark = f"id {wanted} of broker group {name} is not free; the next one is {before.next_id}"
+        return _refuse(group, ResponseCode.CONTROLLER_BROKER_ID_INVALID, remark)
+    joined = Replica(address=code.partition(";")[0], check_code=code)
+    after = replace(before, cluster=cluster, next_id=wanted + 1, replicas={**before.replicas, wanted: joined})
+    return Decision(after, answer)
+
+
+def _register(
+    group: BrokerGroup | None, request: RegisterBrokerAtController, situation: Situation
+) -> Decision:
+    broker_id, address = request.broker_id, request.broker_address
+    if group is None or broker_id is None or broker_id not in group.replicas or not address:
+        remark = f"broker {broker_id} of group {request.broker_name} has no id at this controller"
+        return _refuse(group, ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
+    if group.cluster != request.cluster_name:
+        remark = f"broker group {group.name} belongs to cluster {group.cluster}, not {request.cluster_name}"
+        return _refuse(group, ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+    after = _restarted(group, broker_id)
+    if group.replicas[broker_id].address != address:
+        moved = replace(group.replicas[broker_id], address=address)
+        after = replace(after, replicas={**group.replicas, broker_id: moved})
+    answer = RegisterBrokerAtControllerAnswer(
+        cluster_name=request.cluster_name, broker_name=request.broker_name, body=_set_of(after)
+    )
+    if after.master_id is not None and not situation.heard.is_gone(after.master_id):
+        answer.master_broker_id = after.master_id
+        answer.master_address = after.master_address
+        answer.master_epoch = after.master_epoch
+        answer.sync_state_set_epoch = after.sync_set_epoch
+    return Decision(after, answer)
+
+
+def _restarted(group: BrokerGroup, broker_id: int) -> BrokerGroup:
+    """The group after one of its brokers has started anew, and may have lost messages not yet on disk.
+
+    Apache lets it stay in sync, and even master. Here it is not in sync any more, unless it is the last one;
+    a master writes on only in a new epoch, so that replicas find out what it has lost.
+    """
+    if broker_id in group.sync_set and len(group.sync_set) > 1:
+        others = group.sync_set - {broker_id}
+        group = replace(group, sync_set=others, sync_set_epoch=group.sync_set_epoch + 1)
+    if broker_id == group.master_id:
+        group = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
+    return group
+
+
+# Masters
+
+
+def _elect(group: BrokerGroup | None, request: ElectMaster, situation: Situation) -> Decision:
+    asker = None if request.broker_id == BY_CONTROLLER else request.broker_id
+    if group is None or not group.replicas or (asker is not None and asker not in group.replicas):
+        remark = f"broker group {request.broker_name} has no broker {request.broker_id} at this controller"
+        return _refuse(group, ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
+    if group.is_without_data and asker is not None:
+        winner: int | None = asker
+    else:
+        winner = choose_master(
+            group,
+            situation.heard,
+            designated=asker if request.designate_elect else None,
+            elects_unclean=situation.elects_unclean,
+        )
+    if winner is None:
+        return _without_master(group, asker)
+    if winner == group.master_id:
+        answer = _election_answer(group)
+        answer.code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        answer.remark = f"broker {winner} is master of group {group.name} already"
+        return Decision(group, answer)
+    after = replace(
+        group,
+        master_id=winner,
+        master_epoch=group.master_epoch + 1,
+        sync_set=frozenset([winner]),
+        sync_set_epoch=group.sync_set_epoch + 1,
+    )
+    return Decision(after, _election_answer(after))
+
+
+def _without_master(group: BrokerGroup, asker: int | None) -> Decision:
+    if asker is not None:
+        remark = f"broker group {group.name} has no replica in sync that is alive and may become master"
+        return _refuse(group, ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark)
+    remark = f"the master of broker group {group.name} is gone, and no replica in sync is alive"
+    if group.master_id is not None:
+        group = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
+    return _refuse(group, ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE, remark)
+
+
+def _election_answer(group: BrokerGroup) -> ElectMasterAnswer:
+    members = BrokerMemberGroup(
+        cluster=group.cluster,
+        broker_name=group.name,
+        broker_addrs={broker_id: replica.address for broker_id, replica in group.replicas.items()},
+    )
+    return ElectMasterAnswer(
+        master_broker_id=group.master_id,
+        master_address=group.master_address,
+        master_epoch=group.master_epoch,
+        sync_state_set_epoch=group.sync_set_epoch,
+        body=ElectMasterResponseBody(broker_member_group=members, sync_state_set=set(group.sync_set)),
+    )
+
+
+# Replicas in sync
+
+
+def _alter_set(group: BrokerGroup | None, request: AlterSyncStateSet, situation: Situation) -> Decision:
+    code, remark = _objection(group, request, situation.heard)
+    if group is None or remark:
+        return _refuse(group, code, remark)
+    wanted = frozenset(request.body.sync_state_set)
+    after = replace(group, sync_set=wanted, sync_set_epoch=group.sync_set_epoch + 1)
+    answer = AlterSyncStateSetAnswer(new_sync_state_set_epoch=after.sync_set_epoch, body=_set_of(after))
+    return Decision(after, answer)
+
+
+def _objection(group: BrokerGroup | None, request: AlterSyncStateSet, heard: Heard) -> tuple[int, str]:
+    """Why a set cannot replace the present one; the order of the checks is Apache's."""
+    wanted, failed = request.body.sync_state_set, ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+    if group is None or not group.replicas:
+        return failed, f"broker group {request.broker_name} is not known to this controller"
+    if wanted == group.sync_set:
+        return failed, f"the replicas in sync of group {group.name} are {sorted(wanted)} already"
+    if group.master_id is None or request.master_broker_id != group.master_id:
+        return (
+            ResponseCode.CONTROLLER_INVALID_MASTER,
+            f"the master of group {group.name} is {group.master_id}, not {request.master_broker_id}",
+        )
+    if request.master_epoch != group.master_epoch:
+        return (
+            ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+            f"the master epoch of group {group.name} is {group.master_epoch}, not {request.master_epoch}",
+        )
+    if request.body.sync_state_set_epoch != group.sync_set_epoch:
+        return (
+            ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+            f"the epoch of the replicas in sync of group {group.name} is {group.sync_set_epoch}, "
+            f"not {request.body.sync_state_set_epoch}",
+        )
+    for each in sorted(wanted):
+        if each not in group.replicas:
+            return ResponseCode.CONTROLLER_INVALID_REPLICAS, f"group {group.name} has no broker {each}"
+        if each not in heard.alive:
+            return ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, f"broker {each} of {group.name} is not alive"
+    if group.master_id not in wanted:
+        return failed, f"the master {group.master_id} of group {group.name} must be in sync with itself"
+    return ResponseCode.SUCCESS, ""
+
+
+def _replica_info(group: BrokerGroup | None, request: GetReplicaInfo, _: Situation) -> Decision:
+    if group is None or not group.replicas:
+        remark = f"broker group {request.broker_name} is not known to this controller"
+        return _refuse(group, ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark)
+    answer = GetReplicaInfoAnswer(
+        master_broker_id=group.master_id,
+        master_address=group.master_address,
+        master_epoch=group.master_epoch,
+        body=_set_of(group),
+    )
+    return Decision(group, answer)
+
+
+def replicas_info(group: BrokerGroup, heard: Heard) -> ReplicasInfo:
+    """A group as operators see it."""
+    shown = {
+        broker_id: ReplicaIdentity(
+            alive=broker_id in heard.alive,
+            broker_address=replica.address,
+            broker_id=broker_id,
+            broker_name=group.name,
+        )
+        for broker_id, replica in sorted(group.replicas.items())
+    }
+    return ReplicasInfo(
+        master_broker_id=group.master_id,
+        master_address=group.master_address,
+        master_epoch=group.master_epoch,
+        sync_state_set_epoch=group.sync_set_epoch,
+        in_sync_replicas=[each for broker_id, each in shown.items() if broker_id in group.sync_set],
+        not_in_sync_replicas=[each for broker_id, each in shown.items() if broker_id not in group.sync_set],
+    )
+
+
+# Forgetting brokers
+
+
+def _clean(group: BrokerGroup | None, request: CleanBrokerData, situation: Situation) -> Decision:
+    invalid = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+    if group is None or not group.replicas:
+        return _refuse(group, invalid, f"broker group {request.broker_name} is not known to this controller")
+    listed = (request.broker_controller_ids_to_clean or "").strip(" ;")
+    try:
+        ids = {int(each) for each in listed.split(";")} if listed else set(group.replicas)
+    except ValueError:
+        return _refuse(group, invalid, f"ids to clean {listed!r}: expected numbers separated by semicolons")
+    if not request.is_clean_living_broker:
+        for each in sorted(ids & group.replicas.keys()):
+            if not situation.heard.is_gone(each):
+                return _refuse(group, invalid, f"broker {each} of group {group.name} may be alive")
+    return Decision(_without(group, ids), Answer())
+
+
+def _without(group: BrokerGroup, ids: set[int]) -> BrokerGroup:
+    left = {broker_id: replica for broker_id, replica in group.replicas.items() if broker_id not in ids}
+    if len(left) == len(group.replicas):
+        return group
+    after = replace(
+        group, replicas=left, sync_set=group.sync_set - ids, sync_set_epoch=group.sync_set_epoch + 1
+    )
+    if group.master_id is not None and group.master_id in ids:
+        after = replace(after, master_id=None, master_epoch=group.master_epoch + 1)
+    # Brokers that come after the last one was cleaned start without data.
+    return after if left else replace(after, first_epoch=after.master_epoch)
+
+
+_RULES: dict[type[Request[Any]], Callable[[BrokerGroup | None, Any, Situation], Decision]] = {
+    GetNextBrokerId: _next_id,
+    ApplyBrokerId: _apply_id,
+    RegisterBrokerAtController: _register,
+    ElectMaster: _elect,
+    AlterSyncStateSet: _alter_set,
+    GetReplicaInfo: _replica_info,
+    CleanBrokerData: _clean,
+}

@@ -1,0 +1,65 @@
+"""What a controller knows for good about a broker group: a value that only decisions change."""
+
+import msgspec
+
+from pyromq.errors import StoreError
+
+FORMAT_VERSION = 1
+FIRST_BROKER_ID = 1
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """A broker that has an id. The check code tells its claim to the id from those of other brokers."""
+
+    address: str
+    check_code: str
+
+
+class BrokerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group without replicas was cleaned; it keeps its numbers, so that none is given out twice."""
+
+    cluster: str
+    name: str
+    next_id: int = FIRST_BROKER_ID
+    replicas: dict[int, Replica] = {}
+    master_id: int | None = None
+    master_epoch: int = 0
+    sync_set: frozenset[int] = frozenset()
+    """The replicas that hold everything that was acknowledged; the master is one of them."""
+    sync_set_epoch: int = 0
+    first_epoch: int = 0
+    """The master epoch at which the group was empty. While it is this one, no message can be lost."""
+
+    @property
+    def is_without_data(self) -> bool:
+        return self.master_epoch == self.first_epoch
+
+    @property
+    def master_address(self) -> str | None:
+        return None if self.master_id is None else self.replicas[self.master_id].address
+
+
+class _Versioned(msgspec.Struct):
+    version: int
+    group: BrokerGroup
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder(_Versioned)
+
+
+def encode_group(group: BrokerGroup) -> bytes:
+    return _encoder.encode(_Versioned(FORMAT_VERSION, group))
+
+
+def decode_group(data: bytes) -> BrokerGroup:
+    """Raises StoreError."""
+    try:
+        found = _decoder.decode(data)
+    except msgspec.DecodeError as problem:
+        raise StoreError(f"a broker group of the controller cannot be read: {problem}") from None
+    if found.version != FORMAT_VERSION:
+        raise StoreError(
+            f"a broker group of the controller has format version {found.version}, expected {FORMAT_VERSION}"
+        )
+    return found.group

@@ -1,0 +1,147 @@
+"""The file of one controller: every change of a group is appended and on disk before anybody hears of it.
+
+An entry holds a whole group, so the last entry of a group counts and replaying cannot go wrong half-way. At
+most the last entry can be torn, because each one is on disk before the next is written; damage anywhere else
+means that committed decisions are lost, and the journal refuses to open. docs/formats/controller.md has the
+layout.
+"""
+
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pyromq.config.durable_file import DurableFile
+from pyromq.controller.groups import BrokerGroup, decode_group, encode_group
+from pyromq.errors import StoreError
+
+MAGIC = b"PYROCTL1"
+_ENTRY = struct.Struct(">II")
+MAX_ENTRY_BYTES = 1 << 24
+COMPACT_ABOVE_BYTES = 1 << 20
+
+
+def encode_entry(group: BrokerGroup) -> bytes:
+    payload = encode_group(group)
+    size = len(payload).to_bytes(4, "big")
+    return _ENTRY.pack(len(payload), zlib.crc32(size + payload)) + payload
+
+
+def read_entry(data: bytes, start: int) -> tuple[bytes, int] | None:
+    """The payload at an offset and the offset after it; None if there is no whole, sound entry."""
+    if start + _ENTRY.size > len(data):
+        return None
+    size, checksum = _ENTRY.unpack_from(data, start)
+    end = start + _ENTRY.size + size
+    if not 0 < size <= MAX_ENTRY_BYTES or end > len(data):
+        return None
+    payload = data[start + _ENTRY.size : end]
+    return (payload, end) if zlib.crc32(size.to_bytes(4, "big") + payload) == checksum else None
+
+
+def replay(data: bytes, path: Path) -> tuple[dict[str, BrokerGroup], int]:
+    """The groups in a journal, and the offset at which a torn last entry begins."""
+    if not data.startswith(MAGIC):
+        if MAGIC.startswith(data):  # The file was being made.
+            return {}, 0
+        raise StoreError(f"{path} is not the journal of a controller: it begins with {data[:8]!r}")
+    groups: dict[str, BrokerGroup] = {}
+    end = len(MAGIC)
+    while (entry := read_entry(data, end)) is not None:
+        payload, end = entry
+        group = decode_group(payload)
+        groups[group.name] = group
+    for later in range(end + 1, len(data)):
+        if read_entry(data, later) is not None:
+            raise StoreError(
+                f"{path} is damaged at byte {end}, before later decisions; restore a copy of it, or move it "
+                "away: the controller then starts empty, and all brokers need new ids"
+            )
+    return groups, end
+
+
+class Journal:
+    """Blocking; used by one thread at a time. A failed sync is for ever: `append` raises from then on."""
+
+    def __init__(self, directory: Path, *, sync: Callable[[int], None] = os.fdatasync) -> None:
+        self.path = directory / "groups.journal"
+        self._sync = sync
+        self._lock_path = directory / "lock"
+        self._lock: int | None = None
+        self._file: int | None = None
+        self._end = 0
+        self._failure = ""
+        self.torn_bytes = 0
+        """How much of a last entry was cut off when the journal was opened."""
+
+    def __repr__(self) -> str:
+        return f"<Journal {self.path} bytes={self._end}>"
+
+    @property
+    def size_bytes(self) -> int:
+        return self._end
+
+    def open(self) -> dict[str, BrokerGroup]:
+        """Read the groups and cut off a torn entry; raises StoreError."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(f"another controller uses {self.path.parent}") from None
+            data = self.path.read_bytes() if self.path.exists() else b""
+            groups, end = replay(data, self.path)
+            self.torn_bytes = len(data) - end
+            if end == 0:
+                DurableFile(self.path).save(MAGIC)
+                end = len(MAGIC)
+            self._reopen(end)
+        except OSError as problem:
+            raise StoreError(f"could not open {self.path}: {problem.strerror}") from problem
+        return groups
+
+    def append(self, group: BrokerGroup) -> None:
+        """Return when the group is on disk; after a StoreError it may or may not be there."""
+        if self._failure:
+            raise StoreError(self._failure)
+        assert self._file is not None, "the journal is not open"
+        entry = encode_entry(group)
+        try:
+            written = os.pwrite(self._file, entry, self._end)
+            if written != len(entry):
+                raise OSError(0, f"only {written} of {len(entry)} bytes were written")
+            self._sync(self._file)
+        except OSError as problem:
+            # Whether the entry is on disk cannot be known, so nothing may be decided after it.
+            self._failure = f"could not write {self.path}: {problem.strerror}"
+            raise StoreError(self._failure) from problem
+        self._end += len(entry)
+
+    def compact(self, groups: Iterable[BrokerGroup]) -> None:
+        """Write only the present groups; the journal is whole at every moment."""
+        if self._failure:
+            raise StoreError(self._failure)
+        content = MAGIC + b"".join(map(encode_entry, groups))
+        try:
+            DurableFile(self.path).save(content)
+            self._reopen(len(content))
+        except OSError as problem:
+            self._failure = f"could not write {self.path} anew: {problem.strerror}"
+            raise StoreError(self._failure) from problem
+
+    def close(self) -> None:
+        for descriptor in (self._file, self._lock):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._file = self._lock = None
+
+    def _reopen(self, end: int) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        os.ftruncate(self._file, end)
+        self._sync(self._file)
+        self._end = end
