@@ -44,7 +44,7 @@ class _Versioned(msgspec.Struct):
     group: BrokerGroup
 
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Versioned)
 
 

@@ -1,0 +1,305 @@
+"""The controller's state machine: what each request does to a group, and how it is answered."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pyromq.controller.decisions import BY_CONTROLLER, Decision, Situation, decide
+from pyromq.controller.groups import BrokerGroup, Replica, decode_group, encode_group
+from pyromq.controller.liveness import Heard, Vitals
+from pyromq.errors import StoreError
+from pyromq.protocol.bodies.controller import SyncStateSet
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.controller import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    CleanBrokerData,
+    ElectMaster,
+    ElectMasterAnswer,
+    GetNextBrokerId,
+    GetNextBrokerIdAnswer,
+    GetReplicaInfo,
+    RegisterBrokerAtController,
+    RegisterBrokerAtControllerAnswer,
+)
+
+GROUP = BrokerGroup(
+    cluster="c",
+    name="g",
+    next_id=4,
+    replicas={1: Replica("h:1", "h:1;5"), 2: Replica("h:2", "h:2;6"), 3: Replica("h:3", "h:3;7")},
+    master_id=1,
+    master_epoch=5,
+    sync_set=frozenset({1, 2}),
+    sync_set_epoch=9,
+)
+
+
+def alive(*ids: int, **vitals: Vitals) -> Situation:
+    return Situation(Heard({each: vitals.get(f"b{each}", Vitals(5, 100)) for each in ids}))
+
+
+def apply_id(wanted: int, code: str = "h:9;1", cluster: str = "c") -> ApplyBrokerId:
+    return ApplyBrokerId(
+        cluster_name=cluster, broker_name="g", applied_broker_id=wanted, register_check_code=code
+    )
+
+
+def register(broker_id: int, address: str = "", cluster: str = "c") -> RegisterBrokerAtController:
+    return RegisterBrokerAtController(
+        cluster_name=cluster,
+        broker_name="g",
+        broker_id=broker_id,
+        broker_address=address or f"h:{broker_id}",
+    )
+
+
+def elect(broker_id: int = BY_CONTROLLER, designate: bool = False) -> ElectMaster:
+    return ElectMaster(cluster_name="c", broker_name="g", broker_id=broker_id, designate_elect=designate)
+
+
+def alter(*ids: int, master: int = 1, epoch: int = 5, set_epoch: int = 9) -> AlterSyncStateSet:
+    return AlterSyncStateSet(
+        broker_name="g",
+        master_broker_id=master,
+        master_epoch=epoch,
+        body=SyncStateSet(sync_state_set=set(ids), sync_state_set_epoch=set_epoch),
+    )
+
+
+def changed(decision: Decision) -> BrokerGroup:
+    assert decision.answer.code == ResponseCode.SUCCESS, decision.answer
+    assert decision.group is not None
+    return decision.group
+
+
+def refused(group: BrokerGroup | None, request: Any, situation: Situation, code: ResponseCode) -> None:
+    decision = decide(group, request, situation)
+    assert ResponseCode(decision.answer.code) is code, decision.answer
+    assert decision.group is group
+    assert decision.answer.remark
+
+
+def test_a_group_survives_being_stored() -> None:
+    assert decode_group(encode_group(GROUP)) == GROUP
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"version":2,"group":{"cluster":"c","name":"g"}}'])
+def test_a_group_of_another_format_is_not_read(data: bytes) -> None:
+    with pytest.raises(StoreError):
+        decode_group(data)
+
+
+# Ids
+
+
+@pytest.mark.parametrize(("group", "expected"), [(None, 1), (GROUP, 4)])
+def test_the_next_id_counts_up(group: BrokerGroup | None, expected: int) -> None:
+    decision = decide(group, GetNextBrokerId(cluster_name="c", broker_name="g"), Situation())
+    assert isinstance(decision.answer, GetNextBrokerIdAnswer)
+    assert decision.answer.next_broker_id == expected
+    assert decision.group is group
+
+
+def test_an_id_is_given_once_and_again_only_to_its_owner() -> None:
+    first = changed(decide(None, apply_id(1, "h:1;5"), Situation()))
+    assert (first.next_id, first.replicas) == (2, {1: Replica("h:1", "h:1;5")})
+    assert decide(first, apply_id(1, "h:1;5"), Situation()).group is first
+    refused(first, apply_id(1, "h:2;5"), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+    refused(first, apply_id(3), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+    refused(None, apply_id(2), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+    assert changed(decide(first, apply_id(2), Situation())).replicas.keys() == {1, 2}
+
+
+def test_a_group_belongs_to_one_cluster() -> None:
+    refused(GROUP, apply_id(4, cluster="other"), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
+    refused(GROUP, register(1, cluster="other"), Situation(), ResponseCode.CONTROLLER_INVALID_REQUEST)
+
+
+def test_a_claim_without_a_code_is_refused() -> None:
+    refused(None, apply_id(1, ""), Situation(), ResponseCode.CONTROLLER_INVALID_REQUEST)
+
+
+# Registration
+
+
+def test_a_registration_names_the_master_unless_it_is_gone() -> None:
+    for situation, named in ((alive(1), 1), (Situation(Heard(is_complete=False)), 1), (alive(2), None)):
+        decision = decide(GROUP, register(3), situation)
+        assert isinstance(decision.answer, RegisterBrokerAtControllerAnswer)
+        assert decision.answer.master_broker_id == named
+        assert decision.answer.body == SyncStateSet(sync_state_set={1, 2}, sync_state_set_epoch=9)
+        assert decision.group is GROUP
+
+
+def test_a_registration_needs_an_id() -> None:
+    for group, broker_id in ((None, 1), (GROUP, 4)):
+        need = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        refused(group, register(broker_id), Situation(), need)
+
+
+def test_a_registration_from_another_address_moves_the_broker() -> None:
+    assert changed(decide(GROUP, register(3, "new:3"), Situation())).replicas[3].address == "new:3"
+
+
+def test_a_restarted_replica_is_not_in_sync_any_more() -> None:
+    after = changed(decide(GROUP, register(2), alive(1)))
+    assert (after.sync_set, after.sync_set_epoch, after.master_id) == ({1}, 10, 1)
+
+
+def test_a_restarted_master_must_be_elected_again() -> None:
+    decision = decide(GROUP, register(1), alive(1, 2))
+    after = changed(decision)
+    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {2})
+    assert isinstance(decision.answer, RegisterBrokerAtControllerAnswer)
+    assert decision.answer.master_broker_id is None
+    won = changed(decide(after, elect(1), alive(1, 2)))
+    assert (won.master_id, won.master_epoch, won.sync_set) == (2, 7, {2})
+
+
+def test_the_last_replica_in_sync_stays_it_when_it_restarts() -> None:
+    alone = replace(GROUP, sync_set=frozenset({1}))
+    after = changed(decide(alone, register(1), alive(2)))
+    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {1})
+    assert changed(decide(after, elect(1), alive(1, 2))).master_id == 1
+
+
+# Elections
+
+
+def test_the_first_broker_that_asks_becomes_the_first_master() -> None:
+    fresh = replace(GROUP, master_id=None, master_epoch=0, sync_set=frozenset(), sync_set_epoch=0)
+    decision = decide(fresh, elect(2), Situation())
+    after = changed(decision)
+    assert (after.master_id, after.master_epoch, after.sync_set, after.sync_set_epoch) == (2, 1, {2}, 1)
+    assert isinstance(decision.answer, ElectMasterAnswer)
+    assert decision.answer.master_address == "h:2"
+    assert decision.answer.body is not None
+    assert decision.answer.body.broker_member_group is not None
+    assert decision.answer.body.broker_member_group.broker_addrs == {1: "h:1", 2: "h:2", 3: "h:3"}
+
+
+def test_a_master_that_may_be_alive_stays() -> None:
+    for situation in (alive(1, 2), Situation(Heard({2: Vitals()}, is_complete=False))):
+        decision = decide(GROUP, elect(2), situation)
+        assert decision.answer.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        assert isinstance(decision.answer, ElectMasterAnswer)
+        assert (decision.answer.master_broker_id, decision.answer.master_epoch) == (1, 5)
+        assert decision.group is GROUP
+
+
+def test_a_master_whose_connection_closed_is_gone_even_while_others_are_unheard() -> None:
+    heard = Heard({2: Vitals()}, lost=frozenset({1}), is_complete=False)
+    assert changed(decide(GROUP, elect(), Situation(heard))).master_id == 2
+
+
+def test_a_replica_in_sync_follows_the_master() -> None:
+    after = changed(decide(GROUP, elect(), alive(2, 3)))
+    assert (after.master_id, after.master_epoch, after.sync_set, after.sync_set_epoch) == (2, 6, {2}, 10)
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "winner"),
+    [
+        (Vitals(5, 100), Vitals(6, 1), 3),
+        (Vitals(5, 100), Vitals(5, 101), 3),
+        (Vitals(5, 100, priority=9), Vitals(5, 100, priority=3), 3),
+        (Vitals(5, 100), Vitals(5, 100), 2),
+        (Vitals(5, 2**33), Vitals(5, 1), 2),  # Apache compares 32 bits of the difference.
+    ],
+)
+def test_the_replica_that_has_most_wins(second: Vitals, third: Vitals, winner: int) -> None:
+    group = replace(GROUP, sync_set=frozenset({1, 2, 3}))
+    assert changed(decide(group, elect(), alive(2, 3, b2=second, b3=third))).master_id == winner
+
+
+def test_nobody_out_of_sync_is_elected_unless_that_is_allowed() -> None:
+    decision = decide(GROUP, elect(), alive(3))
+    assert decision.answer.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    after = decision.group
+    assert after is not None
+    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {1, 2})
+    assert decide(after, elect(), alive(3)).group is after
+    refused(after, elect(3), alive(3), ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
+    unclean = Situation(alive(3).heard, elects_unclean=True)
+    assert changed(decide(after, elect(3), unclean)).master_id == 3
+
+
+def test_an_operator_may_designate_a_replica_in_sync() -> None:
+    assert changed(decide(GROUP, elect(2, designate=True), alive(1, 2))).master_id == 2
+    refused(GROUP, elect(3, designate=True), alive(1, 2, 3), ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
+    unknown = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    refused(GROUP, elect(7, designate=True), alive(1, 2), unknown)
+    refused(None, elect(), alive(), unknown)
+
+
+# Replicas in sync
+
+
+def test_the_master_changes_the_replicas_in_sync() -> None:
+    after = changed(decide(GROUP, alter(1, 2, 3), alive(1, 2, 3)))
+    assert (after.sync_set, after.sync_set_epoch, after.master_epoch) == ({1, 2, 3}, 10, 5)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (alter(1, 2), ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+        (alter(1, master=2), ResponseCode.CONTROLLER_INVALID_MASTER),
+        (alter(1, epoch=4), ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH),
+        (alter(1, set_epoch=8), ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH),
+        (alter(1, 9), ResponseCode.CONTROLLER_INVALID_REPLICAS),
+        (alter(1, 3), ResponseCode.CONTROLLER_BROKER_NOT_ALIVE),
+        (alter(2), ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED),
+    ],
+)
+def test_a_set_that_cannot_replace_the_present_one_is_refused(
+    request_: AlterSyncStateSet, code: ResponseCode
+) -> None:
+    refused(GROUP, request_, alive(1, 2), code)
+
+
+def test_what_is_not_known_is_refused() -> None:
+    refused(None, alter(1), alive(1), ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED)
+    unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+    refused(None, GetReplicaInfo(broker_name="g"), Situation(), unknown)
+
+
+# Forgetting brokers
+
+
+def clean(ids: str | None = None, force: bool = False) -> CleanBrokerData:
+    return CleanBrokerData(
+        cluster_name="c", broker_name="g", broker_controller_ids_to_clean=ids, is_clean_living_broker=force
+    )
+
+
+@pytest.mark.parametrize("request_", [clean(), clean("1"), clean("2;1"), clean("x")])
+def test_a_broker_that_may_be_alive_is_not_cleaned(request_: CleanBrokerData) -> None:
+    refused(GROUP, request_, alive(1), ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA)
+
+
+def test_a_broker_is_cleaned() -> None:
+    after = changed(decide(GROUP, clean("2"), alive(1)))
+    assert (after.replicas.keys(), after.sync_set, after.sync_set_epoch) == ({1, 3}, {1}, 10)
+    assert (after.master_id, after.master_epoch, after.next_id) == (1, 5, 4)
+    assert decide(after, clean("2"), alive(1)).group is after
+
+
+def test_a_cleaned_master_is_none_any_more() -> None:
+    after = changed(decide(GROUP, clean("1", force=True), alive(1, 2)))
+    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {2})
+
+
+def test_a_cleaned_group_starts_again_with_higher_numbers() -> None:
+    gone = changed(decide(GROUP, clean(), alive()))
+    assert not gone.replicas
+    unknown = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+    refused(gone, GetReplicaInfo(broker_name="g"), Situation(), unknown)
+    need = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+    refused(gone, register(1), Situation(), need)
+    joined = changed(decide(gone, apply_id(4, cluster="d"), Situation()))
+    assert joined.cluster == "d"
+    first = changed(decide(joined, elect(4), Situation()))
+    assert (first.master_id, first.master_epoch) == (4, 7)

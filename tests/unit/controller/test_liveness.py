@@ -1,0 +1,62 @@
+"""Which brokers a controller takes for alive."""
+
+from pyromq.controller.liveness import Liveness, Vitals
+
+
+def beat(
+    liveness: Liveness[str], broker_id: int, now: float, channel: str = "c", timeout_s: float = 10
+) -> bool:
+    return liveness.beat("cluster", ("g", broker_id), Vitals(1, 2), timeout_s, channel, now)
+
+
+def listening(seconds: int) -> Liveness[str]:
+    liveness = Liveness[str](0.0, max_step_s=5.0)
+    for now in range(1, seconds + 1):
+        liveness.expire(float(now))
+    return liveness
+
+
+def test_a_broker_is_alive_until_its_timeout() -> None:
+    liveness = listening(20)
+    assert beat(liveness, 1, 20.0, timeout_s=3)
+    assert not beat(liveness, 1, 21.0, timeout_s=3)
+    assert liveness.of_group("g", 24.0).alive == {1: Vitals(1, 2)}
+    assert liveness.of_group("h", 24.0).alive == {}
+    assert liveness.of_group("g", 24.5).is_gone(1)
+    assert liveness.expire(24.5) == [("g", 1)]
+    assert liveness.counts() == {}
+
+
+def test_nobody_is_gone_before_the_controller_has_listened_long_enough() -> None:
+    liveness = listening(9)
+    assert not liveness.of_group("g", 9.0).is_gone(1)
+    liveness.expire(10.0)
+    assert liveness.of_group("g", 10.0).is_gone(1)
+
+
+def test_a_broker_whose_connection_closed_is_gone_at_once() -> None:
+    liveness = listening(1)
+    beat(liveness, 1, 1.0, "first")
+    beat(liveness, 2, 1.0, "other")
+    assert liveness.connection_lost("first") == [("g", 1)]
+    heard = liveness.of_group("g", 1.0)
+    assert heard.is_gone(1)
+    assert not heard.is_gone(2)
+    beat(liveness, 1, 2.0, "second")
+    assert not liveness.of_group("g", 2.0).is_gone(1)
+
+
+def test_an_old_connection_says_nothing_about_a_broker_that_has_a_new_one() -> None:
+    liveness = listening(1)
+    beat(liveness, 1, 1.0, "old")
+    beat(liveness, 1, 2.0, "new")
+    assert liveness.connection_lost("old") == []
+    assert liveness.counts() == {("cluster", "g"): 1}
+
+
+def test_time_in_which_the_controller_stood_still_does_not_count() -> None:
+    liveness = listening(20)
+    beat(liveness, 1, 20.0)
+    assert liveness.expire(3600.0) == []
+    assert not liveness.of_group("g", 3600.0).is_gone(1)
+    assert [liveness.expire(3600.0 + each) for each in range(1, 7)][-1] == [("g", 1)]
