@@ -74,6 +74,10 @@ def changed(decision: Decision) -> BrokerGroup:
     return decision.group
 
 
+def facts(*values: object) -> tuple[object, ...]:
+    return values
+
+
 def refused(group: BrokerGroup | None, request: Any, situation: Situation, code: ResponseCode) -> None:
     decision = decide(group, request, situation)
     assert ResponseCode(decision.answer.code) is code, decision.answer
@@ -104,7 +108,7 @@ def test_the_next_id_counts_up(group: BrokerGroup | None, expected: int) -> None
 
 def test_an_id_is_given_once_and_again_only_to_its_owner() -> None:
     first = changed(decide(None, apply_id(1, "h:1;5"), Situation()))
-    assert (first.next_id, first.replicas) == (2, {1: Replica("h:1", "h:1;5")})
+    assert facts(first.next_id, first.replicas) == (2, {1: Replica("h:1", "h:1;5")})
     assert decide(first, apply_id(1, "h:1;5"), Situation()).group is first
     refused(first, apply_id(1, "h:2;5"), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
     refused(first, apply_id(3), Situation(), ResponseCode.CONTROLLER_BROKER_ID_INVALID)
@@ -145,23 +149,23 @@ def test_a_registration_from_another_address_moves_the_broker() -> None:
 
 def test_a_restarted_replica_is_not_in_sync_any_more() -> None:
     after = changed(decide(GROUP, register(2), alive(1)))
-    assert (after.sync_set, after.sync_set_epoch, after.master_id) == ({1}, 10, 1)
+    assert facts(after.sync_set, after.sync_set_epoch, after.master_id) == ({1}, 10, 1)
 
 
 def test_a_restarted_master_must_be_elected_again() -> None:
     decision = decide(GROUP, register(1), alive(1, 2))
     after = changed(decision)
-    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {2})
+    assert facts(after.master_id, after.master_epoch, after.sync_set) == (None, 6, {2})
     assert isinstance(decision.answer, RegisterBrokerAtControllerAnswer)
     assert decision.answer.master_broker_id is None
     won = changed(decide(after, elect(1), alive(1, 2)))
-    assert (won.master_id, won.master_epoch, won.sync_set) == (2, 7, {2})
+    assert facts(won.master_id, won.master_epoch, won.sync_set) == (2, 7, {2})
 
 
 def test_the_last_replica_in_sync_stays_it_when_it_restarts() -> None:
     alone = replace(GROUP, sync_set=frozenset({1}))
     after = changed(decide(alone, register(1), alive(2)))
-    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {1})
+    assert facts(after.master_id, after.master_epoch, after.sync_set) == (None, 6, {1})
     assert changed(decide(after, elect(1), alive(1, 2))).master_id == 1
 
 
@@ -172,7 +176,7 @@ def test_the_first_broker_that_asks_becomes_the_first_master() -> None:
     fresh = replace(GROUP, master_id=None, master_epoch=0, sync_set=frozenset(), sync_set_epoch=0)
     decision = decide(fresh, elect(2), Situation())
     after = changed(decision)
-    assert (after.master_id, after.master_epoch, after.sync_set, after.sync_set_epoch) == (2, 1, {2}, 1)
+    assert facts(after.master_id, after.master_epoch, after.sync_set, after.sync_set_epoch) == (2, 1, {2}, 1)
     assert isinstance(decision.answer, ElectMasterAnswer)
     assert decision.answer.master_address == "h:2"
     assert decision.answer.body is not None
@@ -196,7 +200,7 @@ def test_a_master_whose_connection_closed_is_gone_even_while_others_are_unheard(
 
 def test_a_replica_in_sync_follows_the_master() -> None:
     after = changed(decide(GROUP, elect(), alive(2, 3)))
-    assert (after.master_id, after.master_epoch, after.sync_set, after.sync_set_epoch) == (2, 6, {2}, 10)
+    assert facts(after.master_id, after.master_epoch, after.sync_set, after.sync_set_epoch) == (2, 6, {2}, 10)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +223,7 @@ def test_nobody_out_of_sync_is_elected_unless_that_is_allowed() -> None:
     assert decision.answer.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
     after = decision.group
     assert after is not None
-    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {1, 2})
+    assert facts(after.master_id, after.master_epoch, after.sync_set) == (None, 6, {1, 2})
     assert decide(after, elect(), alive(3)).group is after
     refused(after, elect(3), alive(3), ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
     unclean = Situation(alive(3).heard, elects_unclean=True)
@@ -239,7 +243,7 @@ def test_an_operator_may_designate_a_replica_in_sync() -> None:
 
 def test_the_master_changes_the_replicas_in_sync() -> None:
     after = changed(decide(GROUP, alter(1, 2, 3), alive(1, 2, 3)))
-    assert (after.sync_set, after.sync_set_epoch, after.master_epoch) == ({1, 2, 3}, 10, 5)
+    assert facts(after.sync_set, after.sync_set_epoch, after.master_epoch) == ({1, 2, 3}, 10, 5)
 
 
 @pytest.mark.parametrize(
@@ -282,14 +286,14 @@ def test_a_broker_that_may_be_alive_is_not_cleaned(request_: CleanBrokerData) ->
 
 def test_a_broker_is_cleaned() -> None:
     after = changed(decide(GROUP, clean("2"), alive(1)))
-    assert (after.replicas.keys(), after.sync_set, after.sync_set_epoch) == ({1, 3}, {1}, 10)
-    assert (after.master_id, after.master_epoch, after.next_id) == (1, 5, 4)
+    assert facts(after.replicas.keys(), after.sync_set, after.sync_set_epoch) == ({1, 3}, {1}, 10)
+    assert facts(after.master_id, after.master_epoch, after.next_id) == (1, 5, 4)
     assert decide(after, clean("2"), alive(1)).group is after
 
 
 def test_a_cleaned_master_is_none_any_more() -> None:
     after = changed(decide(GROUP, clean("1", force=True), alive(1, 2)))
-    assert (after.master_id, after.master_epoch, after.sync_set) == (None, 6, {2})
+    assert facts(after.master_id, after.master_epoch, after.sync_set) == (None, 6, {2})
 
 
 def test_a_cleaned_group_starts_again_with_higher_numbers() -> None:
@@ -302,4 +306,4 @@ def test_a_cleaned_group_starts_again_with_higher_numbers() -> None:
     joined = changed(decide(gone, apply_id(4, cluster="d"), Situation()))
     assert joined.cluster == "d"
     first = changed(decide(joined, elect(4), Situation()))
-    assert (first.master_id, first.master_epoch) == (4, 7)
+    assert facts(first.master_id, first.master_epoch) == (4, 7)

@@ -1,0 +1,45 @@
+"""A broker group under its controllers loses nothing, whatever is lost, doubled, delayed or crashes.
+
+`make fuzz TESTS=tests/property/test_controller_simulation.py` looks for new runs and prints their seeds.
+"""
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.support.chance import examples
+from tests.support.simulated_group import World
+
+STEPS = 3000
+
+
+@given(st.integers(0, 2**63 - 1))
+@settings(max_examples=examples(25))
+@example(0)
+def test_two_controllers_before_a_quorum(seed: int) -> None:
+    run(World(seed, is_file=False))
+
+
+@given(st.integers(0, 2**63 - 1))
+@settings(max_examples=examples(25))
+@example(0)
+def test_one_controller_with_a_file(seed: int) -> None:
+    run(World(seed, is_file=True))
+
+
+def run(world: World) -> None:
+    for _ in range(STEPS):
+        world.step()
+    world.calm_down()
+
+
+def test_runs_are_eventful_and_repeat() -> None:
+    """Else the tests above would promise nothing."""
+    masters = acknowledged = 0
+    for seed in range(4):
+        first, second = World(seed, is_file=False), World(seed, is_file=False)
+        for world in (first, second):
+            run(world)
+        assert (first.truth.group, first.acknowledged) == (second.truth.group, second.acknowledged)
+        masters += first.masters
+        acknowledged += len(first.acknowledged)
+    assert masters >= 8
+    assert acknowledged >= 60

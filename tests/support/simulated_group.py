@@ -1,0 +1,604 @@
+"""A broker group and its controllers in one thread, where chance decides what happens next, and when.
+
+The controllers run the shipped code: `Commands` with the state machine, `Liveness`, the entries of the
+journal, and the epochs of a log. The store, the network and the brokers are simulated: messages are lost,
+doubled and overtake each other, answers of the store get lost after the fact, controllers and brokers crash
+at every step, leadership moves while the former leader has not noticed. After every step the invariants are
+checked. A run follows from its seed alone.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pyromq.controller.commands import Commands, Outcome
+from pyromq.controller.decisions import Situation
+from pyromq.controller.groups import BrokerGroup, Replica
+from pyromq.controller.journal import MAGIC, encode_entry, replay
+from pyromq.controller.liveness import Liveness, Vitals
+from pyromq.controller.store import Leader, NotLeading, Stored
+from pyromq.errors import StoreError
+from pyromq.protocol.bodies.controller import SyncStateSet
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.requests.controller import (
+    AlterSyncStateSet,
+    AlterSyncStateSetAnswer,
+    ElectMaster,
+    ElectMasterAnswer,
+    GetReplicaInfo,
+    GetReplicaInfoAnswer,
+    RegisterBrokerAtController,
+    RegisterBrokerAtControllerAnswer,
+)
+from pyromq.store.log.epochs import Epoch, Epochs, agreed_end, begin_epoch, cut_epochs, end_of
+
+NAME = "g"
+TIMEOUT_S = 10.0
+MAX_IN_FLIGHT = 25
+NOWHERE = Path("simulated")
+
+
+@types.coroutine
+def pause() -> Generator[None, None, None]:
+    """A moment at which anything else may happen."""
+    yield
+
+
+class Truth:
+    """What is committed. With `is_file` it is a journal of one controller, else a quorum that fences."""
+
+    def __init__(self, first: BrokerGroup, is_file: bool) -> None:
+        self.is_file = is_file
+        self.leader = 0
+        self.revision = 1
+        self.group = first
+        self.durable = MAGIC + encode_entry(first)
+        self.unsynced = b""
+        self.masters: dict[int, int] = {}
+
+    def commit(self, group: BrokerGroup) -> None:
+        before = self.group
+        assert group.master_epoch >= before.master_epoch, "epochs only grow"
+        assert group.sync_set_epoch >= before.sync_set_epoch, "versions of the set only grow"
+        if group.master_id is not None:
+            master = self.masters.setdefault(group.master_epoch, group.master_id)
+            assert master == group.master_id, "an epoch has one master"
+        self.revision += 1
+        self.group = group
+
+    def crash(self, random: Random) -> None:
+        """The file after a crash: what was synced, and any part of what was not."""
+        survived = self.durable + self.unsynced[: random.randint(0, len(self.unsynced))]
+        self.unsynced = b""
+        groups, end = replay(survived, NOWHERE)
+        self.durable = survived[:end]
+        if groups[NAME] != self.group:
+            self.commit(groups[NAME])
+
+
+class SimulatedStore:
+    def __init__(self, truth: Truth, number: int) -> None:
+        self._truth = truth
+        self._number = number
+        self.is_leading = True  # Every controller believes to lead: only the fence protects the groups.
+        self.size_bytes = 0
+
+    @property
+    def leader(self) -> Leader | None:
+        return Leader(str(self._number), "")
+
+    async def open(self, own: Leader) -> None: ...
+
+    async def run(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def read(self, name: str) -> Stored:
+        await pause()
+        self._fence()
+        found = Stored(self._truth.group, self._truth.revision)
+        await pause()
+        return found
+
+    async def read_all(self) -> Mapping[str, Stored]:
+        return {NAME: await self.read(NAME)}
+
+    async def replace(self, name: str, group: BrokerGroup, revision: int) -> bool:
+        truth = self._truth
+        await pause()
+        while truth.unsynced:
+            await pause()
+        self._fence()
+        if truth.revision != revision:
+            return False
+        if truth.is_file:
+            truth.unsynced = encode_entry(group)
+            await pause()
+            truth.durable += truth.unsynced
+            truth.unsynced = b""
+        truth.commit(group)
+        await pause()
+        return True
+
+    def _fence(self) -> None:
+        if self._truth.leader != self._number:
+            raise NotLeading("another controller leads")
+
+
+@dataclass(eq=False)
+class Task:
+    work: Coroutine[Any, Any, Outcome]
+    done: Callable[[Outcome], None]
+
+
+class Controller:
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.restart()
+
+    def restart(self) -> None:
+        for task in getattr(self, "tasks", ()):
+            task.work.close()
+        self.tasks: list[Task] = []
+        self.liveness = Liveness[object](self.world.now, max_step_s=5.0, unheard_timeout_s=TIMEOUT_S)
+        self.commands = Commands(SimulatedStore(self.world.truth, self.number), self._situation_of)
+
+    def crash(self) -> None:
+        if self.world.truth.is_file:
+            self.world.truth.crash(self.world.random)
+        self.restart()
+
+    def _situation_of(self, name: str) -> Situation:
+        return Situation(self.liveness.of_group(name, self.world.now))
+
+    def hear(self, broker_id: int, vitals: Vitals, channel: object) -> None:
+        self.liveness.beat("c", (NAME, broker_id), vitals, TIMEOUT_S, channel, self.world.now)
+
+    def receive(self, request: Request[Any], answered: Callable[[Answer], None]) -> None:
+        self._start(self.commands.execute(NAME, request), lambda outcome: answered(outcome.answer))
+
+    def tick(self) -> None:
+        self.liveness.expire(self.world.now)
+        self._start(self._elect_if_needed(), lambda outcome: None)
+
+    async def _elect_if_needed(self) -> Outcome:
+        for name in await self.commands.groups_without_master():
+            return await self.commands.elect(name)
+        return Outcome(None, None, Answer())
+
+    def _start(self, work: Coroutine[Any, Any, Outcome], done: Callable[[Outcome], None]) -> None:
+        self.tasks.append(Task(work, done))
+
+    def advance(self, task: Task, *, lose_answer: bool = False) -> None:
+        try:
+            if lose_answer:
+                task.work.throw(StoreError("no answer from the store"))
+            else:
+                task.work.send(None)
+        except StopIteration as end:
+            self.tasks.remove(task)
+            outcome: Outcome = end.value
+            task.done(outcome)
+            if outcome.new_master is not None:
+                self._notify(outcome.new_master)
+        except (StoreError, NotLeading):
+            self.tasks.remove(task)
+
+    def _notify(self, group: BrokerGroup) -> None:
+        assert group.master_id is not None
+        for each in self.liveness.of_group(NAME, self.world.now).alive:
+            broker = self.world.brokers[each - 1]
+            news = group.master_id, group.master_epoch, group.sync_set, group.sync_set_epoch
+            self.world.post(broker, partial(broker.learn, *news))
+
+
+@dataclass(eq=False)
+class Broker:
+    """A model of a broker: its log of (epoch, value), and the rules of an auto-switching replica."""
+
+    world: World
+    id: int
+    log: list[tuple[int, int]] = field(default_factory=list)
+    epochs: Epochs = ()
+    flushed: int = 0
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self.incarnation = object()
+        self.channel = object()
+        self.is_up = True
+        self.is_registered = False
+        self.is_master = False
+        self.epoch = 0
+        self.master: int | None = None
+        self._follow_anew()
+
+    def _follow_anew(self) -> None:
+        self.is_aligned = False
+        self.fetch_number: object | None = None
+        self.acknowledged: dict[int, int] = {}
+        self.unanswered: list[int] = []
+        self.sync_set: frozenset[int] = frozenset()
+        self.sync_set_epoch = 0
+        self.proposed: frozenset[int] | None = None
+
+    def crash(self) -> None:
+        """Records that were not flushed may be lost; nobody was told of them."""
+        kept = self.world.random.randint(self.flushed, len(self.log))
+        self._cut(kept)
+        self.flushed = kept
+        old = self.channel
+        for controller in self.world.controllers:
+            self.world.post(None, partial(controller.liveness.connection_lost, old))
+        self.start()
+
+    def _cut(self, end: int) -> None:
+        del self.log[end:]
+        self.epochs = cut_epochs(self.epochs, end)
+        self.flushed = min(self.flushed, end)
+
+    # To the controllers
+
+    def _ask(self, request: Request[Any], answered: Callable[[Any], None]) -> None:
+        controller = self.world.random.choice(self.world.controllers)
+        incarnation = self.incarnation
+
+        def back(answer: Answer) -> None:
+            self.world.post(self, lambda: answered(answer) if self.incarnation is incarnation else None)
+
+        self.world.post(None, lambda: controller.receive(request, back))
+
+    def heartbeat(self) -> None:
+        vitals = Vitals(self.epochs[-1].number if self.epochs else 0, len(self.log))
+        channel = self.channel
+        for controller in self.world.controllers:
+            self.world.post(None, partial(controller.hear, self.id, vitals, channel))
+
+    def register(self) -> None:
+        request = RegisterBrokerAtController(
+            cluster_name="c", broker_name=NAME, broker_id=self.id, broker_address=str(self.id)
+        )
+        self._ask(request, self._registered)
+
+    def _registered(self, answer: Answer) -> None:
+        if not isinstance(answer, RegisterBrokerAtControllerAnswer) or self.is_registered:
+            return
+        self.is_registered = True
+        if answer.master_broker_id is not None and answer.body is not None:
+            self._learn(answer.master_broker_id, answer.master_epoch, answer.body)
+
+    def stand_for_election(self) -> None:
+        self._ask(ElectMaster(cluster_name="c", broker_name=NAME, broker_id=self.id), self._elected)
+
+    def _elected(self, answer: Answer) -> None:
+        if isinstance(answer, ElectMasterAnswer) and answer.body is not None:
+            members = SyncStateSet(
+                sync_state_set=answer.body.sync_state_set,
+                sync_state_set_epoch=answer.sync_state_set_epoch or 0,
+            )
+            self._learn(answer.master_broker_id, answer.master_epoch, members)
+
+    def poll(self) -> None:
+        self._ask(GetReplicaInfo(broker_name=NAME), self._polled)
+
+    def _polled(self, answer: Answer) -> None:
+        if not isinstance(answer, GetReplicaInfoAnswer):
+            return
+        if answer.master_broker_id is None:
+            self.stand_for_election()
+        self._learn(answer.master_broker_id, answer.master_epoch, answer.body)
+
+    def _learn(self, master: int | None, epoch: int | None, members: SyncStateSet) -> None:
+        self.learn(master, epoch or 0, frozenset(members.sync_state_set), members.sync_state_set_epoch)
+
+    def learn(self, master: int | None, epoch: int, members: frozenset[int], version: int) -> None:
+        """Take over what a controller says, unless something newer is known."""
+        if not self.is_registered:
+            return
+        if epoch > self.epoch and master is not None:
+            self.epoch, self.master = epoch, master
+            self._follow_anew()
+            self.is_master = master == self.id
+            if self.is_master:
+                self.epochs = begin_epoch(self.epochs, epoch, len(self.log))
+                self.sync_set, self.sync_set_epoch = members, version
+                self.world.took_over(self)
+        elif epoch == self.epoch and self.is_master and version > self.sync_set_epoch:
+            # A change that was proposed for an older version can never happen any more.
+            self.sync_set, self.sync_set_epoch, self.proposed = members, version, None
+
+    # As master
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """The replicas that must have a record before it is acknowledged."""
+        return self.sync_set | (self.proposed or frozenset())
+
+    @property
+    def confirmed(self) -> int:
+        return min(
+            (len(self.log) if each == self.id else self.acknowledged.get(each, 0) for each in self.awaited),
+            default=0,
+        )
+
+    def append(self) -> None:
+        if self.is_master:
+            self.unanswered.append(len(self.log))
+            self.log.append((self.epoch, self.world.next_value()))
+
+    def acknowledge(self) -> None:
+        if not self.is_master:
+            return
+        self.flushed = len(self.log)
+        confirmed = self.confirmed
+        for offset in [each for each in self.unanswered if each < confirmed]:
+            self.unanswered.remove(offset)
+            self.world.acknowledged[offset] = self.log[offset]
+
+    def change_set(self) -> None:
+        if not self.is_master or self.proposed is not None:
+            return
+        caught_up = {each for each, end in self.acknowledged.items() if end >= len(self.log)}
+        wanted = set(self.sync_set)
+        for each in self.world.random.sample(sorted(self.acknowledged), len(self.acknowledged)):
+            if each not in wanted and each in caught_up:
+                wanted.add(each)
+                break
+            if each in wanted and each not in caught_up:
+                wanted.remove(each)
+                break
+        for each in self.sync_set - {self.id} - self.acknowledged.keys():
+            if self.world.random.random() < 0.3:
+                wanted.discard(each)
+        if wanted != self.sync_set:
+            self.proposed = frozenset(wanted)
+            self.propose()
+
+    def propose(self) -> None:
+        """Also again: whether a lost request was carried out is only known once the version has moved."""
+        if not self.is_master or self.proposed is None:
+            return
+        body = SyncStateSet(sync_state_set=set(self.proposed), sync_state_set_epoch=self.sync_set_epoch)
+        request = AlterSyncStateSet(
+            broker_name=NAME, master_broker_id=self.id, master_epoch=self.epoch, body=body
+        )
+        self._ask(request, self._set_changed)
+
+    def _set_changed(self, answer: Answer) -> None:
+        if isinstance(answer, AlterSyncStateSetAnswer) and answer.body is not None and self.is_master:
+            self._learn(self.id, self.epoch, answer.body)
+
+    # As replica
+
+    def fetch(self) -> None:
+        if not self.is_registered or self.is_master or self.master is None:
+            return
+        self.flushed = len(self.log)
+        number = self.fetch_number = object()
+        master = self.world.brokers[self.master - 1]
+        epoch, end, epochs, is_aligned = self.epoch, len(self.log), self.epochs, self.is_aligned
+        self.world.post(master, lambda: master.serve(self, number, epoch, end, epochs, is_aligned))
+
+    def serve(
+        self, replica: Broker, number: object, epoch: int, end: int, epochs: Epochs, is_aligned: bool
+    ) -> None:
+        if not self.is_master or self.epoch != epoch:
+            return
+        if is_aligned:
+            self.acknowledged[replica.id] = max(end, self.acknowledged.get(replica.id, 0))
+        start = end if is_aligned else agreed_end(epochs, end, self.epochs, len(self.log)) or 0
+        upto = self.world.random.randint(start, len(self.log))
+        records, own_epochs = self.log[start:upto], self.epochs
+        self.world.post(replica, lambda: replica.fetched(number, start, records, own_epochs))
+
+    def fetched(self, number: object, start: int, records: list[tuple[int, int]], theirs: Epochs) -> None:
+        if self.fetch_number is not number:
+            return
+        self.fetch_number = None
+        if not self.is_aligned:
+            self._cut(start)
+            self.is_aligned = True
+        for record in records:
+            begun = next(each for each in theirs if each.number == record[0])
+            self._enter(begun)
+            self.log.append(record)
+        if (
+            len(self.log) == theirs[-1].start
+        ):  # RocketMQ's heartbeats tell of an epoch before its first record.
+            self._enter(theirs[-1])
+
+    def _enter(self, begun: Epoch) -> None:
+        if begun not in self.epochs:
+            self.epochs = begin_epoch(self.epochs, begun.number, begun.start)
+
+
+class World:
+    def __init__(self, seed: int, *, is_file: bool) -> None:
+        self.random = Random(seed)
+        self.now = 1000.0
+        self.in_flight: list[tuple[Broker | None, object, Callable[[], object]]] = []
+        self.acknowledged: dict[int, tuple[int, int]] = {}
+        self._value = 0
+        first = BrokerGroup(
+            cluster="c", name=NAME, next_id=4, replicas={each: Replica(str(each), "x") for each in (1, 2, 3)}
+        )
+        self.truth = Truth(first, is_file)
+        self.controllers = [Controller(self, each) for each in range(1 if is_file else 2)]
+        self.brokers = [Broker(self, each) for each in (1, 2, 3)]
+        self.masters = 0
+        self.steps = 0
+
+    def next_value(self) -> int:
+        self._value += 1
+        return self._value
+
+    def post(self, to: Broker | None, deliver: Callable[[], object]) -> None:
+        """Send a message; one to a broker is lost if that has restarted meanwhile."""
+        self.in_flight.append((to, to.incarnation if to is not None else None, deliver))
+
+    def took_over(self, master: Broker) -> None:
+        self.masters += 1
+        rivals = [
+            each
+            for each in self.brokers
+            if each.is_master and each.epoch == master.epoch and each is not master
+        ]
+        assert not rivals, "an epoch has one master"
+
+    # Chance
+
+    def step(self) -> None:
+        self.steps += 1
+        chance = self.random.random()
+        if chance < 0.4:
+            self._deliver_any()
+        elif chance < 0.75:
+            self._advance_any()
+        elif chance < 0.98:
+            self._broker_acts(self.random.choice(self.brokers))
+        else:
+            self._something_breaks()
+        del self.in_flight[:-MAX_IN_FLIGHT]
+        self.now += self.random.choice((0.0, 0.05, 0.3))
+        self.check()
+
+    def _deliver_any(self) -> None:
+        if not self.in_flight:
+            return
+        index = min(
+            int(self.random.expovariate(0.3)), len(self.in_flight) - 1
+        )  # Older ones come first, mostly.
+        if self.random.random() < 0.1:  # It will come once more.
+            message = self.in_flight[index]
+        else:
+            message = self.in_flight.pop(index)
+            if self.random.random() < 0.1:
+                return
+        self._deliver(*message)
+
+    def _deliver(self, to: Broker | None, incarnation: object, deliver: Callable[[], object]) -> None:
+        if to is None or to.incarnation is incarnation:
+            deliver()
+
+    def _advance_any(self) -> None:
+        waiting = [(controller, task) for controller in self.controllers for task in controller.tasks]
+        if waiting:
+            controller, task = self.random.choice(waiting)
+            can_lose = not self.truth.is_file and self.random.random() < 0.05
+            controller.advance(task, lose_answer=can_lose)
+
+    def _broker_acts(self, broker: Broker) -> None:
+        acts: Iterable[Callable[[], None]]
+        if not broker.is_registered:
+            acts = (broker.register,)
+        else:
+            fetch, append = broker.fetch, broker.append
+            acts = (broker.heartbeat, broker.heartbeat, broker.poll, fetch, fetch, append, append)
+            acts = (*acts, broker.acknowledge, broker.acknowledge, broker.change_set, broker.propose)
+        self.random.choice(list(acts))()
+
+    def _something_breaks(self) -> None:
+        kind = self.random.choice((0, 1, 2, 3, 4, 5, 5, 5))
+        if kind == 0:
+            self.random.choice(self.controllers).crash()
+        elif kind == 1:
+            self.truth.leader = self.random.randrange(len(self.controllers))
+        elif kind == 2:
+            self.random.choice(self.brokers).crash()
+        elif kind == 3:  # A connection closes, and the broker opens another.
+            broker, controller = self.random.choice(self.brokers), self.random.choice(self.controllers)
+            controller.liveness.connection_lost(broker.channel)
+            broker.channel = object()
+        elif kind == 4:
+            self.now += self.random.choice((3.0, 11.0, 60.0))
+        else:
+            for controller in self.controllers:
+                controller.tick()
+
+    # Calm: without faults the group works again
+
+    def calm_down(self, rounds: int = 80) -> None:
+        """Raises AssertionError unless a record is acknowledged by all three after a while without faults."""
+        self.in_flight.clear()
+        for _ in range(rounds):
+            self.now += 1.0
+            for controller in self.controllers:
+                controller.tick()
+            for broker in self.brokers:
+                if broker.is_registered:
+                    broker.heartbeat()
+                    broker.poll()
+                    broker.fetch()
+                    broker.change_set()
+                    broker.propose()
+                else:
+                    broker.register()
+            self._settle()
+            current = self.truth.group
+            if current.sync_set == {1, 2, 3} and current.master_id is not None:
+                master = self.brokers[current.master_id - 1]
+                before = len(self.acknowledged)
+                master.append()
+                for _ in range(3):
+                    for broker in self.brokers:
+                        broker.fetch()
+                    self._settle()
+                master.acknowledge()
+                self.check()
+                if len(self.acknowledged) > before:
+                    return
+        raise AssertionError(f"the group did not recover: {self.truth.group}")
+
+    def _settle(self) -> None:
+        while self.in_flight or any(controller.tasks for controller in self.controllers):
+            while self.in_flight:
+                self._deliver(*self.in_flight.pop(0))
+            for controller in self.controllers:
+                for task in list(controller.tasks):
+                    controller.advance(task)
+            self.check()
+
+    # The invariants: an acknowledged record is in the log of every later master, at its offset; an epoch has
+    # one master, and epochs only grow; replicas that have the same epoch agree on it; the controllers' set is
+    # part of what the master waits for; its members hold everything that is confirmed; nothing is undone.
+
+    def check(self) -> None:
+        group = self.truth.group
+        master = self.brokers[group.master_id - 1] if group.master_id is not None else None
+        if master is not None:
+            assert group.master_id in group.sync_set
+            self._has_everything_acknowledged(master)
+        if master is not None and master.is_master and master.epoch == group.master_epoch:
+            assert group.sync_set <= master.awaited, "the master waits for everyone who may follow it"
+            confirmed = master.confirmed
+            for each in group.sync_set:
+                assert self.brokers[each - 1].log[:confirmed] == master.log[:confirmed]
+        self._logs_agree()
+
+    def _has_everything_acknowledged(self, broker: Broker) -> None:
+        for offset, record in self.acknowledged.items():
+            assert broker.log[offset : offset + 1] == [record], (
+                f"broker {broker.id} is master and lacks an acknowledged record at {offset}"
+            )
+
+    def _logs_agree(self) -> None:
+        """Two replicas that have the same epoch hold the same records of it."""
+        for one, other in ((0, 1), (0, 2), (1, 2)):
+            first, second = self.brokers[one], self.brokers[other]
+            for index, epoch in enumerate(first.epochs):
+                if epoch in second.epochs:
+                    place = second.epochs.index(epoch)
+                    end = min(
+                        end_of(first.epochs, index, len(first.log)),
+                        end_of(second.epochs, place, len(second.log)),
+                    )
+                    assert first.log[epoch.start : end] == second.log[epoch.start : end]
