@@ -36,7 +36,7 @@ async def broker() -> AsyncIterator[ScriptedBroker]:
         yield scripted
 
 
-BUILDING_BLOCKS = {"check_transaction", "prepare", "end"}
+BUILDING_BLOCKS = {"check_transaction", "end", "prepare", "running"}
 """Methods of the asyncio face that applications have no use for."""
 
 

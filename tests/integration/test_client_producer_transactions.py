@@ -4,6 +4,9 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 from tests.conftest import ErrorLogs
@@ -12,7 +15,7 @@ from tests.support.scripted_broker import ScriptedBroker
 from pyromq import TransactionProducer, aio
 from pyromq.client.transactions import TransactionState
 from pyromq.client.values import Message, ReceivedMessage
-from pyromq.errors import BadMessage, Refused, StateError
+from pyromq.errors import BadMessage, Refused, StateError, TransportError
 from pyromq.protocol.properties import encode_properties, get_property
 from pyromq.protocol.record import Host, StoredMessage, encode_record
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
@@ -124,7 +127,7 @@ async def test_a_message_that_may_be_lost_is_rolled_back(broker: ScriptedBroker)
 
 async def test_a_message_of_a_transaction_cannot_be_delayed(broker: ScriptedBroker) -> None:
     async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
-        with pytest.raises(BadMessage, match="cannot be delayed"):
+        with pytest.raises(BadMessage, match=r"cannot be delayed.*: remove delay_level=1"):
             await producer.send_in_transaction(Message("Orders", b"x", delay_level=1), never)
 
 
@@ -148,6 +151,116 @@ async def test_a_broker_that_asks_is_answered(
     assert (end.commit_or_rollback, end.from_transaction_check) == (bits, True)
     assert (end.tran_state_table_offset, end.commit_log_offset) == (5, 77)
     assert (end.msg_id, end.transaction_id, end.target_broker_name) == ("AAAA", "tx-1", "scripted")
+
+
+async def test_a_producer_that_sends_nothing_is_known_to_the_brokers_of_its_topics(
+    broker: ScriptedBroker,
+) -> None:
+    """After a restart it answers for its predecessor."""
+    async with aio.TransactionProducer(
+        "orders", broker.address, check=lambda _: COMMIT, topics=["Orders", "Nowhere"]
+    ):
+        assert (await broker.heartbeats.get()).body.producer_data_set[0].group_name == "orders"
+        broker.push(question())
+        assert (await broker.ended.get()).commit_or_rollback == 8
+
+
+async def test_brokers_that_create_topics_know_the_producer_at_once(broker: ScriptedBroker) -> None:
+    broker.topics.append("TBW102")
+    async with aio.TransactionProducer("orders", broker.address, check=never):
+        assert not broker.heartbeats.empty()
+
+
+async def test_brokers_are_answered_while_local_transactions_take_all_threads(
+    broker: ScriptedBroker,
+) -> None:
+    """A local transaction may wait for the very thing that the broker asks about."""
+    was_asked = threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+
+    def work(_: Message) -> TransactionState:
+        loop.call_soon_threadsafe(broker.push, question())
+        assert was_asked.wait(60)
+        return COMMIT
+
+    def check(_: ReceivedMessage) -> TransactionState:
+        was_asked.set()
+        return ROLLBACK
+
+    async with aio.TransactionProducer("orders", broker.address, check=check, topics=["Orders"]) as producer:
+        await producer.send_in_transaction(Message("Orders", b"paid"), work)
+        ends = [(await broker.ended.get()).from_transaction_check for _ in range(2)]
+    assert sorted(ends) == [False, True]
+
+
+async def test_the_broker_learns_when_to_ask(broker: ScriptedBroker) -> None:
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        message, after = Message("Orders", b"paid"), timedelta(milliseconds=1001)
+        await producer.send_in_transaction(message, lambda _: COMMIT, check_after=after)
+        with pytest.raises(BadMessage, match="check_after must be a second or more, not 0:00:00"):
+            await producer.send_in_transaction(message, never, check_after=timedelta(0))
+        with pytest.raises(BadMessage, match="check_after must be a timedelta, not int 5"):
+            await producer.send_in_transaction(message, never, check_after=5)  # type: ignore[arg-type]
+    [sent] = broker.sent
+    assert get_property(sent.properties or "", "CHECK_IMMUNITY_TIME_IN_SECONDS") == "2"
+
+
+async def test_closing_waits_for_an_open_transaction(broker: ScriptedBroker) -> None:
+    producer = aio.TransactionProducer("orders", broker.address, check=never)
+    await producer.start()
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work(_: Message) -> TransactionState:
+        began.set()
+        await may_end.wait()
+        return COMMIT
+
+    sending = asyncio.create_task(producer.send_in_transaction(Message("Orders", b"paid"), work))
+    await began.wait()
+    closing = asyncio.create_task(producer.close())
+    await asyncio.sleep(0)
+    with pytest.raises(StateError, match="is closed"):
+        await producer.send_in_transaction(Message("Orders", b"too late"), never)
+    may_end.set()
+    await closing
+    assert (await sending).state is COMMIT
+    assert (await broker.ended.get()).commit_or_rollback == 8
+
+
+async def test_closing_does_not_wait_for_a_half_message_that_was_refused(broker: ScriptedBroker) -> None:
+    broker.answers.append(13)
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+        with pytest.raises(Refused):
+            await producer.send_in_transaction(Message("Orders", b"x"), never)
+
+
+async def test_a_local_transaction_cannot_close_its_producer(broker: ScriptedBroker) -> None:
+    async with aio.TransactionProducer("orders", broker.address, check=never) as producer:
+
+        async def work(_: Message) -> TransactionState:
+            await producer.close()
+            return COMMIT
+
+        with pytest.raises(StateError, match="cannot be closed by one of its local transactions"):
+            await producer.send_in_transaction(Message("Orders", b"x"), work)
+        assert (await broker.ended.get()).commit_or_rollback == 0
+
+
+async def test_the_answer_finds_a_broker_whose_connection_was_lost_meanwhile(broker: ScriptedBroker) -> None:
+    async def check(_: ReceivedMessage) -> TransactionState:
+        (asking,) = broker.connections
+        asking.abort()
+        session = producer._started().session
+        while asking in broker.connections or not broker.connections:
+            with suppress(TransportError):  # until the client has seen it, and has a new connection
+                await session.routes.refresh("Orders")
+        return COMMIT
+
+    producer = aio.TransactionProducer("orders", broker.address, check=check, topics=["Orders"])
+    async with producer:
+        broker.push(question())
+        assert (await broker.ended.get()).commit_or_rollback == 8
 
 
 async def test_a_failing_check_is_unknown(broker: ScriptedBroker, error_logs: ErrorLogs) -> None:
@@ -268,8 +381,15 @@ async def test_the_blocking_face_runs_the_local_transaction_on_the_callers_threa
             assert producer.send_in_transaction(Message("Orders", b"paid"), work).state is COMMIT
             with pytest.raises(ZeroDivisionError):
                 producer.send_in_transaction(Message("Orders", b"paid"), lambda _: TransactionState(1 // 0))
+
+            async def awaited(_: Message) -> TransactionState:
+                return ROLLBACK
+
+            producer.send_in_transaction(Message("Orders", b"paid"), awaited)
+            with pytest.raises(StateError, match="cannot be closed by one of its local transactions"):
+                producer.send_in_transaction(Message("Orders", b"paid"), lambda _: producer.close())  # type: ignore[arg-type,func-returns-value,return-value]
         return threading.current_thread()
 
     caller = await asyncio.to_thread(script)
     assert threads == [caller]
-    assert [(await broker.ended.get()).commit_or_rollback for _ in range(2)] == [8, 0]
+    assert [(await broker.ended.get()).commit_or_rollback for _ in range(4)] == [8, 0, 12, 0]

@@ -13,7 +13,13 @@ from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.record import Host
 from pyromq.protocol.requests.membership import SendHeartbeat, SendHeartbeatAnswer, UnregisterClient
 from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
-from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.sending import (
+    RecallMessage,
+    RecallMessageAnswer,
+    SendMessageAnswer,
+    SendMessageBatch,
+    SendMessageV2,
+)
 from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.connection import Connection
@@ -23,7 +29,7 @@ from pyromq.remoting.tls import TlsServer
 
 
 class ScriptedBroker:
-    """`answers` are given to sends in turn: codes that refuse, or answers; then every send succeeds."""
+    """`answers` are given to sends and recalls in turn: codes that refuse, or answers; then all succeed."""
 
     def __init__(
         self, *topics: str, queues: int = 2, watches: bool = False, tls: TlsServer | None = None
@@ -41,6 +47,7 @@ class ScriptedBroker:
         self.heartbeats: asyncio.Queue[SendHeartbeat] = asyncio.Queue()
         self.ended: asyncio.Queue[EndTransaction] = asyncio.Queue()
         self.goodbyes: asyncio.Queue[UnregisterClient] = asyncio.Queue()
+        self.recalled: list[RecallMessage] = []
         self.clients: dict[str, Connection] = {}
         self.hold: asyncio.Event | None = None
         """While set and not yet happened, sends wait for it."""
@@ -134,3 +141,11 @@ class ScriptedBroker:
     @handles(EndTransaction)
     def _end(self, request: EndTransaction, caller: Caller) -> None:
         self.ended.put_nowait(request)
+
+    @handles(RecallMessage)
+    def _recall(self, request: RecallMessage, caller: Caller) -> RecallMessageAnswer:
+        self.recalled.append(request)
+        answer = self.answers.popleft() if self.answers else ResponseCode.SUCCESS
+        if isinstance(answer, int) and answer != ResponseCode.SUCCESS:
+            raise Refused(answer, "as the script says")
+        return RecallMessageAnswer(msg_id="recalled")

@@ -11,6 +11,8 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
+from datetime import datetime, timedelta
+from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from pyromq.client import producer as aio
@@ -251,6 +253,8 @@ class Producer(Blocking):
         selector: Selector | None = None,
         sharding_key: str | None = None,
         timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult: ...
 
     @overload
@@ -272,11 +276,14 @@ class Producer(Blocking):
         selector: Selector | None = None,
         sharding_key: str | None = None,
         timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult | list[SendResult]:
         """Send one message, or several of one topic in as few requests as possible.
 
         At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
-        queue. Raises SendFailed, Refused, NoRoute or BadMessage.
+        queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
+        and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
         send: Callable[..., Coroutine[Any, Any, SendResult | list[SendResult]]] = self._aio.send
         return self._thread.run(
@@ -286,6 +293,8 @@ class Producer(Blocking):
             selector=selector,
             sharding_key=sharding_key,
             timeout_s=timeout_s,
+            delay=delay,
+            deliver_at=deliver_at,
         )
 
     def submit(
@@ -296,6 +305,8 @@ class Producer(Blocking):
         selector: Selector | None = None,
         sharding_key: str | None = None,
         timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> "Future[SendResult]":
         """Send without waiting for the result; waits only while `max_in_flight` messages are in flight."""
         self._thread.check()
@@ -308,6 +319,8 @@ class Producer(Blocking):
                 selector=selector,
                 sharding_key=sharding_key,
                 timeout_s=timeout_s,
+                delay=delay,
+                deliver_at=deliver_at,
             )
         except BaseException:
             self._submitted.release()
@@ -316,6 +329,7 @@ class Producer(Blocking):
         return future
 
     send_oneway = awaited(aio.Producer.send_oneway)
+    recall = awaited(aio.Producer.recall)
     flush = awaited(aio.Producer.flush)
     queues = awaited(aio.Producer.queues)
     request = awaited(aio.Producer.request)
@@ -331,25 +345,38 @@ class TransactionProducer(Producer):
         namesrv: str | Iterable[str] | None = None,
         *,
         check: Check,
+        topics: Iterable[str] = (),
         **options: Unpack[ProducerOptions],
     ) -> None:
-        self._transactions = aio_transactions.TransactionProducer(group, namesrv, check=check, **options)
+        """`topics`: their brokers may ask from the start; other brokers after a message was sent to them."""
+        self._transactions = aio_transactions.TransactionProducer(
+            group, namesrv, check=check, topics=topics, **options
+        )
         self._set_up(self._transactions)
 
     def send_in_transaction(
-        self, message: Message, work: aio_transactions.LocalTransaction
+        self,
+        message: Message,
+        work: aio_transactions.LocalTransaction,
+        *,
+        check_after: timedelta | None = None,
     ) -> TransactionResult:
         """Send a half message, run `work` on the calling thread, and commit or roll back as it returns.
 
-        If `work` raises, the broker is told UNKNOWN, and the error is raised again.
+        If `work` raises, the broker is told UNKNOWN, and the error is raised again. If `work` takes longer
+        than `check_after` (whole seconds; by default the broker's settings decide), the broker asks.
         """
-        half = self._thread.run(self._transactions.prepare, message)
+        run, transactions = self._thread.run, self._transactions
+        half = run(transactions.prepare, message, check_after)
         if not half.result.is_ok:
-            return self._thread.run(self._transactions.end, half, TransactionState.ROLLBACK)
+            return run(transactions.end, half, TransactionState.ROLLBACK)
         try:
-            state = aio_transactions.checked(work(message))
+            with transactions.running():
+                state = aio_transactions.checked(
+                    run(work, message) if iscoroutinefunction(work) else work(message)
+                )
         except BaseException as problem:
             remark = f"{type(problem).__name__}: {problem}"
-            self._thread.run(self._transactions.end, half, TransactionState.UNKNOWN, remark=remark)
+            run(transactions.end, half, TransactionState.UNKNOWN, remark=remark)
             raise
-        return self._thread.run(self._transactions.end, half, state)
+        return run(transactions.end, half, state)

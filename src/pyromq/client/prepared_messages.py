@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from pyromq.client.timing import given_times
 from pyromq.client.values import Message
 from pyromq.errors import BadMessage, LocalProtocolError
 from pyromq.protocol import names
@@ -192,16 +193,22 @@ def _check_own_property(name: str, value: str) -> None:
 
 
 def _delays(message: Message) -> list[str]:
-    if message.delay_level < 0:
-        raise BadMessage(f"delay_level must be 0 (no delay) or more, not {message.delay_level}")
-    given = [
-        (props.DELAY, message.delay_level or None),
-        (props.TIMER_DELAY_MS, message.delay_ms),
-        (props.TIMER_DELIVER_MS, message.deliver_at_ms),
-    ]
-    wanted = [_pair(name, str(value)) for name, value in given if value is not None]
+    wanted: list[str] = []
+    for field, name, none in (
+        ("delay_level", props.DELAY, 0),
+        ("delay_ms", props.TIMER_DELAY_MS, None),
+        ("deliver_at_ms", props.TIMER_DELIVER_MS, None),
+    ):
+        value = getattr(message, field)
+        if value == none:
+            continue
+        if type(value) is not int or value < 0:
+            raise BadMessage(f"{field} must be an int of 0 or more, not {value!r}")
+        wanted.append(_pair(name, str(value)))
     if len(wanted) > 1:
-        raise BadMessage("set only one of delay_level, delay_ms and deliver_at_ms")
+        raise BadMessage(
+            f"set only one of delay_level, delay_ms and deliver_at_ms, not {given_times(message)}"
+        )
     return wanted
 
 

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Self, Unpack, overload
 
@@ -13,10 +14,12 @@ from pyromq.client.plain_entries import EncodedEntry, plain_entry
 from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.queue_choice import Selector, queue_of_key
+from pyromq.client.recalling import handle_text, recall
 from pyromq.client.requesting import reply_to, request_properties
 from pyromq.client.sending import Sender, SenderStatistics, SendOutcome
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
+from pyromq.client.timing import timed
 from pyromq.client.trace_records import MessageKind, sent_record
 from pyromq.client.tracing import Tracing
 from pyromq.client.values import Message, ReceivedMessage, SendResult, SendStatus
@@ -144,6 +147,8 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
         timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult: ...
 
     @overload
@@ -165,13 +170,18 @@ class Producer:
         selector: Selector | None = None,
         sharding_key: str | None = None,
         timeout_s: float | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult | list[SendResult]:
         """Send one message, or several of one topic in as few requests as possible.
 
         At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
-        queue. Raises SendFailed, Refused, NoRoute or BadMessage.
+        queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
+        and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
         """
         parts = self._started()
+        if delay is not None or deliver_at is not None:
+            message = timed(message, delay, deliver_at)
         if type(message) is Message and parts.batches_plain and timeout_s is None:
             if queue is None and selector is None and sharding_key is None:
                 future = parts.batch(message)
@@ -216,13 +226,26 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: Selector | None = None,
         sharding_key: str | None = None,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> None:
         """Send a message without an answer: it may be lost unnoticed."""
         parts = self._started()
+        if delay is not None or deliver_at is not None:
+            message = timed(message, delay, deliver_at)
         prepared = parts.prepare(message, _sharding(sharding_key))
         if queue is not None or selector is not None or sharding_key is not None:
             queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
         await parts.sender.send_oneway(prepared, queue)
+
+    async def recall(self, handle: SendResult | str, timeout_s: float | None = None) -> str:
+        """Take back a timed message, by its SendResult or the `recall_handle` in it, before its delivery.
+
+        Returns the id of the message. Raises Refused if the broker does not take messages back, or if the
+        message was due; a message that is due in this moment may still be delivered.
+        """
+        parts, text = self._started(), handle_text(handle)
+        return await recall(parts.sender, text, timeout_s or self.settings.send_timeout_s)
 
     async def flush(self) -> None:
         """Send all batches now, and return when nothing is in flight."""

@@ -1,13 +1,18 @@
 """Transactional messages: consumers see them only if a local transaction succeeds.
 
 The producer sends a half message, which no consumer sees, runs the local transaction, and tells the broker to
-commit or roll back. A broker that was not told asks a producer of the group.
+commit or roll back. A broker that was not told asks a producer of the group. A producer that closes waits for
+its open transactions first; checks that are under way then are left to other producers.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from inspect import isawaitable, iscoroutinefunction
 from typing import TypeAlias, Unpack
@@ -18,6 +23,7 @@ from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import Producer, ProducerParts
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.sending import SendOutcome
+from pyromq.client.timing import given_times
 from pyromq.client.trace_records import ended_record
 from pyromq.client.values import Message, ReceivedMessage, SendResult
 from pyromq.errors import BadMessage, PyroError, StateError, TransportError
@@ -33,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 _MAX_CHECKS_WAITING = 2000
 _CHECKS_AT_ONCE = 4
+
+_running: "ContextVar[TransactionProducer | None]" = ContextVar("running", default=None)
+"""The producer whose local transaction this code is part of."""
 
 
 class TransactionState(Enum):
@@ -83,50 +92,101 @@ class TransactionProducer(Producer):
         namesrv: str | Iterable[str] | None = None,
         *,
         check: Check,
+        topics: Iterable[str] = (),
         **options: Unpack[ProducerOptions],
     ) -> None:
+        """`topics`: their brokers may ask from the start; other brokers after a message was sent to them."""
         super().__init__(group, namesrv, **options)
         self._check = check
+        self._topics = tuple(topics)
         self._checks: set[asyncio.Task[None]] = set()
         self._checks_at_once = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        # Its own threads: local transactions that wait must not keep brokers waiting.
+        self._check_threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "pyromq-check")
+        self._open = 0
+        self._none_open = asyncio.Event()
 
     async def start(self) -> None:
         await super().start()
         try:
+            session = self._started().session
+            await asyncio.gather(
+                *map(self._find_brokers, {*map(session.wrap, self._topics), self.settings.create_topic_key})
+            )
             # Brokers with unfinished transactions of this group learn which client to ask.
-            await self._started().session.heartbeat_now()
+            await session.heartbeat_now()
         except BaseException:
             await self.close()
             raise
 
-    async def send_in_transaction(self, message: Message, work: LocalTransaction) -> TransactionResult:
+    async def _find_brokers(self, topic: str) -> None:
+        try:
+            await self._started().session.routes.get(topic)
+        except PyroError as problem:
+            _log.info("brokers of a topic not found, they cannot ask yet topic=%s: %s", topic, problem)
+
+    async def close(self) -> None:
+        if _running.get() is self:
+            raise StateError(f"the producer {self.group} cannot be closed by one of its local transactions")
+        await super().close()
+        self._check_threads.shutdown(wait=False, cancel_futures=True)
+
+    async def send_in_transaction(
+        self, message: Message, work: LocalTransaction, *, check_after: timedelta | None = None
+    ) -> TransactionResult:
         """Send a half message, run `work`, and commit or roll back as it returns.
 
-        If `work` raises, the broker is told UNKNOWN, and the error is raised again.
+        If `work` raises, the broker is told UNKNOWN, and the error is raised again. If `work` takes longer
+        than `check_after` (whole seconds; by default the broker's settings decide), the broker asks.
         """
-        half = await self.prepare(message)
+        half = await self.prepare(message, check_after)
         if not half.result.is_ok:
             # java: the transaction does not run if the half message may be lost
             return await self.end(half, TransactionState.ROLLBACK)
         try:
-            state = checked(await _run(work, message))
+            with self.running():
+                state = checked(await _run(work, message, None))
         except BaseException as problem:
             await self.end(half, TransactionState.UNKNOWN, remark=f"{type(problem).__name__}: {problem}")
             raise
         return await self.end(half, state)
 
-    async def prepare(self, message: Message) -> Half:
-        """Send the half message."""
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A local transaction runs in this block."""
+        token = _running.set(self)
+        try:
+            yield
+        finally:
+            _running.reset(token)
+
+    def _ended(self) -> None:
+        self._open = max(0, self._open - 1)
+        if not self._open:
+            self._none_open.set()
+
+    async def prepare(self, message: Message, check_after: timedelta | None = None) -> Half:
+        """Send the half message of a transaction; `close` waits until `end` is called."""
         parts = self._started()
         if message.is_delayed:
-            raise BadMessage("a transactional message cannot be delayed")
+            raise BadMessage(
+                "a message of a transaction cannot be delayed, its delivery begins with the commit:"
+                f" remove {given_times(message)}"
+            )
         group = parts.sender.group
         system = {props.TRANSACTION_PREPARED: "true", props.PRODUCER_GROUP: group}
+        if check_after is not None:
+            system[props.CHECK_IMMUNITY_TIME_IN_SECONDS] = _whole_seconds(check_after)
         prepared = parts.prepare(message, system)
         prepared.sys_flag |= SysFlag.TRANSACTION_PREPARED
-        outcome = await parts.sender.send(prepared)
-        # Decoded now: without it the broker could not be told how the transaction ended.
-        log_offset = decode_offset_message_id(outcome.answer.msg_id).log_offset
+        self._open += 1
+        try:
+            outcome = await parts.sender.send(prepared)
+            # Decoded now: without it the broker could not be told how the transaction ended.
+            log_offset = decode_offset_message_id(outcome.answer.msg_id).log_offset
+        except BaseException:
+            self._ended()
+            raise
         return Half(message, prepared, outcome, parts.result(prepared, outcome), log_offset)
 
     async def end(
@@ -148,7 +208,10 @@ class TransactionProducer(Producer):
             target_broker_name=broker_name,
             remark=remark,
         )
-        await self._tell(parts, address, request)
+        try:
+            await self._tell(parts, address, request)
+        finally:
+            self._ended()
         self._report(
             parts,
             topic=half.message.topic,
@@ -192,7 +255,7 @@ class TransactionProducer(Producer):
         remark: str | None = None
         async with self._checks_at_once:
             try:
-                state = checked(await _run(self._check, message))
+                state = checked(await _run(self._check, message, self._check_threads))
             except Exception as problem:
                 _log.exception("the check of a transaction failed message=%s", message.message_id)
                 state, remark = TransactionState.UNKNOWN, f"{type(problem).__name__}: {problem}"
@@ -229,6 +292,9 @@ class TransactionProducer(Producer):
         )
 
     async def _finish(self, parts: ProducerParts) -> None:
+        while self._open:
+            self._none_open.clear()
+            await self._none_open.wait()
         for task in list(self._checks):
             task.cancel()
         await asyncio.gather(*self._checks, return_exceptions=True)
@@ -266,11 +332,21 @@ class TransactionProducer(Producer):
         parts.tracing.report(record, (message_id, *keys.split()))
 
 
-async def _run(work: Callable[..., object], argument: object) -> object:
+async def _run(work: Callable[..., object], argument: object, threads: Executor | None) -> object:
     if iscoroutinefunction(work):
         return await work(argument)
-    result = await asyncio.to_thread(work, argument)
+    loop, context = asyncio.get_running_loop(), copy_context()
+    result = await loop.run_in_executor(threads, context.run, work, argument)
     return await result if isawaitable(result) else result
+
+
+def _whole_seconds(check_after: object) -> str:
+    if not isinstance(check_after, timedelta):
+        raise BadMessage(f"check_after must be a timedelta, not {type(check_after).__name__} {check_after!r}")
+    seconds = -(-check_after // timedelta(seconds=1))
+    if seconds < 1:
+        raise BadMessage(f"check_after must be a second or more, not {check_after}")
+    return str(seconds)
 
 
 def checked(state: object) -> TransactionState:

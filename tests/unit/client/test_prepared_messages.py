@@ -88,8 +88,10 @@ def test_anything_like_bytes_is_a_body(body: Any) -> None:
         (Message("t", b"x", properties={"a": "\ud800"}), "cannot be encoded as UTF-8"),
         (Message("t", b"x", properties={"a": "x" * 32767}), "the properties take 32783 bytes"),
         (Message("t", b"x", properties={"a": "ü" * 16384}), "the properties take 32784 bytes"),
-        (Message("t", b"x", delay_level=1, delay_ms=5), "set only one of delay_level, delay_ms"),
-        (Message("t", b"x", delay_level=-1), "must be 0 \\(no delay\\) or more, not -1"),
+        (Message("t", b"x", delay_level=1, delay_ms=5), "only one of .*, not delay_level=1, delay_ms=5"),
+        (Message("t", b"x", delay_level=-1), "delay_level must be an int of 0 or more, not -1"),
+        (Message("t", b"x", delay_ms=-1), "delay_ms must be an int of 0 or more, not -1"),
+        (Message("t", b"x", deliver_at_ms=1.5), "deliver_at_ms must be an int .* not 1.5"),  # type: ignore[arg-type]
         (Message(None, b"x"), "topic must be str, not NoneType"),  # type: ignore[arg-type]
         (Message("t", b"x", keys=[1]), "every key must be str"),  # type: ignore[list-item]
         (Message("t", b"x", tags=3), "tags must be str or None, not int"),  # type: ignore[arg-type]
