@@ -387,7 +387,7 @@ async def test_the_blocking_face_runs_the_local_transaction_on_the_callers_threa
 
             producer.send_in_transaction(Message("Orders", b"paid"), awaited)
             with pytest.raises(StateError, match="cannot be closed by one of its local transactions"):
-                producer.send_in_transaction(Message("Orders", b"paid"), lambda _: producer.close())  # type: ignore[arg-type,func-returns-value,return-value]
+                producer.send_in_transaction(Message("Orders", b"paid"), lambda _: producer.close())  # type: ignore[arg-type,return-value]
         return threading.current_thread()
 
     caller = await asyncio.to_thread(script)
