@@ -24,9 +24,6 @@ class TagFilter:
     def wants_all(self) -> bool:
         return not self.tags
 
-    def may_match_code(self, tags_code: int) -> bool:
-        return not self.codes or tags_code in self.codes
-
     def matches_tag(self, tag: str | None) -> bool:
         return not self.tags or tag in self.tags
 

@@ -111,13 +111,6 @@ CURRENT_VERSION = V5_3_3
 _MAJOR_ORIGIN = {4: 213, 5: 413}
 
 
-def version_ordinal(major: int, minor: int, patch: int) -> int:
-    """The wire number of a 4.x or 5.x release."""
-    if major not in _MAJOR_ORIGIN or not 0 <= minor <= 9 or not 0 <= patch <= 9:
-        raise ValueError(f"no wire number is known for version {major}.{minor}.{patch}")
-    return _MAJOR_ORIGIN[major] + 20 * minor + 2 * patch
-
-
 def version_name(ordinal: int) -> str:
     """The release with this wire number, as RocketMQ's tools print it."""
     if ordinal >= HIGHER_VERSION:

@@ -75,6 +75,11 @@ def retry_topic(group: str) -> str:
     return RETRY_PREFIX + group
 
 
+def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """The topics with the retries of what a group popped from a topic, by the old rule and by the new."""
+    return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
+
+
 def dlq_topic(group: str) -> str:
     return DLQ_PREFIX + group
 

@@ -188,11 +188,6 @@ _OUTLINE_V4 = _OUTLINES[0]
 _HEAD_V4 = _HEADS[0]
 
 
-def body_checksum(body: ReadBuffer) -> int:
-    # java: the CRC is kept in a signed int whose sign bit is cleared
-    return crc32(body) & CRC_MASK
-
-
 def record_size(
     body_length: int, topic_length: int, properties_length: int, sys_flag: int = 0, magic: int = MAGIC_V1
 ) -> int:
@@ -545,18 +540,6 @@ def peek_size_and_magic(buffer: ReadBuffer, offset: int = 0) -> tuple[int, int]:
 
 def peek_size(buffer: ReadBuffer, offset: int = 0) -> int:
     return _peek(_INT32, buffer, offset, 0)
-
-
-def peek_magic(buffer: ReadBuffer, offset: int = 0) -> int:
-    return _peek(_INT32, buffer, offset, 4)
-
-
-def peek_queue_id(buffer: ReadBuffer, offset: int = 0) -> int:
-    return _peek(_INT32, buffer, offset, 12)
-
-
-def peek_queue_offset(buffer: ReadBuffer, offset: int = 0) -> int:
-    return _peek(_INT64, buffer, offset, 20)
 
 
 def peek_log_offset(buffer: ReadBuffer, offset: int = 0) -> int:

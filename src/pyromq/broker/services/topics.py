@@ -15,7 +15,7 @@ from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicConfig, TopicFilterType, TopicList
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.pop_receipt import RETRY_TOPIC_V1, RETRY_TOPIC_V2, marked_topic
+from pyromq.protocol.names import pop_retry_topics
 from pyromq.protocol.requests.routes import TopicListAnswer
 from pyromq.protocol.requests.topics import (
     CreateOrUpdateTopic,
@@ -183,9 +183,7 @@ class Topics:
         if not self._live.now.clear_retry_topics:
             return []
         candidates = (
-            marked_topic(topic, group, mark)
-            for group in self._offsets.groups_of(topic)
-            for mark in (RETRY_TOPIC_V1, RETRY_TOPIC_V2)
+            each for group in self._offsets.groups_of(topic) for each in pop_retry_topics(topic, group)
         )
         return [each for each in candidates if each in self._topics]
 

@@ -14,10 +14,10 @@ from pyromq.protocol.bodies.static_topics import TopicQueueMappingInfo
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig, TopicFilterType
 from pyromq.protocol.bodies.versions import DataVersion
-from pyromq.protocol.codes import CURRENT_VERSION, V3_0_11, V5_0_0, version_ordinal
+from pyromq.protocol.codes import CURRENT_VERSION, V3_0_11, V5_0_0
 
 MEBIBYTE = 1024 * 1024
-V4_9_8 = version_ordinal(4, 9, 8)
+V4_9_8 = 409
 
 JAVA_PACKED = (GOLDEN / "bodies/oddities/registration.zlib").read_bytes()
 """What Apache's 5.3.3 packs for `SAMPLE`."""
