@@ -7,7 +7,6 @@ import msgspec
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.name_servers import require_setting, settings_of
 from pyromq.config.properties import render
-from pyromq.errors import Refused
 from pyromq.protocol.bodies.statistics import BrokerStatsData, ConsumeStatsList, QueryConsumeQueueResponseBody
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.inspection import (
@@ -82,13 +81,10 @@ async def consume_stats(
 
 async def counter(cluster: Cluster, address: str, name: str, key: str) -> BrokerStatsData | None:
     """One counter over the last minute, hour and day; None if nothing was counted."""
-    try:
-        return (await cluster.ask(address, GetBrokerStatistics(stats_name=name, stats_key=key))).body
-    except Refused as refusal:
-        # java: a broker answers SYSTEM_ERROR for a counter that does not exist
-        if refusal.code != ResponseCode.SYSTEM_ERROR:
-            raise
-        return None
+    request = GetBrokerStatistics(stats_name=name, stats_key=key)
+    # java: a broker answers SYSTEM_ERROR for a counter that does not exist
+    answer = await cluster.ask_unless(ResponseCode.SYSTEM_ERROR, address, request)
+    return None if answer is None else answer.body
 
 
 def last_day(data: BrokerStatsData) -> int:

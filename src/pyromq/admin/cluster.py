@@ -95,6 +95,15 @@ class Cluster:
         assert self._dialer is not None, "the cluster is used outside of its `async with`"
         return await self._dialer.call(address, request, self.timeout_s if timeout_s is None else timeout_s)
 
+    async def ask_unless(self, refused: ResponseCode, address: str, request: Request[A]) -> A | None:
+        """Ask the server at an address; None if it refuses with this code."""
+        try:
+            return await self.ask(address, request)
+        except Refused as refusal:
+            if refusal.code != refused:
+                raise
+            return None
+
     async def ask_each(self, addresses: Collection[str], request: Request[A]) -> dict[str, A]:
         """Ask several servers the same at once; `PartlyFailed` if some fail, after all have answered."""
         answers = await asyncio.gather(

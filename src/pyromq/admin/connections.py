@@ -1,7 +1,5 @@
 """Connected clients: the members of consumer and producer groups, and what consumers report."""
 
-from typing import TypeVar
-
 import msgspec
 
 from pyromq.admin.cluster import Cluster
@@ -11,7 +9,6 @@ from pyromq.errors import Refused
 from pyromq.protocol.bodies.clients import Connection, ConsumerConnection, ProducerConnection, ProducerInfo
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo
 from pyromq.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
-from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import retry_topic
 from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
@@ -20,8 +17,6 @@ from pyromq.protocol.requests.membership import (
     GetConsumerConnections,
     GetProducerConnections,
 )
-
-A = TypeVar("A", bound=Answer)
 
 _PASSED_ON_TIMEOUT_S = 15.0
 _SETTLED_AFTER_MS = 120_000
@@ -43,9 +38,10 @@ async def consumers(cluster: Cluster, group: str, address: str | None = None) ->
     whole: ConsumerConnection | None = None
     members: dict[str | None, Connection] = {}
     for each in addresses:
-        body = await _if_online(cluster, each, GetConsumerConnections(consumer_group=group))
-        if body is not None:
-            found = body.body
+        request = GetConsumerConnections(consumer_group=group)
+        answer = await cluster.ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, each, request)
+        if answer is not None:
+            found = answer.body
             members |= {member.client_id: member for member in found.connection_set}
             if whole is None:
                 whole = found
@@ -64,13 +60,10 @@ async def producers(cluster: Cluster, group: str, topic: str) -> ProducerConnect
     """The members of a producer group, according to the brokers of a topic."""
     members: dict[str | None, Connection] = {}
     for address in route_addresses(await cluster.route(topic)).values():
-        try:
-            answer = await cluster.ask(address, GetProducerConnections(producer_group=group))
-        except Refused as refusal:
-            # java: a broker answers SYSTEM_ERROR for a group without producers
-            if refusal.code != ResponseCode.SYSTEM_ERROR:
-                raise
-        else:
+        request = GetProducerConnections(producer_group=group)
+        # java: a broker answers SYSTEM_ERROR for a group without producers
+        answer = await cluster.ask_unless(ResponseCode.SYSTEM_ERROR, address, request)
+        if answer is not None:
             members |= {member.client_id: member for member in answer.body.connection_set}
     if not members:
         raise NotFound(
@@ -124,15 +117,6 @@ async def status(
         Member(member.client_id or "", member.version, running)
         for member, running in zip(found, told, strict=True)
     ]
-
-
-async def _if_online(cluster: Cluster, address: str, request: Request[A]) -> A | None:
-    try:
-        return await cluster.ask(address, request)
-    except Refused as refusal:
-        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return None
 
 
 # Checking the reports

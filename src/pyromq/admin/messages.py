@@ -12,7 +12,7 @@ from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
 from pyromq.cluster import routes
 from pyromq.cluster.routes import route_addresses
-from pyromq.errors import PyroError, Refused, RemoteProtocolError
+from pyromq.errors import PyroError, RemoteProtocolError
 from pyromq.filtering.tags import ALL, parse_tags
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -136,14 +136,9 @@ async def _query(
     )
     found: list[StoredMessage] = []
     for address in route_addresses(await cluster.route(routed_as or topic)).values():
-        try:
-            answer = await cluster.ask(address, request)
-        except Refused as refusal:
-            if refusal.code != ResponseCode.QUERY_NOT_FOUND:
-                raise
-        else:
-            for record in decode_records(answer.body):
-                found += open_message(record)
+        answer = await cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, request)
+        for record in decode_records(answer.body) if answer is not None else ():
+            found += open_message(record)
     return sorted(found, key=lambda message: message.store_timestamp)
 
 
@@ -241,23 +236,7 @@ async def send(
             f" `mqadmin topicRoute -l -t {topic}` shows its queues"
         )
     queue = queues[_counter() % len(queues)]
-    return await send_to(cluster, route, queue, body, tags=tags, keys=keys)
-
-
-async def send_to(
-    cluster: Cluster,
-    route: TopicRouteData,
-    queue: MessageQueue,
-    body: bytes,
-    *,
-    tags: str | None = None,
-    keys: str | None = None,
-) -> Receipt:
-    """Send one message to a queue of a route."""
-    now_ms = cluster.clock.now_ms()
-    unique_key = _unique_keys().next(now_ms)
-    properties = {UNIQ_KEY: unique_key, WAIT: "true", TAGS: tags, KEYS: keys}
-    return await _send_properties(cluster, route, queue, body, properties)
+    return await _send_to(cluster, route, queue, body, {WAIT: "true", TAGS: tags, KEYS: keys})
 
 
 async def resend(cluster: Cluster, message: StoredMessage) -> Receipt:
@@ -266,14 +245,11 @@ async def resend(cluster: Cluster, message: StoredMessage) -> Receipt:
     queues = writable_queues(message.topic, route)
     if not queues:
         raise NotFound(f"topic {message.topic} has no writable queue now")
-    properties: dict[str, str | None] = dict(message.property_map())
-    properties.setdefault(UNIQ_KEY, _unique_keys().next(cluster.clock.now_ms()))
-    return await _send_properties(
-        cluster, route, queues[_counter() % len(queues)], message.body, properties, message.flag
-    )
+    queue = queues[_counter() % len(queues)]
+    return await _send_to(cluster, route, queue, message.body, dict(message.property_map()), message.flag)
 
 
-async def _send_properties(
+async def _send_to(
     cluster: Cluster,
     route: TopicRouteData,
     queue: MessageQueue,
@@ -281,6 +257,8 @@ async def _send_properties(
     properties: dict[str, str | None],
     flag: int = 0,
 ) -> Receipt:
+    """Send a message, with a unique id if it has none, to a queue of a route."""
+    properties = {UNIQ_KEY: _unique_keys().next(cluster.clock.now_ms()), **properties}
     answer = await cluster.ask(
         route_addresses(route)[queue.broker_name],
         SendMessageV2(
@@ -340,7 +318,7 @@ async def trials(cluster: Cluster, topic: str, count: int, size_bytes: int) -> A
         queue = queues[number % len(queues)]
         start = cluster.clock.monotonic()
         try:
-            receipt = await send_to(cluster, route, queue, b"a" * size_bytes)
+            receipt = await _send_to(cluster, route, queue, b"a" * size_bytes, {WAIT: "true"})
         except PyroError as problem:
             is_sent, remark = False, str(problem)
         else:

@@ -189,12 +189,8 @@ async def reset_queue(cluster: Cluster, address: str, group: str, queue: Message
     request = ResetOffset(
         group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, timestamp=0, is_force=True
     )
-    try:
-        await cluster.ask(address, request)
-    except Refused as refusal:
-        # java: refused if no member is online; the commit above is enough
-        if refusal.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
+    # java: refused if no member is online; the commit above is enough
+    await cluster.ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, address, request)
 
 
 async def commit(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:

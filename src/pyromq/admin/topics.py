@@ -7,7 +7,6 @@ import msgspec
 from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound
 from pyromq.cluster.routes import route_addresses
-from pyromq.errors import Refused
 from pyromq.protocol import names as meanings
 from pyromq.protocol.bodies.statistics import TopicStatsTable
 from pyromq.protocol.bodies.topics import CreateTopicListRequestBody, TopicConfig
@@ -114,11 +113,10 @@ async def user_configs(cluster: Cluster, address: str, *, derived: bool = False)
 
 async def config(cluster: Cluster, address: str, topic: str) -> TopicConfig:
     """The settings of a topic on one broker."""
-    try:
-        return (await cluster.ask(address, GetTopicConfig(topic=topic))).body
-    except Refused as refusal:
-        if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            raise
+    unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    answer = await cluster.ask_unless(unknown, address, GetTopicConfig(topic=topic))
+    if answer is not None:
+        return answer.body
     found = (await configs(cluster, address)).get(topic)
     if found is None:
         raise NotFound(f"broker {address} has no topic {topic}; `mqadmin topicList` lists all topics")

@@ -1,7 +1,6 @@
 """The names of all files of the store."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 OFFSET_DIGITS = 20
@@ -13,55 +12,24 @@ _NO_OFFSET = 1 << 63
 _NO_QUEUE = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
 class StorePaths:
     """Where everything is under one root."""
 
-    root: Path
-    log_directory: Path | None = None
-
-    @property
-    def commit_log(self) -> Path:
-        return self.log_directory or self.root / "commitlog"
-
-    @property
-    def consume_queues(self) -> Path:
-        return self.root / "consumequeue"
-
-    @property
-    def index(self) -> Path:
-        return self.root / "index"
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config"
-
-    @property
-    def topics(self) -> Path:
+    def __init__(self, root: Path, log_directory: Path | None = None) -> None:
+        self.root = root
+        self.commit_log = log_directory or root / "commitlog"
+        self.consume_queues = root / "consumequeue"
+        self.index = root / "index"
+        self.config = root / "config"
+        self.topics = self.config / "topics.json"
         """The table of the broker's topics."""
-        return self.config / "topics.json"
-
-    @property
-    def damaged(self) -> Path:
+        self.damaged = root / "damaged"
         """Bytes of the log that were damaged, set aside."""
-        return self.root / "damaged"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.root / "checkpoint"
-
-    @property
-    def deletions(self) -> Path:
+        self.checkpoint = root / "checkpoint"
+        self.deletions = root / "deletions"
         """Ours; Apache's broker looks only for files that it knows here."""
-        return self.root / "deletions"
-
-    @property
-    def abort(self) -> Path:
-        return self.root / "abort"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "lock"
+        self.abort = root / "abort"
+        self.lock = root / "lock"
 
     def queue(self, topic: str, queue_id: int) -> Path:
         return self.consume_queues / topic / str(queue_id)

@@ -24,7 +24,17 @@ _CANNOT_WRITE = frozenset({errno.EROFS, errno.EACCES})
 _BLOCK_BYTES = 65536
 _FILL_BYTES = 4 * 1024 * 1024
 _LARGE_BYTES = 1024 * 1024
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_CREATE = os.O_RDWR | os.O_CREAT
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """The descriptor of a file that is open during the block."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,44 +171,33 @@ class Files:
     def create(self, path: Path, size_bytes: int, allocate_bytes: int = 0) -> None:
         """A new file of zeros; the first `allocate_bytes` get real blocks, so touching them cannot fail."""
         self.make_directories(path.parent)
-        descriptor = os.open(path, _CREATE | os.O_EXCL, 0o644)
-        try:
-            os.ftruncate(descriptor, size_bytes)
-            _allocate(descriptor, 0, allocate_bytes)
-        except OSError:
-            path.unlink()
-            raise
-        finally:
-            os.close(descriptor)
+        with _opened(path, _CREATE | os.O_EXCL) as descriptor:
+            try:
+                os.ftruncate(descriptor, size_bytes)
+                _allocate(descriptor, 0, allocate_bytes)
+            except OSError:
+                path.unlink()
+                raise
         self._unsynced_directories.add(path.parent)
 
     def allocate(self, path: Path, start: int, length: int) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDWR) as descriptor:
             _allocate(descriptor, start, length)
-        finally:
-            os.close(descriptor)
 
     def resize(self, path: Path, size_bytes: int, allocate_bytes: int = 0) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDWR) as descriptor:
             os.ftruncate(descriptor, size_bytes)
             _allocate(descriptor, 0, allocate_bytes)
-        finally:
-            os.close(descriptor)
 
     def map(self, path: Path, *, writable: bool = True, in_small_pieces: bool = False) -> MappedFile:
         """Map a whole file. In small pieces: a touch brings in one page and not its neighbourhood."""
-        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as descriptor:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             buffer = mmap.mmap(descriptor, 0, access=access)
             if in_small_pieces:
                 # Otherwise the first write to a fresh file takes a millisecond and dirties a megabyte.
                 buffer.madvise(mmap.MADV_RANDOM)
             return MappedFile(path, buffer)
-        finally:
-            os.close(descriptor)
 
     def map_for_reading(self, path: Path, *, in_small_pieces: bool = False) -> MappedFile:
         """The same, but on a read-only disk it can only be read; see `MappedFile.is_writable`."""
@@ -211,11 +210,8 @@ class Files:
 
     def sync(self, path: Path) -> None:
         """Make the content safe. Opened anew each time: so a mapped file costs one descriptor, not two."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDONLY) as descriptor:
             os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
 
     # Plain reads and writes
 
@@ -223,55 +219,38 @@ class Files:
         return Reader(path)
 
     def read(self, path: Path, position: int = 0, length: int | None = None) -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if length is None:
-                length = os.fstat(descriptor).st_size - position
-            return os.pread(descriptor, length, position)
-        finally:
-            os.close(descriptor)
+        with Reader(path) as reader:
+            return reader.read(position, reader.size_bytes - position if length is None else length)
 
     def write(self, path: Path, content: bytes) -> None:
         """A whole new content, synced. Not atomic: write beside and rename."""
         self.make_directories(path.parent)
-        descriptor = os.open(path, _CREATE | os.O_TRUNC, 0o644)
-        try:
+        with _opened(path, _CREATE | os.O_TRUNC) as descriptor:
             _write_fully(descriptor, content, 0)
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         self._unsynced_directories.add(path.parent)
 
     def overwrite(self, path: Path, position: int, content: bytes) -> None:
         """Replace a few bytes in place, synced."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDWR) as descriptor:
             _write_fully(descriptor, content, position)
             os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def zero_after(self, path: Path, position: int, allocate_bytes: int = 0) -> None:
         """Forget everything behind `position`; the size stays."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDWR) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
             os.ftruncate(descriptor, position)
             os.ftruncate(descriptor, size_bytes)
             _allocate(descriptor, 0, allocate_bytes)
-        finally:
-            os.close(descriptor)
 
     def fill(self, path: Path) -> None:
         """Write zeros through a whole file, so that its pages are in memory and its blocks are final."""
         zeros = bytes(_FILL_BYTES)
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with _opened(path, os.O_RDWR) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
             for position in range(0, size_bytes, _FILL_BYTES):
                 _write_fully(descriptor, zeros[: size_bytes - position], position)
-        finally:
-            os.close(descriptor)
 
     # Names
 
@@ -357,14 +336,11 @@ class Files:
             self.sync_directory(directory)
 
     def _sync_directory_now(self, directory: Path) -> None:
-        try:
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            _opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor,
+        ):
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     # The partition
 
@@ -382,7 +358,7 @@ class Files:
         with contextlib.suppress(FileNotFoundError):
             if _identity(path.stat()) in FileLock.held:
                 raise StoreError(f"{path.parent} is in use by this process")
-        descriptor = os.open(path, _CREATE, 0o644)
+        descriptor = os.open(path, _CREATE | os.O_CLOEXEC, 0o644)
         try:
             # java: bytes 0..1 of the file, text `lock`
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

@@ -1,6 +1,6 @@
 """The declarations, grouped by noun. Importing this package completes the catalogue."""
 
-from pyromq.protocol.requests import (
+from pyromq.protocol.requests import (  # noqa: F401
     access,
     brokers,
     controller,
@@ -21,25 +21,3 @@ from pyromq.protocol.requests import (
     transactions,
     upkeep,
 )
-
-__all__ = [
-    "access",
-    "brokers",
-    "controller",
-    "groups",
-    "inspection",
-    "kv",
-    "membership",
-    "offsets",
-    "ordering",
-    "popping",
-    "pulling",
-    "pushes",
-    "replication",
-    "routes",
-    "sending",
-    "settings",
-    "topics",
-    "transactions",
-    "upkeep",
-]
