@@ -109,13 +109,9 @@ if not TYPE_CHECKING:  # for a type checker a name that is not above does not ex
             globals()[name] = value
             return value
         if name == "__version__":
-            # Reading package metadata takes longer than all the rest.
-            from importlib.metadata import PackageNotFoundError, version
+            from pyromq.version import version
 
-            try:
-                return version("pyromq")
-            except PackageNotFoundError:  # run from a source tree that was never installed
-                return "0+unknown"
+            return version()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

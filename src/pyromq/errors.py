@@ -77,7 +77,7 @@ class NoRoute(PyroError):
             f"no route for topic {topic}: {reason} (name servers {name_servers})"
             if reason
             else f"no route for topic {topic}: no broker registered it with {name_servers}; create it with"
-            f" `mqadmin updateTopic -n {name_servers} -c DefaultCluster -t {topic}`, or let the brokers"
+            f" `mqadmin updateTopic -n '{name_servers}' -c CLUSTER -t {topic}`, or let the brokers"
             " create topics (autoCreateTopicEnable=true)"
         )
         self.topic = topic

@@ -5,10 +5,14 @@ observing a duration costs a dictionary lookup and an addition or two. The text 
 that of very many topics takes seconds: the loop does other work between them.
 """
 
+import platform
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pyromq.compiled import IS_COMPILED
+from pyromq.version import version
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -174,6 +178,12 @@ class Metrics:
         for name in self._labels:
             _check_name(name)
         self._sources: dict[str, _Source] = {}
+        self.labelled_gauge(
+            "pyromq_build_info",
+            "Always 1; the labels say what runs.",
+            lambda: {_build(): 1},
+            ("version", "python", "compiled"),
+        )
 
     def __repr__(self) -> str:
         return f"<Metrics {len(self._sources)}>"
@@ -264,6 +274,10 @@ def _pieces_of(values: Mapping[Labels, V], lines_each: int = 1) -> Iterator[list
     step = max(_PIECE // lines_each, 1)
     for start in range(0, len(items) or 1, step):
         yield items[start : start + step]
+
+
+def _build() -> Labels:
+    return version(), platform.python_version(), "yes" if IS_COMPILED else "no"
 
 
 def _check_name(name: str) -> None:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pyromq"
 
 FLOORS = [
-    {"errors", "clock", "compiled"},
+    {"errors", "clock", "compiled", "version"},
     {"config", "metrics"},
     {"protocol"},
     {"filtering", "security"},

@@ -105,3 +105,15 @@ def test_it_starts_from_a_file_and_the_environment(tmp_path: Path) -> None:
     with NAME_SERVER.running(tmp_path, "-c", str(file), ROCKETMQ_SERIALIZE_TYPE="ROCKETMQ") as server:
         assert (server.boot["form"], server.boot["host"]) == ("ROCKETMQ", "127.0.0.1")
         assert server.stop() == 0
+
+
+def test_the_reason_why_it_did_not_start_is_in_its_log_too(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = NAME_SERVER.run(tmp_path, "--port", str(port), "-o", "bindAddress=127.0.0.1")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("mqnamesrv: ")
+    reason = done.stderr.splitlines()[-1].removeprefix("mqnamesrv: ")
+    log = (tmp_path / "logs" / "rocketmqlogs" / "namesrv.log").read_text()
+    assert f"CRITICAL pyromq.apps could not start: {reason}\n" in log
+    assert done.stderr.count(reason) == 1

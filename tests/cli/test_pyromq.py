@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from pyromq import __version__
+from pyromq.apps import broker, namesrv
 from pyromq.apps.pyromq import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +48,25 @@ def test_the_module_is_the_command() -> None:
         [sys.executable, "-m", "pyromq", "version"], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.startswith(f"pyromq {__version__} on Python ")
+
+
+def commands_below(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands_below(command, *path, name)
+
+
+def test_every_command_knows_its_version() -> None:
+    runner = CliRunner()
+    for root in (COMMANDS, namesrv.command, broker.command):
+        below = commands_below(root) if isinstance(root, click.Group) else ()
+        for arguments in [(), *below]:
+            outcome = runner.invoke(root, [*arguments, "--version"])
+            assert outcome.exit_code == 0, (root.name, arguments, outcome.output)
+            assert outcome.output.startswith(f"pyromq {__version__} on Python "), arguments
 
 
 def test_an_unknown_command_is_one_clear_error() -> None:

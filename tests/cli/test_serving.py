@@ -37,9 +37,12 @@ tell("returned")
 
 
 @contextmanager
-def server(behaviour: str) -> Iterator[subprocess.Popen[str]]:
+def server(behaviour: str, *launcher: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, behaviour], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*launcher, sys.executable, "-c", SERVER, behaviour],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with process:
         try:
@@ -53,11 +56,21 @@ def next_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_stops_in_good_order(received: signal.Signals) -> None:
     with server("obeys") as process:
         assert [next_line(process), next_line(process)] == ["started", "announced"]
         process.send_signal(received)
+        output, errors = process.communicate(timeout=60)
+        assert output.splitlines() == ["stopping", "returned"]
+        assert process.returncode == 0, errors
+
+
+def test_a_server_under_nohup_outlives_its_terminal() -> None:
+    with server("obeys", "nohup") as process:
+        assert [next_line(process), next_line(process)] == ["started", "announced"]
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=60)
         assert output.splitlines() == ["stopping", "returned"]
         assert process.returncode == 0, errors

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import click
 
+from pyromq.cli.version import version_option
 from pyromq.config.loading import Layer, environment_layers, file_layer
 from pyromq.config.settings import Notice, Settings
 from pyromq.errors import PyroError
@@ -53,6 +54,8 @@ def server_options(log_file: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         for option in reversed(options):
             command = option(command)
+        # click collects the options of a function here until it becomes a command.
+        command.__click_params__.insert(0, version_option())  # type: ignore[attr-defined]
         return command
 
     return decorate
@@ -153,6 +156,8 @@ def one_line_failures(program: str) -> Iterator[None]:
 
 
 def fail(program: str, sentence: str) -> NoReturn:
+    if logging.getLogger().hasHandlers():
+        log.critical("could not start: %s", sentence, extra={"is_on_console": False})
     click.echo(f"{program}: {sentence}", err=True)
     sys.exit(1)
 

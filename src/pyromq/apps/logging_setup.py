@@ -25,7 +25,9 @@ class OneLineFormatter(logging.Formatter):
 
 def set_up_logging(level: str, file: Path | None, max_bytes: int, backups: int) -> None:
     """Send everything at or above the level to the console and, if one is given, to a file."""
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    console = logging.StreamHandler(sys.stderr)
+    console.addFilter(lambda record: getattr(record, "is_on_console", True))
+    handlers: list[logging.Handler] = [console]
     if file is not None:
         handlers.append(_file_handler(file, max_bytes, backups))
     for handler in handlers:

@@ -89,8 +89,9 @@ async def _serve(server: Server, announce: Callable[[], None]) -> None:
         log.info("stopping signal=%s", received.name)
         stop_asked.set()
 
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, on_signal, each)
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(each) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            loop.add_signal_handler(each, on_signal, each)
     await server.start()
     _settle_memory()
     announce()

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pyromq.cli.version import version_option
 from pyromq.errors import PyroError
 
 
@@ -32,6 +33,7 @@ class LazyGroup(click.Group):
             help=sentence,
             context_settings={"help_option_names": ["-h", "--help"]},
             no_args_is_help=True,
+            params=[version_option()],
         )
         self._lazy = commands
 
@@ -40,7 +42,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         lazy = self._lazy.get(cmd_name)
-        return lazy.load() if lazy else None
+        return with_version(lazy.load()) if lazy else None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -51,6 +53,15 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, self._lazy[name].sentence) for name in self.list_commands(ctx)])
+
+
+def with_version(command: click.Command) -> click.Command:
+    """The command, and those below it, with `--version`."""
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        with_version(below)
+    if not any("--version" in param.opts for param in command.params):
+        command.params.append(version_option(hidden=True))
+    return command
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -24,6 +24,7 @@ from pyromq.protocol.requests.settings import (
 from pyromq.protocol.requests.upkeep import CleanExpiredConsumeQueues, DeleteExpiredCommitLog
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
+from pyromq.version import version
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +126,7 @@ class Brokers:
             "brokerActive": "true",
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
+            "pyromqVersion": version(),
             "runtime": _duration(elapsed_ms(self._clock) - self._started_ms),
             "startAcceptSendRequestTimeStamp": str(self._live.now.start_accept_send_ms),
             "commitLogMinOffset": str(store.log_start_offset),
