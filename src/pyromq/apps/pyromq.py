@@ -15,6 +15,9 @@ COMMANDS = LazyGroup(
             "pyromq.apps.pipelines.tree", "pipeline", "Run Spark jobs over topics: archive, replay, SQL …"
         ),
         "produce": LazyCommand("pyromq.cli.produce", "produce", "Send the lines of stdin to a topic."),
+        "recall": LazyCommand(
+            "pyromq.cli.recall", "recall", "Take back timed messages before their delivery."
+        ),
         "standalone": LazyCommand(
             "pyromq.apps.standalone", "command", "Run a name server and a broker in one process."
         ),

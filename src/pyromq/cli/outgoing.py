@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 import msgspec
+from msgspec import structs
 
 from pyromq.client.blocking import SIGNAL_LOOK_S
 from pyromq.client.prepared_messages import DEFAULT_MAX_BYTES
@@ -36,10 +37,20 @@ class Template:
     keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     sharding_key: str | None = None
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
 
     def message(self, body: bytes, where: str, key: str | None = None) -> Outgoing:
         """Blanks separate the keys in `key`."""
-        message = Message(self.topic, body, tags=self.tags, keys=key or self.keys, properties=self.properties)
+        message = Message(
+            self.topic,
+            body,
+            tags=self.tags,
+            keys=key or self.keys,
+            properties=self.properties,
+            delay_ms=self.delay_ms,
+            deliver_at_ms=self.deliver_at_ms,
+        )
         return Outgoing(message, where, self.sharding_key)
 
     def from_line(self, line: bytes, where: str, key_delimiter: bytes | None = None) -> Outgoing:
@@ -73,6 +84,8 @@ class Template:
             deliver_at_ms=described.deliver_at_ms,
             flag=described.flag,
         )
+        if not message.is_delayed:
+            message = structs.replace(message, delay_ms=self.delay_ms, deliver_at_ms=self.deliver_at_ms)
         return Outgoing(message, where, described.sharding_key or self.sharding_key)
 
 

@@ -14,6 +14,7 @@ from typing import IO
 import click
 
 from pyromq.cli.cluster_options import Cluster, cluster_options
+from pyromq.cli.moments import DURATIONS, MOMENTS, duration_ms, moment_ms
 from pyromq.cli.outgoing import Lines, Outgoing, Template, property_map, slices
 from pyromq.cli.queue_names import one_queue
 from pyromq.cli.rate_line import RateLine
@@ -22,6 +23,7 @@ from pyromq.client.blocking import SIGNAL_LOOK_S, LoopThread
 from pyromq.client.producer import Producer
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.values import MessageQueue, SendResult
+from pyromq.clock import SystemClock
 from pyromq.errors import BadMessage, PyroError
 from pyromq.protocol.compression import Compression
 
@@ -43,19 +45,29 @@ class Outcome:
     sent: int = 0
     sent_bytes: int = 0
     unsafe: int = 0
+    handles: list[str] = field(default_factory=list)
+    """The recall handles of the messages, if they are wanted and the broker gave them."""
     failures: list[tuple[str, PyroError]] = field(default_factory=list)
 
 
 class Sending:
-    """Hands messages to the producer's thread in parts and counts the results."""
+    """Hands messages to the producer's thread in parts, counts the results and prints recall handles."""
 
     def __init__(
-        self, thread: LoopThread, producer: Producer, queue: MessageQueue | None, rate: RateLine
+        self,
+        thread: LoopThread,
+        producer: Producer,
+        queue: MessageQueue | None,
+        rate: RateLine,
+        *,
+        prints_handles: bool,
     ) -> None:
         self._thread = thread
         self._producer = producer
         self._queue = queue
         self._rate = rate
+        self._prints_handles = prints_handles
+        self._printed = 0
         self._under_way: deque[Future[Outcome]] = deque()
         self.total = Outcome()
 
@@ -76,6 +88,15 @@ class Sending:
         while self._under_way:
             self._take_first()
 
+    def remark(self) -> str:
+        """What the final line adds to the count."""
+        text = ""
+        if unsafe := self.total.unsafe:
+            text += f"; {unsafe:,} of them are not flushed or replicated as the broker's settings require"
+        if self._prints_handles and (others := self.total.sent - self._printed):
+            text += f"; {others:,} of them cannot be taken back: not timed, or the broker is older than 5.3"
+        return text
+
     def _take_first(self) -> None:
         outcome = self._under_way[0].result()
         self._under_way.popleft()
@@ -83,6 +104,9 @@ class Sending:
         self.total.sent_bytes += outcome.sent_bytes
         self.total.unsafe += outcome.unsafe
         self.total.failures += outcome.failures
+        for handle in outcome.handles:
+            click.echo(handle)
+        self._printed += len(outcome.handles)
         self._rate.add(outcome.sent, outcome.sent_bytes)
 
     async def _send(self, part: Part) -> Outcome:
@@ -93,6 +117,8 @@ class Sending:
                 outcome.sent += 1
                 outcome.sent_bytes += len(each.message.body)
                 outcome.unsafe += not result.is_ok
+                if self._prints_handles and result.recall_handle is not None:
+                    outcome.handles.append(result.recall_handle)
             elif isinstance(result, PyroError):
                 outcome.failures.append((each.where, result))
             else:
@@ -125,6 +151,11 @@ class Sending:
 @click.option("-H", "--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be repeated.")
 @click.option("-p", "--queue", metavar="[BROKER:]ID", help="Send everything to this queue.")
 @click.option("--sharding-key", help="Send everything to the queue that this key chooses.")
+@click.option("--delay", metavar="TIME", help=f"Deliver every message that much later: {DURATIONS}.")
+@click.option("--at", metavar="TIME", help=f"Deliver every message at {MOMENTS}.")
+@click.option(
+    "--handles", is_flag=True, help="Print the recall handle of each timed message, for `pyromq recall`."
+)
 @click.option(
     "-c",
     "--count",
@@ -165,6 +196,9 @@ def produce(
     properties: tuple[str, ...],
     queue: str | None,
     sharding_key: str | None,
+    delay: str | None,
+    at: str | None,
+    handles: bool,
     count: int | None,
     rate: float | None,
     linger: float | None,
@@ -182,6 +216,7 @@ def produce(
       pyromq produce Orders -K : --tags Paid < orders.txt
       pyromq consume Orders --format json | pyromq produce Copies --format json
       pyromq produce Photos --file cat.jpg --count 1000 --rate 50
+      echo hello | pyromq produce Reminders --at 2026-12-24T18:00 --handles
     """
     if queue is not None and sharding_key is not None:
         raise click.UsageError("give --queue or --sharding-key, not both")
@@ -191,7 +226,8 @@ def produce(
         )
     if form == "json" and key_delimiter is not None:
         raise click.UsageError('--key-delimiter applies to lines of text: in JSON, use "key"')
-    template = Template(topic, tags, keys, property_map(properties), sharding_key)
+    times = _times(delay, at, SystemClock().now_ms())
+    template = Template(topic, tags, keys, property_map(properties), sharding_key, *times)
     stdin = sys.stdin.buffer
     if file is not None:
         parts, lines = _copies(template, file, count or 1), None
@@ -203,7 +239,16 @@ def produce(
     line = RateLine("sent", is_live=True, is_quiet=quiet)
     with exit_on_signals(), cluster.explained():
         options = _options(linger, compress, timeout)
-        total = _send_all(cluster, options, topic, queue, parts, line, is_awaited=_is_typed(stdin, file))
+        total = _send_all(
+            cluster,
+            options,
+            topic,
+            queue,
+            parts,
+            line,
+            is_awaited=_is_typed(stdin, file),
+            prints_handles=handles,
+        )
     if total.failures:
         raise click.ClickException(_failure_text(total.failures, cluster))
     if lines is not None and lines.number == 0 and not quiet:
@@ -219,6 +264,7 @@ def _send_all(
     rate: RateLine,
     *,
     is_awaited: bool,
+    prints_handles: bool,
 ) -> Outcome:
     thread = LoopThread.shared()
     producer = Producer(GROUP, cluster.namesrv, **(cluster.options | options))
@@ -226,7 +272,7 @@ def _send_all(
     sending: Sending | None = None
     try:
         queue = None if queue_name is None else one_queue(queue_name, thread.run(producer.queues, topic))
-        sending = Sending(thread, producer, queue, rate)
+        sending = Sending(thread, producer, queue, rate, prints_handles=prints_handles)
         try:
             for part in parts:
                 sending.send(part, is_awaited=is_awaited)
@@ -243,7 +289,7 @@ def _send_all(
                 sending.finish()
         finally:
             if sending is not None and not (sending.has_failed and rate.messages == 0):
-                rate.end(_remark(sending.total))
+                rate.end(sending.remark())
 
 
 def _options(linger: float | None, compress: str | None, timeout_s: float) -> ProducerOptions:
@@ -257,6 +303,21 @@ def _options(linger: float | None, compress: str | None, timeout_s: float) -> Pr
 
 
 # Messages to send
+
+
+def _times(delay: str | None, at: str | None, now_ms: int) -> tuple[int | None, int | None]:
+    """The delay and the time of delivery, in milliseconds; one of them at most."""
+    if delay is not None and at is not None:
+        raise click.UsageError("give --delay or --at, not both")
+    delay_ms = at_ms = None
+    if delay is not None and (delay_ms := duration_ms(delay)) is None:
+        raise click.UsageError(f"--delay {delay}: expected {DURATIONS}")
+    if at is not None:
+        if (at_ms := moment_ms(at)) is None:
+            raise click.UsageError(f"--at {at}: expected {MOMENTS}")
+        if at_ms < now_ms:
+            raise click.UsageError(f"--at {at} is in the past: brokers would deliver at once")
+    return delay_ms, at_ms
 
 
 def _reader(template: Template, form: str, key_delimiter: str | None) -> Callable[[bytes, str], Outgoing]:
@@ -311,14 +372,6 @@ def _is_typed(stdin: IO[bytes], file: Path | None) -> bool:
 
 
 # Reports
-
-
-def _remark(total: Outcome) -> str:
-    return (
-        f"; {total.unsafe:,} of them are not flushed or replicated as the broker's settings require"
-        if total.unsafe
-        else ""
-    )
 
 
 def _failure_text(failures: list[tuple[str, PyroError]], cluster: Cluster) -> str:

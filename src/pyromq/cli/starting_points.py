@@ -2,20 +2,18 @@
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum, auto
 from typing import Protocol
 
+from pyromq.cli.moments import MOMENTS, duration_ms, moment_ms
 from pyromq.client.values import MessageQueue
 from pyromq.errors import ConfigError
 
 _EXPECTED = (
     "earliest, latest, stored (with --group), an offset, -N for the last N of each queue, -N with a unit for"
-    " a time ago (-90s -10m -2h -7d), or a time (2030-12-31, 2030-12-31T23:59, @MILLISECONDS)"
+    f" a time ago (-90s -10m -2h -7d), or {MOMENTS}"
 )
-_UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO = re.compile(r"-(\d{1,9})([smhd])")
-_NUMBER = re.compile(r"([-@]?)(\d{1,18})")
+_NUMBER = re.compile(r"(-?)(\d{1,18})")
 
 
 class Kind(Enum):
@@ -73,11 +71,10 @@ _WORDS = {
 def parse_start(text: str, now_ms: int) -> Start:
     if text in _WORDS:
         return _WORDS[text]
-    if found := _AGO.fullmatch(text):
-        return Start(Kind.TIME, now_ms - int(found[1]) * _UNIT_MS[found[2]])
+    if text.startswith("-") and (ago_ms := duration_ms(text[1:])) is not None:
+        return Start(Kind.TIME, now_ms - ago_ms)
     if found := _NUMBER.fullmatch(text):
-        return Start({"-": Kind.LAST, "@": Kind.TIME, "": Kind.OFFSET}[found[1]], int(found[2]))
-    try:
-        return Start(Kind.TIME, round(datetime.fromisoformat(text).timestamp() * 1000))
-    except (ValueError, OverflowError, OSError):
-        raise ConfigError("from", text, _EXPECTED) from None
+        return Start(Kind.LAST if found[1] else Kind.OFFSET, int(found[2]))
+    if (timestamp_ms := moment_ms(text)) is not None:
+        return Start(Kind.TIME, timestamp_ms)
+    raise ConfigError("from", text, _EXPECTED)
