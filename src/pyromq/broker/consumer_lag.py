@@ -9,6 +9,9 @@ from pyromq.broker.tables.topics import TopicTable
 from pyromq.protocol import names
 from pyromq.store.message_store import MessageStore
 
+MAX_OFFLINE = 1000
+"""Pairs of an offline group and a topic: the newest ones, because a broker keeps old offsets for long."""
+
 
 @dataclass(slots=True)
 class Lag:
@@ -16,6 +19,7 @@ class Lag:
 
     group: str
     topic: str
+    is_online: bool = True
     unconsumed: int = 0
     unconsumed_since_ms: int = 0
     in_flight: int = 0
@@ -26,16 +30,30 @@ class Lag:
 def lags(
     store: MessageStore, topics: TopicTable, offsets: OffsetTable, consumers: ConsumerTable
 ) -> Iterator[Lag]:
-    """java: only of groups with members, in their subscribed topics, without retry topics."""
+    """java: of groups with members, in their subscribed topics, without retry topics.
+
+    Groups without members follow, in the topics they have offsets in: their lag matters most.
+    """
+    for group, topic, is_online in [*_online(consumers), *_offline(offsets, consumers)]:
+        config = topics.get(topic)
+        if config is None or names.is_retry_topic(topic):
+            continue
+        lag = Lag(group, topic, is_online)
+        for queue_id in range(config.write_queue_nums):
+            _add_queue(lag, queue_id, store, offsets)
+        yield lag
+
+
+def _online(consumers: ConsumerTable) -> Iterator[tuple[str, str, bool]]:
     for group in consumers:
         for topic in group.subscriptions:
-            config = topics.get(topic)
-            if config is None or names.is_retry_topic(topic):
-                continue
-            lag = Lag(group.name, topic)
-            for queue_id in range(config.write_queue_nums):
-                _add_queue(lag, queue_id, store, offsets)
-            yield lag
+            yield group.name, topic, True
+
+
+def _offline(offsets: OffsetTable, consumers: ConsumerTable) -> Iterator[tuple[str, str, bool]]:
+    members = {group.name for group in consumers}
+    away = [(group, topic, False) for topic, group in offsets.pairs() if group not in members]
+    yield from away[-MAX_OFFLINE:]
 
 
 def _add_queue(lag: Lag, queue_id: int, store: MessageStore, offsets: OffsetTable) -> None:

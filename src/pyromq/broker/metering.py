@@ -46,7 +46,7 @@ _PULLS = (_PULL.code, declaration_of(LitePullMessage).code)
 
 _IN = ("topic", "message_type", "is_system")
 _OUT = ("topic", "consumer_group", "is_retry", "is_system")
-_LAG = ("consumer_group", "topic", "is_retry", "is_system")
+_LAG = ("consumer_group", "topic", "is_retry", "is_system", "online")
 _STORAGE = ("storage_type", "storage_medium")
 _THIS_STORAGE = ("local", "disk")
 _REMOTING = "remoting"
@@ -136,8 +136,12 @@ class Metering:
         return f"<Metering {self._metrics!r} requests={len(self._requests)}>"
 
     def pieces(self) -> Iterator[bytes]:
-        """The text of all metrics in pieces. Lag and sizes are read before the first piece."""
-        self._lags = list(lags(self._store, self._topics, self._offsets, self._consumers))
+        """The text of all metrics in pieces, the first of them empty while the lag is read."""
+        found = []
+        for lag in lags(self._store, self._topics, self._offsets, self._consumers):
+            found.append(lag)
+            yield b""
+        self._lags = found
         self._sizes.sample()
         yield from self._metrics.pieces()
 
@@ -324,7 +328,13 @@ class Metering:
     ) -> None:
         def figures() -> dict[Labels, float]:
             return {
-                (lag.group, lag.topic, "false", self._is_system(lag.topic, lag.group)): read(lag)
+                (
+                    lag.group,
+                    lag.topic,
+                    "false",
+                    self._is_system(lag.topic, lag.group),
+                    "true" if lag.is_online else "false",
+                ): read(lag)
                 for lag in self._lags
             }
 

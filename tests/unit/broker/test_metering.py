@@ -17,7 +17,7 @@ from tests.support.broker_parts import (
 from tests.support.small_stores import append
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
-from pyromq.broker.consumer_lag import Lag, lags
+from pyromq.broker.consumer_lag import MAX_OFFLINE, Lag, lags
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.metering import Metering
 from pyromq.broker.tables.clients import Client
@@ -205,6 +205,7 @@ def test_the_lag_of_a_group_is_told_in_messages_and_time(world: World) -> None:
     world.parts.offsets.commit(GROUP, TOPIC, 0, 1)
     world.parts.offsets.pulled(GROUP, TOPIC, 0, 2)
     labels = {"consumer_group": GROUP, "topic": TOPIC, "is_retry": "false", "is_system": "false"}
+    labels["online"] = "true"
     assert {
         name: world.figure(f"rocketmq_consumer_{name}", **labels)
         for name in (
@@ -231,10 +232,26 @@ def test_a_group_that_is_up_to_date_has_no_lag(world: World) -> None:
     assert list(lags(parts.store, parts.topics, parts.offsets, parts.consumers)) == [Lag(GROUP, TOPIC)]
 
 
-def test_topics_that_are_gone_and_groups_that_are_away_have_no_lag(world: World) -> None:
+def test_topics_that_are_gone_have_no_lag(world: World) -> None:
     world.consume(topic="Nowhere")
-    world.parts.offsets.commit("away", TOPIC, 0, 1)
+    world.parts.offsets.commit("away", "Nowhere", 0, 1)
     assert world.figures("rocketmq_consumer_lag_messages") == {}
+
+
+def test_the_lag_of_a_group_without_members_grows_and_is_marked_as_offline(world: World) -> None:
+    world.parts.offsets.commit("away", TOPIC, 0, 0)
+    world.append(10)
+    world.append(10)
+    labels = {"consumer_group": "away", "topic": TOPIC, "is_retry": "false", "is_system": "false"}
+    assert world.figure("rocketmq_consumer_lag_messages", **labels, online="false") == 2
+
+
+def test_very_many_groups_without_members_have_their_lag_told_up_to_a_limit(world: World) -> None:
+    for number in range(MAX_OFFLINE + 1):
+        world.parts.offsets.commit(f"g{number}", TOPIC, 0, 0)
+    parts = world.parts
+    told = [lag.group for lag in lags(parts.store, parts.topics, parts.offsets, parts.consumers)]
+    assert told == [f"g{number}" for number in range(1, MAX_OFFLINE + 1)]
 
 
 def test_the_store_tells_how_far_behind_it_is(world: World) -> None:
