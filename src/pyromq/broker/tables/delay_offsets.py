@@ -3,14 +3,14 @@
 Only saved offsets survive a crash; messages behind them are delivered again, never skipped.
 """
 
-from pyromq.broker.tables.table_file import TableFile
+from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.store.json_table import JsonTable
 
 
-class DelayOffsetTable:
+class DelayOffsetTable(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock, *, deliveries_per_version: int = 200) -> None:
         self._file = TableFile(file, lambda: self._taken)
         self._clock = clock
@@ -50,10 +50,6 @@ class DelayOffsetTable:
         """Whether something that was to be saved is not on disk yet."""
         return self._file.written < self._file.changes
 
-    def retry(self) -> None:
-        """Try again to save what could not be saved."""
-        self._file.retry()
-
     def save(self, taken: DelayOffsetSerializeWrapper) -> None:
         """Write what was taken; under a loop a thread does so. `retry` writes what it could not write."""
         self._taken = taken
@@ -63,14 +59,6 @@ class DelayOffsetTable:
         """Write what was taken; on return it is safe."""
         self._taken = taken
         self._file.save_now()
-
-    def write_in_threads(self) -> None:
-        """From now on leave the file to threads."""
-        self._file.write_in_threads()
-
-    def abandon(self) -> None:
-        """From now on nobody writes any more."""
-        self._file.abandon()
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
         return DelayOffsetSerializeWrapper(data_version=self.data_version, offset_table=dict(self._offsets))

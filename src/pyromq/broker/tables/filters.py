@@ -7,7 +7,7 @@ filters is limited: filters of groups without members are removed first, the old
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pyromq.broker.tables.table_file import TableFile
+from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.errors import BadExpression
 from pyromq.filtering.sql_eval import Node, Properties
@@ -67,7 +67,7 @@ class GroupFilter:
         return _BYTES_PER_FILTER + _BYTES_PER_CHAR * len(self.expression)
 
 
-class FilterTable:
+class FilterTable(FiledTable):
     def __init__(
         self,
         file: JsonTable,
@@ -259,15 +259,7 @@ class FilterTable:
         else:
             self._file.retry()
 
-    def write_in_threads(self) -> None:
-        """From now on leave the file to threads."""
-        self._file.write_in_threads()
-
     def close(self) -> None:
         """Write what is not written yet, for the last time."""
         self.persist()
         self._file.persist()
-
-    def abandon(self) -> None:
-        """From now on nobody writes any more."""
-        self._file.abandon()

@@ -6,14 +6,14 @@ groups do not wait: consumers must be able to read while the disk is full.
 
 from collections.abc import Callable, Iterable
 
-from pyromq.broker.tables.table_file import TableFile
+from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.protocol import names
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from pyromq.store.json_table import JsonTable
 
 
-class GroupTable:
+class GroupTable(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock, auto_create: Callable[[], bool]) -> None:
         self._file = TableFile(file, self._snapshot)
         self._clock = clock
@@ -107,14 +107,6 @@ class GroupTable:
             subscription_group_table=dict(self._groups),
         )
 
-    async def saved(self) -> None:
-        """Return when all changes up to this call are safe; raises OSError if the disk does not let us."""
-        await self._file.saved()
-
-    def write_in_threads(self) -> None:
-        """From now on leave the file to threads."""
-        self._file.write_in_threads()
-
     def _changed(self) -> None:
         self._tell_change()
         self._file.save()
@@ -123,15 +115,3 @@ class GroupTable:
         self.data_version = self.data_version.next(self._clock.now_ms())
         for listener in self._listeners:
             listener()
-
-    def retry(self) -> None:
-        """Try again to write the file after a failure."""
-        self._file.retry()
-
-    def persist(self) -> None:
-        """Write unwritten changes, for the last time."""
-        self._file.persist()
-
-    def abandon(self) -> None:
-        """From now on nobody writes any more."""
-        self._file.abandon()

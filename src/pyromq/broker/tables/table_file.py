@@ -151,3 +151,24 @@ class TableFile:
         if self._problem:
             self._problem = ""
             _log.info("table could be written again file=%s", self._file.path.name)
+
+
+class FiledTable:
+    """A table with a file; see the methods of `TableFile`."""
+
+    _file: TableFile
+
+    async def saved(self) -> None:
+        await self._file.saved()
+
+    def write_in_threads(self) -> None:
+        self._file.write_in_threads()
+
+    def retry(self) -> None:
+        self._file.retry()
+
+    def persist(self) -> None:
+        self._file.persist()
+
+    def abandon(self) -> None:
+        self._file.abandon()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from pyromq.broker.tables.table_file import TableFile
+from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.protocol import names
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
@@ -55,7 +55,7 @@ def system_topics(
     return topics
 
 
-class TopicTable:
+class TopicTable(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock, system: Iterable[TopicConfig] = ()) -> None:
         """`system`: topics that exist even if the file lacks them; the file's configuration wins."""
         self._file = TableFile(file, self._snapshot)
@@ -171,14 +171,6 @@ class TopicTable:
             self._made.clear()
         return self._made.get(topic, 0) <= self._file.written
 
-    async def saved(self) -> None:
-        """Return when all changes up to this call are safe; raises OSError if the disk does not let us."""
-        await self._file.saved()
-
-    def write_in_threads(self) -> None:
-        """From now on leave the file to threads."""
-        self._file.write_in_threads()
-
     def delete(self, topic: str) -> bool:
         if self._topics.pop(topic, None) is None:
             return False
@@ -217,15 +209,3 @@ class TopicTable:
     def _tell(self, configs: list[TopicConfig]) -> None:
         for listener in self._listeners:
             listener(configs)
-
-    def retry(self) -> None:
-        """Try again to write the file after a failure."""
-        self._file.retry()
-
-    def persist(self) -> None:
-        """Write what is not written yet, for the last time."""
-        self._file.persist()
-
-    def abandon(self) -> None:
-        """From now on nobody writes any more."""
-        self._file.abandon()
