@@ -9,11 +9,11 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
@@ -244,58 +244,7 @@ class Producer(Blocking):
     def statistics(self) -> aio.ProducerStatistics:
         return self._aio.statistics()
 
-    @overload
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        sharding_key: str | None = None,
-        timeout_s: float | None = None,
-        delay: timedelta | None = None,
-        deliver_at: datetime | None = None,
-    ) -> SendResult: ...
-
-    @overload
-    def send(
-        self,
-        message: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        sharding_key: str | None = None,
-        timeout_s: float | None = None,
-    ) -> list[SendResult]: ...
-
-    def send(
-        self,
-        message: Message | Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        sharding_key: str | None = None,
-        timeout_s: float | None = None,
-        delay: timedelta | None = None,
-        deliver_at: datetime | None = None,
-    ) -> SendResult | list[SendResult]:
-        """Send one message, or several of one topic in as few requests as possible.
-
-        At most one of `queue`, `selector` and `sharding_key` chooses the queue; retries then go to the same
-        queue. With `delay` or `deliver_at` (which needs a time zone) the broker delivers the message later,
-        and `recall` takes it back until then. Raises SendFailed, Refused, NoRoute or BadMessage.
-        """
-        send: Callable[..., Coroutine[Any, Any, SendResult | list[SendResult]]] = self._aio.send
-        return self._thread.run(
-            send,
-            message,
-            queue=queue,
-            selector=selector,
-            sharding_key=sharding_key,
-            timeout_s=timeout_s,
-            delay=delay,
-            deliver_at=deliver_at,
-        )
+    send = awaited(aio.Producer.send)
 
     def submit(
         self,
