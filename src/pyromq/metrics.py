@@ -216,8 +216,11 @@ class Metrics:
     def histogram(
         self, name: str, sentence: str, label_names: Labels = (), bounds: Iterable[float] = LATENCY_SECONDS
     ) -> Histogram:
-        histogram = Histogram(name, sentence, bounds, label_names)
-        self._register(name, label_names, histogram)
+        return self.offer(Histogram(name, sentence, bounds, label_names))
+
+    def offer(self, histogram: Histogram) -> Histogram:
+        """A histogram that somebody else observes."""
+        self._register(histogram.name, histogram.label_names, histogram)
         return histogram
 
     def pieces(self) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.metering import Metering
@@ -33,6 +34,8 @@ from pyromq.broker.services.replies import Replies
 from pyromq.broker.services.retries import Retries
 from pyromq.broker.services.sending import Sending
 from pyromq.broker.services.topics import Topics
+from pyromq.broker.services.transaction_checks import TransactionChecks
+from pyromq.broker.services.transactions import Transactions
 from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.table_remarks import table_remarks
@@ -145,6 +148,7 @@ class Parts:
             clock,
             save_interval_ms=live.now.flush_delay_offsets_ms,
         )
+        transactions = OpenTransactions(live, store, tables, inbound.appending, slices, clock)
         topics = Topics(live, store, tables, self._topic_deleted, slices)
         topics.finish_deletions()
         tables.write_in_threads()
@@ -155,6 +159,8 @@ class Parts:
             Retries(live, store, tables, inbound),
             Replies(live, inbound, tables, clock, self.advertised),
             delays,
+            Transactions(live, store, tables, inbound.appending, transactions, clock),
+            TransactionChecks(live, store, tables, inbound.appending, transactions, slices, clock),
             self._membership,
             Offsets(live, store, tables, slices=slices, on_reset=self.held_pulls.release),
             Ordering(tables.locks, clock),
@@ -166,7 +172,7 @@ class Parts:
                 live,
                 store,
                 tables,
-                (tables.statistics.runtime_figures, delays.figures),
+                (tables.statistics.runtime_figures, delays.figures, transactions.figures),
                 self.settings_file,
                 clock,
             ),
@@ -176,6 +182,7 @@ class Parts:
 
     def _topic_deleted(self, topic: str) -> None:
         self.tables.statistics.forget_topic(topic)
+        self.tables.transaction_counts.forget(topic)
         self.held_pulls.release(topic)
 
     def _metering(self) -> Metering:
@@ -246,14 +253,17 @@ class Parts:
         """Save all state in memory, then close the store."""
         tables = self.tables
         saves = {
+            type(service).__name__.lower(): service.save_now
+            for service in self._all_services
+            if isinstance(service, Saved)
+        }
+        # After the services, which leave their progress in these tables.
+        saves |= {
             "topics": tables.topics.persist,
             "groups": tables.groups.persist,
             "offsets": tables.offsets.persist,
             "filters": tables.filters.close,
         }
-        for service in self._all_services:
-            if isinstance(service, Saved):
-                saves[type(service).__name__.lower()] = service.save_now
         for what, save in saves.items():
             try:
                 save()

@@ -99,6 +99,14 @@ class BrokerSettings(ServerSettings):
     send_wait_limit_ms: Millis = setting(200, "A send that has waited longer than this is refused.", key="waitTimeMillsInSendQueue", mutable=True, check=POSITIVE)
     append_stall_limit_ms: Millis = setting(1000, "The broker refuses sends while an append takes longer than this.", key="osPageCacheBusyTimeOutMills", mutable=True, check=POSITIVE)
 
+    # Transactions
+    transaction_timeout_ms: Millis = setting(6000, "The broker asks how a transaction ended when this time has passed since its message was sent.", key="transactionTimeOut", mutable=True, check=NOT_NEGATIVE)
+    transaction_check_max: int = setting(15, "The broker gives a transaction up after this many checks and keeps its message in the topic TRANS_CHECK_MAX_TIME_TOPIC.", key="transactionCheckMax", mutable=True, check=NOT_NEGATIVE)
+    transaction_check_interval_ms: Millis = setting(30_000, "How often the broker checks open transactions.", key="transactionCheckInterval", mutable=True, check=POSITIVE)
+    transaction_op_max_bytes: SizeBytes = setting(4096, "The broker records ended transactions together, up to this size.", key="transactionOpMsgMaxSize", mutable=True, check=POSITIVE)
+    transaction_op_interval_ms: Millis = setting(3000, "How often the broker records ended transactions in the log.", key="transactionOpBatchInterval", mutable=True, check=POSITIVE)
+    transaction_count_interval_ms: Millis = setting(10_000, "How often the broker writes the numbers of open transactions to disk.", key="transactionMetricFlushInterval", mutable=True, check=POSITIVE)
+
     # Consuming
     long_polling: bool = setting(True, "A pull that finds nothing waits as long as the consumer asks for.", key="longPollingEnable", mutable=True)
     short_polling_ms: Millis = setting(1000, "How long a pull that finds nothing waits without long polling.", key="shortPollingTimeMills", mutable=True, check=POSITIVE)

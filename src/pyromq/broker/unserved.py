@@ -1,7 +1,6 @@
 """Broker requests that this broker does not serve, each with the reason."""
 
 _POP = "pop consumption is not supported yet"
-_TRANSACTIONS = "transactions are not supported yet"
 _REPLICATION = "replication is not supported yet"
 _ACCESS = "access control is not supported yet"
 _TIMERS = "timer messages are not supported yet"
@@ -12,14 +11,12 @@ _ROCKSDB = "the store does not use RocksDB"
 _COLD = "reads of old messages are not limited"
 
 UNSERVED = {
-    37: _TRANSACTIONS,
     50: _ACCESS,
     51: _ACCESS,
     52: _ACCESS,
     53: _ACCESS,
     60: _TIMERS,
     61: _TIMERS,
-    323: _TRANSACTIONS,
     354: _ROCKSDB,
     355: _ROCKSDB,
     370: _TIMERS,

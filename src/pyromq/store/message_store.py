@@ -6,13 +6,14 @@ One thread owns it and makes every call; the flusher is the only other thread, a
 """
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError, StoreError
+from pyromq.protocol.record import SysFlag
 from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.copying import Copying
@@ -386,6 +387,12 @@ class MessageStore:
     def record_at(self, log_offset: int) -> memoryview | None:
         """The record that begins at a log offset."""
         return self._log.record(log_offset)
+
+    def committed_records(self, begin: int) -> Iterator[int | None]:
+        """The log offsets of messages that a transaction committed, from the log offset `begin` to the end of
+        the log as it is now. From time to time it yields None, so that the caller can pause."""
+        mask, bits = SysFlag.TRANSACTION_MASK, SysFlag.TRANSACTION_COMMIT
+        return self._log.flagged(begin, self._log.end_offset, mask, bits)
 
     def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1

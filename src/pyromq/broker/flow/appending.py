@@ -1,7 +1,7 @@
 """The only way into the store, for messages of producers and of the broker itself.
 
-Delayed messages are parked first. At the end of each turn of the event loop the messages appended in that
-turn are dispatched, and the pulls that wait for them wake up.
+Messages that must wait are parked first. At the end of each turn of the event loop the messages appended in
+that turn are dispatched, and the pulls that wait for them wake up.
 """
 
 import asyncio
@@ -21,10 +21,11 @@ class Appending:
     def __init__(self, store: MessageStore, store_host: bytes, durability: Durability) -> None:
         self.durability = durability
         self._store = store
-        self._store_host = store_host
+        self.store_host = store_host
         self._id_prefix = store_host.hex().upper()
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[QueueAdvance], None]] = []
+        self._half_listeners: list[Callable[[Draft, AppendResult], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
         self._parking = Parking(len(store.settings.delays_ms))
@@ -37,6 +38,10 @@ class Appending:
         """Call `listener` for each queue that has new messages."""
         self._listeners.append(listener)
 
+    def on_half(self, listener: Callable[[Draft, AppendResult], None]) -> None:
+        """Call `listener` for each half message that was stored."""
+        self._half_listeners.append(listener)
+
     def at_turn_end(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` at the end of each turn in which a message was appended, or in which the returned
         function was called."""
@@ -44,7 +49,7 @@ class Appending:
         return self.dispatch_soon
 
     def append(self, draft: Draft) -> AppendResult:
-        """Store a message; `durability` says when it is safe. A delayed message is parked, which changes the
+        """Store a message; `durability` says when it is safe. Parking a message that must wait changes the
         topic and queue of its draft."""
         self._parking.park(draft)
         result = self._store.append(
@@ -54,12 +59,15 @@ class Appending:
             draft.properties,
             born_timestamp=draft.born_timestamp,
             born_host=draft.born_host,
-            store_host=self._store_host,
+            store_host=self.store_host,
             flag=draft.flag,
             sys_flag=draft.sys_flag,
             reconsume_times=draft.reconsume_times,
             prepared_offset=draft.prepared_offset,
         )
+        if draft.is_half and result.is_ok:
+            for listener in self._half_listeners:
+                listener(draft, result)
         if not self._is_dispatch_due:
             self.dispatch_soon()
         return result
@@ -72,7 +80,7 @@ class Appending:
             entries,
             born_timestamp=draft.born_timestamp,
             born_host=draft.born_host,
-            store_host=self._store_host,
+            store_host=self.store_host,
             sys_flag=draft.sys_flag,
             reconsume_times=draft.reconsume_times,
         )

@@ -18,3 +18,5 @@ class Draft(msgspec.Struct):
     prepared_offset: int = 0
     delay_level: int = 0
     """The message is parked for the time of this level; 0 or less means no delay."""
+    is_half: bool = False
+    """The message is parked until its transaction ends; then it may have to wait for its delay level."""

@@ -94,8 +94,7 @@ class Sending:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"a message of the compacted topic {queue.topic} needs a key"
             )
-        if unusual:
-            self._refuse_transaction(request, text)
+        is_half = unusual and self._is_half(request, text)
         if not request.body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
@@ -103,6 +102,7 @@ class Sending:
             _refuse_timer(text)
         draft = self._draft(request, target, text + self._broker_properties.suffix, caller)
         draft.delay_level = delay_level(text)
+        draft.is_half = is_half
         result = self._appending.append(draft)
         return self._answer(result, draft, text, queue.queue_id, unique_key)
 
@@ -155,21 +155,21 @@ class Sending:
             return queue
         return self._queues.dead_letters(group_name)
 
-    def _refuse_transaction(self, request: SendRequest, text: str) -> None:
+    def _is_half(self, request: SendRequest, text: str) -> bool:
         if not is_true(text, props.TRANSACTION_PREPARED):
-            return
+            return False
         # java: consumers before 4.6.1 leave the property on messages that they retry
         if (request.reconsume_times or 0) > 0 and delay_level(text) > 0:
-            return
+            return False
         settings = self._live.now
-        why = (
-            "rejectTransactionMessage is on" if settings.reject_transaction_messages else "not supported yet"
-        )
-        # NO_PERMISSION makes a producer try another broker.
-        raise Refused(
-            ResponseCode.NO_PERMISSION,
-            f"the broker {settings.broker_ip1} accepts no transactional messages: {why}",
-        )
+        if settings.reject_transaction_messages:
+            # NO_PERMISSION makes a producer try another broker.
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {settings.broker_ip1} accepts no transactional messages:"
+                " rejectTransactionMessage is on",
+            )
+        return True
 
     # Answering
 

@@ -13,6 +13,7 @@ from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.topics import TopicTable, system_topics
+from pyromq.broker.tables.transaction_counts import TransactionCounts
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.protocol.bodies.topics import TopicConfig
@@ -27,6 +28,7 @@ class Tables:
     groups: GroupTable
     offsets: OffsetTable
     delay_offsets: DelayOffsetTable
+    transaction_counts: TransactionCounts
     filters: FilterTable
     consumers: ConsumerTable
     producers: ProducerTable
@@ -41,6 +43,7 @@ class Tables:
         self.groups.write_in_threads()
         self.filters.write_in_threads()
         self.delay_offsets.write_in_threads()
+        self.transaction_counts.write_in_threads()
 
     def abandon(self) -> None:
         """From now on no thread writes any more."""
@@ -48,6 +51,7 @@ class Tables:
         self.groups.abandon()
         self.filters.abandon()
         self.delay_offsets.abandon()
+        self.transaction_counts.abandon()
         self.offsets.abandon()
 
     @classmethod
@@ -74,6 +78,7 @@ class Tables:
             delay_offsets=DelayOffsetTable(
                 file("delayOffset.json"), clock, deliveries_per_version=settings.deliveries_per_version
             ),
+            transaction_counts=TransactionCounts(file("transactionMetrics"), clock),
             filters=FilterTable(
                 file("consumerFilter.json"),
                 clock,

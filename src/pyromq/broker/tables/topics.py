@@ -46,6 +46,8 @@ def system_topics(
         topic(broker_name, 1, inherited if broker_topic else names.INHERIT),
         topic(names.OFFSET_MOVED_EVENT_TOPIC, 1),
         topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
+        topic(names.HALF_TOPIC, 1),
+        topic(names.OP_HALF_TOPIC, 1),
         topic(names.reply_topic(cluster), 1),
     ]
     if auto_create:

@@ -4,9 +4,11 @@ A record never crosses a file: if it does not fit with 8 bytes to spare, a blank
 record goes to the next one. Only zeros follow the end of the log. Store times never decrease.
 """
 
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.record import (
@@ -26,6 +28,9 @@ from pyromq.store.filesystem import Files
 from pyromq.store.log.log_end import LogEnd
 from pyromq.store.log.segment import MissingSegment, Segment
 from pyromq.store.log.segments import Segments
+
+_SIZE_MAGIC_FLAG: Final = struct.Struct(">ii28xi")
+_STRIDE: Final = 256
 
 
 class CommitLog(LogEnd):
@@ -240,6 +245,29 @@ class CommitLog(LogEnd):
                     return
                 yield segment, outline
                 offset += outline.size
+
+    def flagged(self, offset: int, end: int, mask: int, bits: int) -> Iterator[int | None]:
+        """The log offsets of the records from `offset` to `end` whose system flag has these `bits` in `mask`.
+
+        Only heads of records are read. From time to time it yields None, so that the caller can pause.
+        """
+        while offset < end and (segment := self.segments.find(offset)) is not None:
+            buffer, start = segment.mapped.buffer, segment.start
+            last = min(end, segment.end) - MIN_RECORD_SIZE
+            found: list[int] = []
+            for _ in range(_STRIDE):
+                if offset > last:
+                    offset = segment.end
+                    break
+                size_bytes, magic, sys_flag = _SIZE_MAGIC_FLAG.unpack_from(buffer, offset - start)
+                if magic not in (MAGIC_V1, MAGIC_V2) or size_bytes < MIN_RECORD_SIZE:
+                    offset = segment.end  # a blank, or damage that was left in place
+                    break
+                if sys_flag & mask == bits:
+                    found.append(offset)
+                offset += size_bytes
+            yield from found
+            yield None
 
     def end_of_blanks(self, offset: int) -> int:
         """Where the next record would begin: here, or in the first file behind blanks that begin here."""

@@ -1,0 +1,315 @@
+"""Which transactions are open. The log says so; this is what it said at the start, and everything since.
+
+A transaction is open from its half message until it is committed, rolled back or given up. At the start, and
+when a replica becomes master, the broker reads the half and op messages since the saved position. It also
+looks for committed messages in that part of the log: a crash may have come between a commit and its op
+message, and such a transaction must not be committed again.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.draft import Draft
+from pyromq.broker.flow.half_messages import (
+    GROUP,
+    QUEUE,
+    is_copy,
+    key_of,
+    op_offsets,
+    real_topic,
+    transaction_key,
+)
+from pyromq.broker.flow.op_messages import OpMessages
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.open_halves import OpenHalves
+from pyromq.broker.tables.role import Role
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.properties import get_property
+from pyromq.protocol.record import StoredMessage, decode_record
+from pyromq.remoting.slices import Slices
+from pyromq.store.message_store import MessageStore
+from pyromq.store.results import AppendResult
+
+_log = logging.getLogger(__name__)
+
+_READ = 256
+_DISPATCH_WAIT_S = 0.01
+
+
+class OpenTransactions:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        tables: Tables,
+        appending: Appending,
+        slices: Slices,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._offsets = tables.offsets
+        self._role = tables.role
+        self._slices = slices
+        self._clock = clock
+        self.counts = tables.transaction_counts
+        self.ops = OpMessages(live, appending, clock)
+        self.halves = OpenHalves()
+        self._end = 0
+        """The offset behind the last half message that is known."""
+        self._early: list[tuple[int, bytes, str]] = []
+        """Half messages that came while the earlier ones were read."""
+        self._stale = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._needed_end = 0
+        """The log must be flushed up to here before a later position is saved."""
+        self._taken: tuple[int, int, int] | None = None
+        appending.on_half(self._stored)
+        tables.role.follow(self._role_changed)
+
+    def __repr__(self) -> str:
+        state = "" if self.is_ready else " not ready"
+        return f"<OpenTransactions {len(self.halves)}{state}>"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the open transactions are known."""
+        return self._ready.is_set()
+
+    async def wait_ready(self) -> None:
+        await self._ready.wait()
+
+    def oldest_age_ms(self) -> int:
+        """How long the oldest half message has waited for its end, 0 if none does."""
+        offset = self.halves.from_offset(0)
+        half = None if offset is None else self.read(offset)
+        return 0 if half is None else max(self._clock.now_ms() - half.born_timestamp, 0)
+
+    def figures(self) -> dict[str, str]:
+        """For the runtime information; Apache's broker does not tell these."""
+        return {
+            "halfMessageCount": str(len(self.halves)),
+            "halfMessageOldestAgeMs": str(self.oldest_age_ms()),
+        }
+
+    # While the broker runs
+
+    def _role_changed(self, _: Role) -> None:
+        self._ready.clear()
+        self._stale.set()
+
+    def _stored(self, draft: Draft, result: AppendResult) -> None:
+        """A producer's half message was stored."""
+        topic = get_property(draft.properties, props.REAL_TOPIC) or ""
+        self._opened(result, transaction_key(draft.properties, draft.born_timestamp), topic)
+
+    def _opened(self, result: AppendResult, key: bytes, topic: str) -> None:
+        if not self.is_ready:
+            self._early.append((result.queue_offset, key, topic))
+            return
+        self.halves.add(result.queue_offset, key)
+        self._end = result.queue_offset + 1
+        self.counts.count(topic, 1)
+
+    def current(self, half: StoredMessage) -> int | None:
+        """The offset of the last copy of a half message; None if its transaction is over."""
+        if self.halves.is_open(half.queue_offset):
+            return half.queue_offset
+        return self.halves.find(key_of(half))
+
+    def resumed(self, half: StoredMessage, result: AppendResult) -> None:
+        """A half message that had been given up was stored again."""
+        self._opened(result, key_of(half), real_topic(half))
+        self._needed_end = result.end_offset
+
+    def replaced(
+        self, offset: int, half: StoredMessage, result: AppendResult, *, is_immune: bool = False
+    ) -> None:
+        """A copy was stored in place of the half message at `offset`."""
+        self.halves.close(offset)
+        if not is_immune:  # java: an op message for an immune one would end its transaction
+            self.ops.add(offset)
+        self.halves.add(result.queue_offset, key_of(half))
+        self._end = result.queue_offset + 1
+        self._needed_end = result.end_offset
+
+    def close(self, offset: int, half: StoredMessage, result: AppendResult | None = None) -> None:
+        """The transaction of a half message is over; `result`: the message that was stored for that."""
+        if not self.halves.close(offset):
+            return
+        self.counts.count(real_topic(half), -1)
+        if result is not None:
+            self._needed_end = result.end_offset
+        # java: an immune half message is over if its first copy is
+        first = half.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET)
+        if first is not None and first.isdigit() and int(first) < offset:
+            self.ops.add(int(first))
+        self.ops.add(offset)
+
+    def lost(self, offset: int) -> None:
+        """The log does not have a half message any more."""
+        self.halves.close(offset)
+
+    def read(self, offset: int) -> StoredMessage | None:
+        """The half message at an offset; None if it cannot be read."""
+        log_offset = self._store.log_offset(names.HALF_TOPIC, QUEUE, offset)
+        return None if log_offset is None else self.read_at(log_offset)
+
+    def read_at(self, log_offset: int) -> StoredMessage | None:
+        record = self._store.record_at(log_offset)
+        try:
+            message = None if record is None else decode_record(record)
+        except RemoteProtocolError:
+            return None
+        return message if message is not None and message.topic == names.HALF_TOPIC else None
+
+    # The position where a restarted broker begins
+
+    def take_position(self) -> None:
+        """Save the position once everything that it relies on is flushed."""
+        if self._taken is None and self.is_ready:
+            first = self.halves.from_offset(0)
+            half_offset = self._end if first is None else first
+            self._taken = half_offset, self.ops.position(half_offset), self._needed_end
+        if self._taken is not None and self._store.flushed_offset >= self._taken[2]:
+            half_offset, op_offset, _ = self._taken
+            self._taken = None
+            for topic, offset in ((names.HALF_TOPIC, half_offset), (names.OP_HALF_TOPIC, op_offset)):
+                if self._offsets.query(GROUP, topic, QUEUE) != offset:
+                    self._offsets.commit(GROUP, topic, QUEUE, offset)
+
+    def save_now(self) -> None:
+        """Record all ends in the log and flush it, then save the position."""
+        if not self.is_ready or not self._role.now.is_master:
+            return
+        self.ops.write()
+        self._store.flush_log()
+        self._taken = None
+        self.take_position()
+
+    # Reading it from the log
+
+    async def run(self) -> None:
+        while True:
+            await self._stale.wait()
+            if self._role.now.is_master:
+                await self.rebuild()
+            else:
+                self._stale.clear()
+
+    async def rebuild(self) -> None:
+        """Find the open transactions; the broker must be master."""
+        store, halves = self._store, OpenHalves()
+        self._stale.clear()
+        self._taken = None
+        self._early.clear()
+        end = store.next_offset(names.HALF_TOPIC, QUEUE)
+        op_end = store.next_offset(names.OP_HALF_TOPIC, QUEUE)
+        first = self._saved_position(names.HALF_TOPIC, end)
+        self.ops.begin(op_end)
+        is_over = await self._read_ops(first, end, op_end)
+        committed = await self._read_commits(first, is_over)
+        found: dict[bytes, int] = {}
+        counts: Counter[str] = Counter()
+        missed: list[int] = []
+        async for half in self._read_queue(names.HALF_TOPIC, first, end):
+            offset, key = half.queue_offset, key_of(half)
+            if is_over[offset - first]:
+                # The earlier copies of a checked half message have no ends of their own.
+                if is_copy(half) and found.pop(key, None) is not None:
+                    counts[real_topic(half)] -= 1
+            elif key in committed:
+                missed.append(offset)
+                if found.pop(key, None) is not None:
+                    counts[real_topic(half)] -= 1
+            else:
+                if found.pop(key, None) is None:
+                    counts[real_topic(half)] += 1
+                found[key] = offset
+        if self._stale.is_set():
+            return
+        for key, offset in found.items():
+            halves.add(offset, key)
+        self._end = end
+        self.halves = halves
+        self.counts.replace(counts)
+        for offset in missed:
+            self.ops.add(offset)
+        self._ready.set()
+        for offset, key, topic in self._early:
+            self.halves.add(offset, key)
+            self._end = offset + 1
+            self.counts.count(topic, 1)
+        self._early.clear()
+        if halves or missed:
+            _log.info("open transactions count=%d ended_by_the_crash=%d", len(halves), len(missed))
+
+    def _saved_position(self, topic: str, end: int) -> int:
+        saved = self._offsets.query(GROUP, topic, QUEUE)
+        return min(max(saved, self._store.min_offset(topic, QUEUE)), end)
+
+    async def _read_ops(self, first: int, end: int, op_end: int) -> bytearray:
+        """A 1 for each half message from `first` to `end` that op messages list."""
+        is_over = bytearray(end - first)
+        async for op in self._read_queue(
+            names.OP_HALF_TOPIC, self._saved_position(names.OP_HALF_TOPIC, op_end), op_end
+        ):
+            offsets = op_offsets(op.body)
+            self.ops.read(op.queue_offset, max(offsets, default=0))
+            for offset in offsets:
+                if first <= offset < end:
+                    is_over[offset - first] = 1
+        return is_over
+
+    async def _read_commits(self, first: int, is_over: bytearray) -> set[bytes]:
+        """The keys of transactions that were committed without an op message."""
+        keys: set[bytes] = set()
+        if 0 not in is_over:
+            return keys
+        # A message is committed behind its half message in the log, so nothing before the first one matters.
+        open_offsets = (first + at for at, over in enumerate(is_over) if not over)
+        places = (self._store.log_offset(names.HALF_TOPIC, QUEUE, offset) for offset in open_offsets)
+        begin = next((place for place in places if place is not None), None)
+        if begin is None:
+            return keys
+        async for place in self._slices.spread(self._store.committed_records(begin)):
+            record = None if place is None else self._store.record_at(place)
+            if record is None:
+                continue
+            try:
+                message = decode_record(record, check_crc=False)
+            except RemoteProtocolError:
+                continue
+            half = self.read_at(message.prepared_transaction_offset)
+            # The field is 0 in retried and delivered copies of a committed message.
+            if half is None or half.get(props.UNIQ_KEY) != message.get(props.UNIQ_KEY):
+                continue
+            position = half.queue_offset - first
+            if not 0 <= position < len(is_over) or not is_over[position]:
+                keys.add(key_of(half))
+        return keys
+
+    async def _read_queue(self, topic: str, offset: int, end: int) -> AsyncIterator[StoredMessage]:
+        """The messages of a system queue that can be read."""
+        while offset < end:
+            await self._slices.wait_for_turn()
+            queue = self._store.find_queue(topic, QUEUE)
+            units = [] if queue is None else self._store.sound_units(queue, offset, min(_READ, end - offset))
+            if not units:
+                await asyncio.sleep(_DISPATCH_WAIT_S)  # not dispatched yet, or being mended
+            for log_offset, _ in units:
+                record = None if log_offset is None else self._store.record_at(log_offset)
+                try:
+                    message = None if record is None else decode_record(record, check_crc=False)
+                except RemoteProtocolError:
+                    message = None
+                if message is not None and message.queue_offset == offset:
+                    yield message
+                offset += 1
