@@ -158,7 +158,6 @@ async def test_a_negative_queue_id_lets_the_broker_choose(bench: Bench) -> None:
         pytest.param(
             {"properties": f"a\x01{'x' * 33_000}\x02"}, ResponseCode.MESSAGE_ILLEGAL, id="properties"
         ),
-        pytest.param({"properties": "TRAN_MSG\x01true\x02"}, ResponseCode.NO_PERMISSION, id="a transaction"),
         pytest.param({"batch": True, "body": b"no batch"}, ResponseCode.MESSAGE_ILLEGAL, id="a broken batch"),
         pytest.param(
             {"batch": True, "body": encode_batch([BatchEntry(b"x")]), "properties": "DELAY\x013\x02"},

@@ -40,6 +40,7 @@ from pyromq.protocol.requests.inspection import (
 from pyromq.protocol.requests.membership import SendHeartbeat, SendHeartbeatAnswer
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.protocol.requests.pushes import (
+    CheckTransactionState,
     GetConsumerStatusFromClient,
     NotifyConsumerIdsChanged,
     PushReply,
@@ -226,6 +227,10 @@ class BrokerClient:
 
     @handles(NotifyConsumerIdsChanged)
     def _members_changed(self, request: NotifyConsumerIdsChanged, caller: Caller) -> None:
+        self._asked(request)
+
+    @handles(CheckTransactionState)
+    def _check(self, request: CheckTransactionState, caller: Caller) -> None:
         self._asked(request)
 
     @handles(ResetConsumerOffset)

@@ -117,7 +117,8 @@ class TransactionBench:
         try:
             self.end(half, state, oneway=True, from_transaction_check=True)
         except Refused as refused:
-            assert refused.code == ResponseCode.ILLEGAL_OPERATION, refused
+            if refused.code != ResponseCode.ILLEGAL_OPERATION:
+                raise
 
     async def resume(self, message_id: str) -> None:
         await self.service.resume(ResumeTransactionCheck(msg_id=message_id), caller_on())

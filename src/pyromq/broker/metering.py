@@ -94,6 +94,7 @@ class Metering:
         self._consumers = tables.consumers
         self._producers = tables.producers
         self._statistics = tables.statistics
+        self._transactions = tables.transaction_counts
         self._clock = clock
         self._lags: list[Lag] = []
         self._requests: dict[tuple[int, int, bool], Distribution] = {}
@@ -127,6 +128,7 @@ class Metering:
         self._sizes = MessageSizes(store, sizes, self._labels_in)
         self._register_tables(metrics)
         self._register_messages(metrics)
+        self._register_transactions(metrics)
         self._register_clients(metrics)
         self._register_lag(metrics)
         self._register_storage(metrics)
@@ -265,6 +267,23 @@ class Metering:
             topic, _, group = key.partition("@")
             dead[group, topic, self._is_system(topic, group)] = count
         return dead
+
+    def _register_transactions(self, metrics: Metrics) -> None:
+        def by_topic(table: Mapping[str, int]) -> Callable[[], Mapping[Labels, int]]:
+            return lambda: {(topic,): count for topic, count in table.items()}
+
+        counts, labels = self._transactions, ("topic",)
+        metrics.labelled_gauge(
+            "rocketmq_half_messages", "Messages of open transactions.", by_topic(counts.open), labels
+        )
+        for name, sentence, table in (
+            ("commit", "Messages committed by their transactions.", counts.committed),
+            ("rollback", "Messages rolled back by their transactions.", counts.rolled_back),
+        ):
+            metrics.labelled_read_counter(
+                f"rocketmq_{name}_messages_total", sentence, by_topic(table), labels
+            )
+        metrics.offer(counts.latency)
 
     def _register_clients(self, metrics: Metrics) -> None:
         metrics.labelled_gauge(

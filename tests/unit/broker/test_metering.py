@@ -100,6 +100,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 # What Prometheus reads from a broker of Apache's 5.3.3 that has served a producer and a consumer.
 APACHE_NAMES = {
     "rocketmq_broker_permission",
+    "rocketmq_commit_messages_total",
     "rocketmq_consumer_connections",
     "rocketmq_consumer_group_number",
     "rocketmq_consumer_inflight_messages",
@@ -107,6 +108,10 @@ APACHE_NAMES = {
     "rocketmq_consumer_lag_messages",
     "rocketmq_consumer_queueing_latency_milliseconds",
     "rocketmq_consumer_ready_messages",
+    "rocketmq_finish_message_latency_milliseconds_bucket",
+    "rocketmq_finish_message_latency_milliseconds_count",
+    "rocketmq_finish_message_latency_milliseconds_sum",
+    "rocketmq_half_messages",
     "rocketmq_message_size_bucket",
     "rocketmq_message_size_count",
     "rocketmq_message_size_sum",
@@ -114,6 +119,7 @@ APACHE_NAMES = {
     "rocketmq_messages_out_total",
     "rocketmq_processor_watermark",
     "rocketmq_producer_connections",
+    "rocketmq_rollback_messages_total",
     "rocketmq_rpc_latency_milliseconds_bucket",
     "rocketmq_rpc_latency_milliseconds_count",
     "rocketmq_rpc_latency_milliseconds_sum",
@@ -134,8 +140,27 @@ def test_the_names_are_those_that_apaches_broker_exports(world: World) -> None:
     world.consume()
     world.parts.producers.register("tills", _client())
     world.metering.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, False)
+    transactions = world.parts.tables.transaction_counts
+    transactions.count(TOPIC, 1)
+    transactions.ended(TOPIC, is_commit=True, seconds=7)
+    transactions.ended(TOPIC, is_commit=False, seconds=7)
     _, text = world.metering.exposition()
     assert set(re.findall(r"^(rocketmq_\w+)\{", text.decode(), re.MULTILINE)) == APACHE_NAMES
+
+
+def test_transactions_are_counted_by_topic(world: World) -> None:
+    transactions = world.parts.tables.transaction_counts
+    transactions.count(TOPIC, 3)
+    transactions.count(TOPIC, -1)
+    for _ in range(2):
+        transactions.ended(TOPIC, is_commit=True, seconds=30)
+    transactions.ended(TOPIC, is_commit=False, seconds=30)
+    assert world.figure("rocketmq_half_messages", topic=TOPIC) == 2
+    assert world.figure("rocketmq_commit_messages_total", topic=TOPIC) == 2
+    assert world.figure("rocketmq_rollback_messages_total", topic=TOPIC) == 1
+    name = "rocketmq_finish_message_latency_milliseconds"
+    assert world.figure(f"{name}_bucket", topic=TOPIC, le="5.0") == 0
+    assert world.figure(f"{name}_bucket", topic=TOPIC, le="60.0") == 2
 
 
 def test_sizes_of_tables_and_the_permission_are_told(world: World) -> None:

@@ -90,8 +90,8 @@ APACHE_DEFAULTS = {
     "deleteWhen": "04",
     "maxMessageSize": "4194304",
     "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-    # without effect here
     "transactionCheckMax": "15",
+    # without effect here
     "sendThreadPoolQueueCapacity": "10000",
     "timerWheelEnable": "true",
     "logicalDiskSpaceCleanForciblyThreshold": "0.8",
@@ -147,8 +147,8 @@ def test_every_sentence_is_one() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "expected"),
     [
-        ("transactionCheckMax", "many", "a whole number"),
-        ("transactionCheckMax", "9" * 19, "a whole number"),
+        ("sendThreadPoolQueueCapacity", "many", "a whole number"),
+        ("sendThreadPoolQueueCapacity", "9" * 19, "a whole number"),
         ("timerWheelEnable", "yes", "true or false"),
         ("logicalDiskSpaceCleanForciblyThreshold", "most", "a number"),
     ],
@@ -161,16 +161,16 @@ def test_a_value_of_an_inert_key_is_checked_by_its_kind(key: str, text: str, exp
 
 
 def test_values_of_inert_keys_are_kept_shown_and_changeable() -> None:
-    configuration = loaded(transactionCheckMax="3", haMasterAddress="10.0.0.1:10912")
-    assert "transactionCheckMax=3\n" in configuration.describe()
-    changed = configuration.updated({"transactionCheckMax": "4"})
-    assert changed.as_java_dict()["transactionCheckMax"] == "4"
+    configuration = loaded(sendThreadPoolQueueCapacity="3", haMasterAddress="10.0.0.1:10912")
+    assert "sendThreadPoolQueueCapacity=3\n" in configuration.describe()
+    changed = configuration.updated({"sendThreadPoolQueueCapacity": "4"})
+    assert changed.as_java_dict()["sendThreadPoolQueueCapacity"] == "4"
     assert changed.as_java_dict()["haMasterAddress"] == "10.0.0.1:10912"
     assert "storePathEpochFile" not in changed.as_java_dict()  # java: what is null is left out
 
 
 def test_an_inert_key_needs_no_restart() -> None:
-    assert loaded().remarks_on(["transactionCheckMax"]) == []
+    assert loaded().remarks_on(["sendThreadPoolQueueCapacity"]) == []
 
 
 def test_one_file_feeds_both_parts(tmp_path: Path) -> None:
@@ -309,5 +309,5 @@ def test_the_files_for_clusters_load(path: Path) -> None:
 
 def test_the_reference_page_names_the_keys_without_a_counterpart() -> None:
     page = markdown(BrokerSettings)
-    assert "`transactionCheckMax=15`" in page
+    assert "`sendThreadPoolQueueCapacity=10000`" in page
     assert "| `brokerName` |" in page
