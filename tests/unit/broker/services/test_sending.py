@@ -306,8 +306,6 @@ FORBIDDEN, ERROR = ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR
         ({"topic": "New", "default_topic_queue_nums": 0, "queue_id": -1}, ERROR, "has no write queues"),
         ({"topic": "Compact", "properties": None}, ILLEGAL, "needs a key"),
         ({"topic": "Compact", "properties": "KEYS\x01 \x02"}, ILLEGAL, "needs a key"),
-        ({"properties": "TRAN_MSG\x01true\x02"}, FORBIDDEN, "not supported yet"),
-        ({"properties": "TRAN_MSG\x01TRUE", "reconsume_times": 1}, FORBIDDEN, "not supported yet"),
         ({"body": b""}, ILLEGAL, "no body"),
         ({"properties": "INNER_NUM\x012\x02"}, ILLEGAL, "inner batches are not supported"),
         ({"sys_flag": 0x80}, ILLEGAL, "inner batches are not supported"),
@@ -342,7 +340,7 @@ async def test_what_is_wrong_with_a_message_is_refused_and_named(
         ({"topic": "a/b", "queue_id": 99}, PARAMETER),
         ({"topic": names.SCHEDULE_TOPIC, "queue_id": 99}, FORBIDDEN),
         ({"topic": "Compact", "body": b"", "properties": None}, ILLEGAL),
-        ({"body": b"", "properties": "TRAN_MSG\x01true\x02"}, FORBIDDEN),
+        ({"body": b"", "properties": "TRAN_MSG\x01true\x02"}, ILLEGAL),
         ({"body": b"", "properties": "TIMER_DELAY_SEC\x011\x02"}, ILLEGAL),
         ({"queue_id": 99, "properties": "TRAN_MSG\x01true\x02"}, PARAMETER),
     ],
@@ -373,9 +371,19 @@ async def test_a_message_that_only_looks_unusual_is_stored(make: Make, propertie
     assert len(bench.stored()) == 1
 
 
-async def test_transactions_that_the_settings_forbid_are_refused_for_that_reason(make: Make) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"properties": "TRAN_MSG\x01true\x02"},
+        {"properties": "TRAN_MSG\x01TRUE", "reconsume_times": 1},
+        {"properties": "TRAN_MSG\x01true\x02", "body": b""},
+    ],
+)
+async def test_transactions_that_the_settings_forbid_are_refused_for_that_reason(
+    make: Make, fields: dict[str, Any]
+) -> None:
     bench = make(broker={"reject_transaction_messages": True})
-    refused = bench.refused(properties="TRAN_MSG\x01true\x02")
+    refused = bench.refused(**fields)
     assert (refused.code, "rejectTransactionMessage is on" in (refused.remark or "")) == (FORBIDDEN, True)
 
 
