@@ -361,6 +361,16 @@ class Trio:
         self.tables[table]._tables.queues.sweep(topics)
         return [None, None]
 
+    def sweep_all(self) -> None:
+        """In the end topics with equal queues are together."""
+        for table in self.tables:
+            queues = table._tables.queues
+            while queues.needs_sweeping:
+                queues.sweep(1)
+            self.check(table)
+            assert len({layout.key for layout in queues.layouts}) == len(queues.layouts)
+            assert len(queues._of_topic) == len(queues)
+
     def heartbeat(self, address: str) -> list[None]:
         self.model.heartbeat(("c", address), self.now_ms)
         for table in self.tables:
@@ -412,3 +422,4 @@ def test_table_and_model_tell_the_same_routes(steps: list[tuple[Any, ...]], dele
     with patch.object(registration, "PART_TOPICS", 1), patch.object(queue_layouts, "SWEPT_AT_ONCE", 0):
         for step in steps:
             trio.do(*step)
+        trio.sweep_all()

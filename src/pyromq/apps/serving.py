@@ -17,6 +17,8 @@ log = logging.getLogger("pyromq.apps")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 16 * 1024 * 1024
+_SWITCH_INTERVAL_S = 0.001
+"""How long the loop waits for the interpreter while another thread computes; Python's default is 5 ms."""
 
 
 class Server(Protocol):
@@ -35,6 +37,7 @@ def serve(server: Server, announce: Callable[[], None]) -> None:
     """Run the server on its own event loop; returns after a graceful stop."""
     report_faults()
     _raise_file_limit()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(server, announce))
 

@@ -217,6 +217,7 @@ class BrokerRequests:
     ) -> WipeWritePermissionAnswer:
         topics, changes = self._table.wipe_write_permission(request.broker_name)
         self._consequences.act(changes)
+        self._departures.sweep_soon()
         _log.info("write permission wiped broker=%s topics=%d", request.broker_name, topics)
         return WipeWritePermissionAnswer(wipe_topic_count=topics)
 
@@ -224,6 +225,7 @@ class BrokerRequests:
     def add_write_permission(self, request: AddWritePermission, caller: Caller) -> AddWritePermissionAnswer:
         topics, changes = self._table.add_write_permission(request.broker_name)
         self._consequences.act(changes)
+        self._departures.sweep_soon()
         _log.info("write permission added broker=%s topics=%d", request.broker_name, topics)
         return AddWritePermissionAnswer(add_topic_count=topics)
 

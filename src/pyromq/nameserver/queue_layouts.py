@@ -1,13 +1,16 @@
 """Topics grouped by their queues: topics with equal queues on the same brokers share one `Layout`.
 
 A hundred thousand topics on a hundred brokers are ten million pairs, but only a handful of different
-layouts. Removing a broker changes layouts, not topics, and a route is encoded once for each layout. When a
-large layout loses its last broker, its topics disappear at once; `sweep` removes them from the index later,
-some at a time.
+layouts. Removing a broker changes layouts, not topics, and a route is encoded once for each layout. Where
+many topics have to be touched, `sweep` does it later, some at a time: when a large layout loses its last
+broker, its topics disappear at once and are removed from the index later; when it becomes equal to another
+layout, both exist until all topics have moved.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from pyromq.nameserver.bucket_dict import BucketDict
 
 READABLE = 4
 WRITABLE = 2
@@ -59,7 +62,7 @@ class Layout:
         self.shapes = shapes
         """Broker name to queues, in the order of the names."""
         self.key = key
-        self.topics: dict[str, str] = {}
+        self.topics: BucketDict[str] = BucketDict()
         """Topic to topic: the value is the string object that all tables share."""
         self.answers: dict[Hashable, EncodedRoute] = {}
         """Encoded routes; emptied whenever one of the brokers or queues changes."""
@@ -72,7 +75,7 @@ class Layout:
         return self.key[1][0].sys_flag
 
 
-SWEPT_AT_ONCE = 5_000
+SWEPT_AT_ONCE = 1_000
 
 Topics = Collection[str]
 """Topics whose queues changed; valid until the next change."""
@@ -82,7 +85,8 @@ class QueueLayouts:
     """Topic → layout, broker name → layouts. Nothing here scans all topics."""
 
     def __init__(self) -> None:
-        self._of_topic: dict[str, Layout] = {}
+        self._of_topic: BucketDict[Layout] = BucketDict()
+        self._of_first_topics = self._of_topic.first
         self._by_key: dict[_Key, Layout] = {}
         self._by_broker: dict[str, dict[Layout, None]] = {}
         self._revisions: dict[str, int] = {}
@@ -90,6 +94,8 @@ class QueueLayouts:
         self._pairs = 0
         self._abandoned: list[Layout] = []
         """Layouts without brokers, whose topics are still in the index."""
+        self._merging: list[Layout] = []
+        """Layouts whose queues have become equal to those of the one in `_by_key`."""
 
     def __repr__(self) -> str:
         return f"<QueueLayouts topics={len(self)} layouts={len(self._by_key)} pairs={self._pairs}>"
@@ -104,26 +110,38 @@ class QueueLayouts:
     def topics(self) -> Topics:
         if self._abandoned:
             return [topic for topic, layout in self._of_topic.items() if layout.shapes]
-        return self._of_topic.keys()
+        return self._of_topic
 
     @property
     def needs_sweeping(self) -> bool:
-        return bool(self._abandoned)
+        return bool(self._abandoned or self._merging)
 
     def sweep(self, max_topics: int = SWEPT_AT_ONCE) -> None:
-        """Remove some of the topics without brokers from the index."""
+        """Remove some of the topics without brokers from the index, or move some to their new layout."""
         while self._abandoned and max_topics > 0:
             topics = self._abandoned[-1].topics
-            swept = min(len(topics), max_topics)
-            for _ in range(swept):
-                del self._of_topic[topics.popitem()[0]]
-            max_topics -= swept
+            for topic in topics.take(max_topics):
+                self._of_topic.pop(topic)
+                max_topics -= 1
             if not topics:
                 self._abandoned.pop()
+        while self._merging and max_topics > 0:
+            layout = self._merging[-1]
+            twin = self._by_key.setdefault(layout.key, layout) if layout.shapes else layout
+            if twin is layout:
+                self._merging.pop()
+                continue
+            for topic in layout.topics.take(max_topics):
+                twin.topics[topic] = topic
+                self._of_topic[topic] = twin
+                max_topics -= 1
+            self._drop_empty((layout,))
 
     @property
     def layouts(self) -> Collection[Layout]:
-        return self._by_key.values()
+        if not self._merging:
+            return self._by_key.values()
+        return dict.fromkeys([*self._by_key.values(), *(each for each in self._merging if each.shapes)])
 
     @property
     def pairs(self) -> int:
@@ -131,7 +149,7 @@ class QueueLayouts:
         return self._pairs
 
     def find(self, topic: str) -> Layout | None:
-        layout = self._of_topic.get(topic)
+        layout = self._of_first_topics.get(topic) or self._of_topic.get_later_one(topic)
         return layout if layout is not None and layout.shapes else None
 
     def of_broker(self, broker: str) -> Collection[Layout]:
@@ -206,7 +224,7 @@ class QueueLayouts:
                 targets[source] = self._layout(rest) if rest else None
             target = targets[source]
             if target is None:
-                del self._of_topic[topic]
+                self._of_topic.pop(topic)
             else:
                 target.topics[topic] = topic
                 self._of_topic[topic] = target
@@ -220,8 +238,8 @@ class QueueLayouts:
         layout = self.find(topic)
         if layout is None:
             return ()
-        del self._of_topic[topic]
-        del layout.topics[topic]
+        self._of_topic.pop(topic)
+        layout.topics.pop(topic)
         for broker in layout.shapes:
             self._note(broker, -1)
         self._drop_empty((layout,))
@@ -245,7 +263,7 @@ class QueueLayouts:
                     self._abandoned.append(layout)
                     continue
                 for topic in layout.topics:
-                    del self._of_topic[topic]
+                    self._of_topic.pop(topic)
         self._revisions.pop(broker, None)
         return changed
 
@@ -269,7 +287,7 @@ class QueueLayouts:
         return changed
 
     def forget_all_answers(self) -> None:
-        for layout in self._by_key.values():
+        for layout in self.layouts:
             layout.answers.clear()
 
     def _layout(self, shapes: dict[str, QueueShape]) -> Layout:
@@ -288,19 +306,24 @@ class QueueLayouts:
         """
         key = _key_of(shapes)
         twin = self._by_key.get(key)
-        if twin is not None:
+        if twin is not None and len(layout.topics) <= SWEPT_AT_ONCE:
             self._forget(layout)
-            twin.topics.update(layout.topics)
             for topic in layout.topics:
+                twin.topics[topic] = topic
                 self._of_topic[topic] = twin
             return
-        del self._by_key[layout.key]
+        self._forget_key(layout)
         layout.shapes, layout.key = shapes, key
         layout.answers.clear()
-        self._by_key[key] = layout
+        if self._by_key.setdefault(key, layout) is not layout and layout not in self._merging:
+            self._merging.append(layout)
+
+    def _forget_key(self, layout: Layout) -> None:
+        if self._by_key.get(layout.key) is layout:
+            del self._by_key[layout.key]
 
     def _forget(self, layout: Layout) -> None:
-        del self._by_key[layout.key]
+        self._forget_key(layout)
         for broker in layout.shapes:
             layouts = self._by_broker.get(broker)
             if layouts is not None:
@@ -310,8 +333,10 @@ class QueueLayouts:
 
     def _drop_empty(self, layouts: Iterable[Layout]) -> None:
         for layout in layouts:
-            if not layout.topics and self._by_key.get(layout.key) is layout:
+            if not layout.topics:
                 self._forget(layout)
+                if layout in self._merging:
+                    self._merging.remove(layout)
 
     def _note(self, broker: str, appeared: int) -> None:
         self._revision += 1

@@ -19,7 +19,7 @@ from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 
-PART_TOPICS = 5_000
+PART_TOPICS = 1_000
 MAX_TIMEOUT_MS = 3_600_000
 
 T = TypeVar("T")
@@ -209,9 +209,9 @@ def register_in_parts(
         # Mappings of static topics are stored under the broker name that they contain.
         if is_first or is_new_version:
             _merge_mappings(tables, who, inventory, changes)
-        absent: list[str] = []
+        present: list[str] = []
         if tables.rules.delete_absent_topics and not inventory.mappings:
-            absent = [t for t in tables.queues.topics_of_broker(who.name) if t not in inventory.shapes]
+            present = list(tables.queues.topics_of_broker(who.name))
         read_only: dict[QueueShape, QueueShape] | None = None
         if role == "prime replica" and group.acting_master:
             read_only = {shape: shape.without_write() for shape in set(inventory.shapes.values())}
@@ -219,14 +219,15 @@ def register_in_parts(
         only_missing = not (is_first or is_new_version)
         token = live.receipt = object()
         steps = 0
-        for part in _parts(absent, PART_TOPICS):
+        for part in _parts(present, PART_TOPICS):
             if steps:
                 yield Registered(changes, is_complete=False)
                 if not _can_continue(tables, who, live, token, role):
                     return
                 changes = Changes()
             steps += 1
-            changes.add(tables.queues.remove(who.name, part))
+            absent = [topic for topic in part if topic not in inventory.shapes]
+            changes.add(tables.queues.remove(who.name, absent))
         for shapes in _parts(inventory.shapes.items(), PART_TOPICS):
             if steps:
                 yield Registered(changes, is_complete=False)

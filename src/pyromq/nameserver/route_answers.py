@@ -7,7 +7,8 @@ A route body has no topic in it, so it is kept with the layout that many topics 
 The two parts in ‹› belong to single topics and are inserted into each answer.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import lru_cache
 
 from pyromq.nameserver.queue_layouts import EncodedRoute, Layout, QueueShape
 from pyromq.nameserver.tables import BrokerGroup, BrokerKey, Tables, TopicMappings
@@ -21,8 +22,9 @@ DEFAULT_BUDGET_BYTES = 256 * 1024 * 1024
 _UNCHANGED_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
-class _Form(NamedTuple):
-    """The form in which a route is encoded."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Form:
+    """The form in which a route is encoded. There is one object for each form, so looking one up is fast."""
 
     is_strict: bool
     has_acting_masters: bool
@@ -36,11 +38,19 @@ _PLAIN_ACTING = _Form(is_strict=False, has_acting_masters=True)
 _STRICT_ACTING = _Form(is_strict=True, has_acting_masters=True)
 
 
+@lru_cache(1024)
+def _of_zone(has_acting_masters: bool, zone: str) -> _Form:
+    # java: what was filtered by zone is written in the plain dialect, whatever was asked for
+    return _Form(is_strict=False, has_acting_masters=has_acting_masters, zone=zone)
+
+
 class RouteAnswers:
     """Encoded routes. Beyond the budget all are dropped; the routes in use are encoded again."""
 
     def __init__(self, tables: Tables, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._tables = tables
+        self._queues = tables.queues
+        self._mappings = tables.mappings
         self._budget_bytes = budget_bytes
         self._kept_bytes = 0
         self.encodings = 0
@@ -59,7 +69,7 @@ class RouteAnswers:
         order_configuration: str | None = None,
     ) -> bytes | None:
         """The body that answers a route request; None if there is no such topic."""
-        layout = self._tables.queues.find(topic)
+        layout = self._queues.find(topic)
         if layout is None:
             return None
         if acting_masters and not topic.startswith(_UNCHANGED_PREFIX):
@@ -67,12 +77,11 @@ class RouteAnswers:
         else:
             form = _STRICT if strict else _PLAIN
         if zone is not None:
-            # java: what was filtered by zone is written in the plain dialect, whatever was asked for
-            form = _Form(False, form.has_acting_masters, self._known_zone(layout, zone))
+            form = _of_zone(form.has_acting_masters, self._known_zone(layout, zone))
         encoded = layout.answers.get(form)
         if encoded is None:
             encoded = self._encode(layout, form)
-        mappings = self._tables.mappings.get(topic)
+        mappings = self._mappings.get(topic) if self._mappings else None
         if mappings is None and order_configuration is None:
             return encoded.body
         return _with_topic_parts(encoded, form, order_configuration, mappings)
@@ -116,7 +125,7 @@ class RouteAnswers:
     def _keep(self, layout: Layout, form: _Form, encoded: EncodedRoute) -> None:
         self._kept_bytes += len(encoded.body)
         if self._kept_bytes > self._budget_bytes:
-            self._tables.queues.forget_all_answers()
+            self._queues.forget_all_answers()
             self._kept_bytes = len(encoded.body)
         layout.answers[form] = encoded
 

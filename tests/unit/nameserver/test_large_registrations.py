@@ -140,3 +140,31 @@ def test_what_is_packed_or_long_is_not_read_while_others_wait() -> None:
     assert unread(TopicConfig(topic_name="t")).is_short
     assert not unread(TopicConfig(topic_name="t"), packed=True).is_short
     assert not unread(*(TopicConfig(topic_name=f"t{n}") for n in range(1000))).is_short
+
+
+def test_topics_whose_queues_become_equal_to_those_of_many_others_move_bit_by_bit() -> None:
+    world = World()
+    world.register("a", topics=TOPICS[:1], connection="k")
+    world.register("a", topics=TOPICS, connection="k", version=2)
+    world.register("b", topics=TOPICS[1:], connection="m")
+    assert world.table.sizes().layouts == 2
+
+    assert world.lose("m").all_topics() == set(TOPICS[1:])
+    assert world.picture()["topics"] == dict.fromkeys(TOPICS, "a:6")
+    sweeps = 0
+    while world.table.needs_sweeping:
+        world.table.sweep()
+        sweeps += 1
+    assert sweeps >= len(TOPICS[1:]) // SWEPT_AT_ONCE
+    assert world.table.sizes().layouts == 1
+    assert world.table.sizes().topics == len(TOPICS)
+
+
+def test_absent_topics_of_a_large_broker_are_removed_part_by_part() -> None:
+    world = World(delete_absent_topics=True)
+    list(begin(world))
+    remaining = TOPICS[-1:]
+    removed = [registered.changes.all_topics() for registered in begin(world, remaining)]
+    assert all(len(topics) <= PART_TOPICS for topics in removed)
+    assert set().union(*removed) == set(TOPICS) - set(remaining)
+    assert world.table.all_topics().topic_list == remaining
