@@ -36,6 +36,7 @@ from pyromq.broker.services.sending import Sending
 from pyromq.broker.services.topics import Topics
 from pyromq.broker.services.transaction_checks import TransactionChecks
 from pyromq.broker.services.transactions import Transactions
+from pyromq.broker.services.unread import Unread
 from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.table_remarks import table_remarks
@@ -152,6 +153,7 @@ class Parts:
         topics = Topics(live, store, tables, self._topic_deleted, slices)
         topics.finish_deletions()
         tables.write_in_threads()
+        unread = Unread(store, tables.offsets, slices)
         self._membership = Membership(live, tables, clock)
         return [
             Pulling(live, store, tables, reading, self.held_pulls, self._read_grants, slices),
@@ -176,7 +178,8 @@ class Parts:
                 self.settings_file,
                 clock,
             ),
-            Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock),
+            unread,
+            Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),
             Protection(live, store, tables),
         ]
 

@@ -153,7 +153,7 @@ class MessageStore:
         self._waiters = FlushWaiters(self._flusher)
         self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.time.begin()
-        retention = Retention(
+        self._retention = Retention(
             files,
             paths,
             self._clock,
@@ -169,7 +169,7 @@ class MessageStore:
             self._log,
             self._flusher,
             self._queue_flushing,
-            retention,
+            self._retention,
             self._faults,
             self._clock.monotonic(),
         )
@@ -353,6 +353,15 @@ class MessageStore:
     def mending_remarks(self) -> list[str]:
         """Log texts about queues mended since the last call."""
         return self._mending.take_remarks()
+
+    @property
+    def disk_used_ratio(self) -> float:
+        """Of the fuller of its disks, at the last check."""
+        return self._upkeep.disk_used_ratio
+
+    def keep_unread_from(self, log_offset: int) -> None:
+        """Consumer groups have read everything before this log offset; see the setting keepUnreadMessages."""
+        self._retention.unread_from = log_offset
 
     def clean(self, *, on_demand: bool = False) -> CleaningReport:
         """Delete expired files, `on_demand` at any hour of the day."""

@@ -23,8 +23,15 @@ _HOUR_MS = 3_600_000
 
 @dataclass(slots=True)
 class CleaningReport:
-    """What a round of cleaning did."""
+    """What a round of cleaning did, and why."""
 
+    log_start: int = 0
+    """Where the log began before."""
+    used_percent: float = 0.0
+    is_forced: bool = False
+    """Files had to go before they expired."""
+    is_kept_for_groups: bool = False
+    """Nothing more goes, because a group has not read it."""
     segments_removed: int = 0
     queue_files_removed: int = 0
     index_files_removed: int = 0
@@ -56,6 +63,8 @@ class Retention:
         self._queues = queues
         self._index = index
         self._deletions = deletions
+        self.unread_from = 0
+        """A group has not read the message at this log offset; with `keep_unread` space does not cost it."""
         self._held_since: float | None = None
         self._cleaned_up_to = log.start_offset
         self._looked = clock.monotonic()
@@ -80,7 +89,7 @@ class Retention:
         used_percent = max(space.used_ratio for space in self.spaces()) * 100
         is_forced = settings.clean_forcibly and used_percent > settings.disk_clean_forcibly_percent
         is_due = on_demand or self._is_hour_to_delete() or used_percent > settings.disk_max_used_percent
-        report = CleaningReport()
+        report = CleaningReport(self._log.start_offset, used_percent)
         self._notice_complete_segments()
         try:
             self._forget_lost_segments(report)
@@ -122,11 +131,16 @@ class Retention:
             segment = self._log.segments.row[0] if len(self._log.segments) else None
             if segment is None or segment.end > safe_offset or segment.end >= self._log.end_offset:
                 return
-            if not is_forced and (
+            if (
                 self._files.modified_ms(segment.path) >= oldest_kept_ms
                 or self._watched_ms(segment.end) < reserved_ms
             ):
-                return
+                if not is_forced:
+                    return
+                if self._settings.keep_unread and segment.end > self.unread_from:
+                    report.is_kept_for_groups = True
+                    return
+                report.is_forced = True
             if not segment.try_unmap() and not self._has_waited_enough():
                 report.held_by_readers = True
                 return

@@ -71,6 +71,7 @@ class StoreSettings(Settings):
     disk_clean_forcibly_percent: int = setting(85, "Disk usage in percent above which the oldest files are deleted even if they have not expired.", key="diskSpaceCleanForciblyRatio", mutable=True, check=_PERCENT)
     disk_warning_percent: int = setting(90, "Disk usage in percent above which the broker also refuses messages.", key="diskSpaceWarningLevelRatio", mutable=True, check=_PERCENT)
     clean_forcibly: bool = setting(True, "Whether files may be deleted before they expire when disk space is short.", key="cleanFileForciblyEnable", mutable=True)
+    keep_unread: bool = setting(False, "Whether messages that a consumer group has not read are kept when disk space is short; the broker then refuses new messages instead.", key="keepUnreadMessages", mutable=True)
     # fmt: on
 
     def verify_together(self) -> None:

@@ -282,6 +282,19 @@ class TestCleaning:
         assert (store.clean().segments_removed > 0) is goes
         store.close()
 
+    def test_space_does_not_cost_what_a_group_has_not_read_if_so_set(self, tmp_path: Path) -> None:
+        store, files = self.open(
+            tmp_path, ManualClock(), file_reserved_hours=72, keep_unread=True, disk_clean_forcibly_percent=85
+        )
+        files.space_now = Space(100, 5, False)
+        report = store.clean()
+        assert (report.segments_removed, report.is_kept_for_groups) == (0, True)
+        store.keep_unread_from(2 * 8192 + 1)
+        report = store.clean()
+        assert (report.segments_removed, report.is_forced, report.is_kept_for_groups) == (2, True, True)
+        assert (report.log_start, store.log_start) == (0, 2 * 8192)
+        store.close()
+
 
 class TestRetentionAndClocks:
     """A clock that is wrong deletes nothing before its time."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.tables.queue_locks import QueueLocks
@@ -9,6 +10,7 @@ from pyromq.broker.tables.statistics import Statistics
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.store.faults import Fault
 from pyromq.store.message_store import MessageStore
+from pyromq.store.retention import CleaningReport
 
 _log = logging.getLogger(__name__)
 
@@ -25,12 +27,15 @@ class Upkeep:
         statistics: Statistics,
         locks: QueueLocks,
         clock: Clock,
+        cleaned: Callable[[CleaningReport], None],
     ) -> None:
+        """`cleaned` is called after each round of cleaning."""
         self._store = store
         self._appending = appending
         self._statistics = statistics
         self._locks = locks
         self._clock = clock
+        self._cleaned = cleaned
         self._faults = Fault.NONE
 
     async def run(self) -> None:
@@ -42,8 +47,8 @@ class Upkeep:
     async def _keep_store(self) -> None:
         while True:
             report = self._store.upkeep()
-            if report is not None and report.segments_removed:
-                _log.info("log files removed count=%d", report.segments_removed)
+            if report is not None:
+                self._cleaned(report)
             if report is not None and report.problem:
                 _log.warning("expired files could not be removed: %s", report.problem)
             for remark in self._store.mending_remarks():

@@ -26,7 +26,7 @@ def upkeep(
 ) -> Upkeep:
     appending = Appending(store, STORE_HOST, Durability(store, clock))
     appending.on_advance(on_advance)
-    return Upkeep(store, appending, Statistics(clock), QueueLocks(), clock)
+    return Upkeep(store, appending, Statistics(clock), QueueLocks(), clock, lambda _: None)
 
 
 async def test_what_a_full_disk_kept_from_the_queues_follows_without_a_new_message(tmp_path: Path) -> None:
