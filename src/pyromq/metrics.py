@@ -242,10 +242,6 @@ class Metrics:
         ProcessCollector(registry=registry)
         yield generate_latest(registry)
 
-    def exposition(self) -> tuple[str, bytes]:
-        """Content type and text of everything, made in one go."""
-        return content_type(), b"".join(self.pieces())
-
     def _register(self, name: str, label_names: Labels, source: _Source) -> None:
         if name in self._sources:
             raise ValueError(f"{name} is registered already")

@@ -5,7 +5,6 @@ from contextlib import suppress
 from datetime import UTC
 from zlib import crc32
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +43,6 @@ from pyromq.protocol.record import (
     scan_record,
     verify_body_crc,
 )
-from pyromq.protocol.record_crc import reserve_record_crc, seal_record_crc, verify_record_crc
 from pyromq.security.signature import Credentials, is_signed, signing_fields
 
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -153,19 +151,6 @@ def test_packing_in_place_writes_the_record_and_nothing_else(message: StoredMess
 @given(st.lists(stored_messages(), max_size=4))
 def test_concatenated_records_come_back_in_order(messages: list[StoredMessage]) -> None:
     assert decode_records(b"".join(map(encode_record, messages)), check_crc=True) == messages
-
-
-@given(stored_messages())
-def test_a_sealed_record_verifies_and_keeps_its_properties(message: StoredMessage) -> None:
-    sealed = msgspec.structs.replace(message, properties=reserve_record_crc(message.properties))
-    record = bytearray(encode_record(sealed))
-    seal_record_crc(record, 0, len(record))
-    outline = scan_record(record)
-    assert outline is not None
-    verify_record_crc(record, outline)
-    kept = decode_record(record).property_map()
-    kept.pop("__CRC32#")
-    assert kept == {k: v for k, v in message.property_map().items() if k != "__CRC32#"}
 
 
 @given(mutated(stored_messages().map(encode_record)) | st.binary(max_size=200))

@@ -18,7 +18,7 @@ from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import ConfigError
-from pyromq.metrics import Distribution, Histogram, Labels, Metrics, content_type
+from pyromq.metrics import Distribution, Histogram, Labels, Metrics
 from pyromq.protocol import names
 from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.catalogue import Declaration, declaration_of
@@ -146,10 +146,6 @@ class Metering:
         self._lags = found
         self._sizes.sample()
         yield from self._metrics.pieces()
-
-    def exposition(self) -> tuple[str, bytes]:
-        """Content type and text of all metrics."""
-        return content_type(), b"".join(self.pieces())
 
     # Requests
 

@@ -6,7 +6,7 @@ Totals are updated when a request begins and ends, so that checking for overload
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyromq.clock import Clock, SystemClock
@@ -116,21 +116,8 @@ class ConnectionGroup:
         )
 
     def statistics(self) -> ConnectionStatistics:
-        return ConnectionStatistics(
-            connections=len(self.connections),
-            in_flight=self.in_flight,
-            in_flight_bytes=self.in_flight_bytes,
-            partial_bytes=self.partial_bytes,
-            opened=self.opened,
-            frames_read=self.frames_read,
-            busy_answers=self.busy_answers,
-            go_away_answers=self.go_away_answers,
-            unsupported_requests=self.unsupported_requests,
-            unmatched_answers=self.unmatched_answers,
-            closed_for_bad_input=self.closed_for_bad_input,
-            closed_for_idling=self.closed_for_idling,
-            closed_for_not_reading=self.closed_for_not_reading,
-        )
+        _, *counts = (each.name for each in fields(ConnectionStatistics))
+        return ConnectionStatistics(len(self.connections), *(getattr(self, name) for name in counts))
 
     def begin(self, size_bytes: int) -> None:
         self.in_flight += 1

@@ -2,7 +2,6 @@
 
 import mmap
 import struct
-import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -32,7 +31,6 @@ from pyromq.protocol.record import (
     scan_record,
     verify_body_crc,
 )
-from pyromq.protocol.record_crc import reserve_record_crc, seal_record_crc, verify_record_crc
 
 IPV4 = Host.of("192.168.1.10", 10911)
 IPV6 = Host.of("2001:db8::1", 10911)
@@ -353,45 +351,3 @@ def test_hosts_show_themselves() -> None:
     assert len(IPV6.pack()) == 20
     with pytest.raises(LocalProtocolError, match=r"broker\.example"):
         Host.of("broker.example", 1)
-
-
-def sealed(message: StoredMessage) -> bytearray:
-    record = bytearray(
-        encode_record(msgspec.structs.replace(message, properties=reserve_record_crc(message.properties)))
-    )
-    seal_record_crc(record, 0, len(record))
-    return record
-
-
-@pytest.mark.parametrize(
-    "properties", [b"", b"a\x01b\x02", b"a\x01b", b"__CRC32#\x010000000000\x02a\x01b\x02"]
-)
-def test_a_record_may_carry_a_crc_of_itself(properties: bytes) -> None:
-    record = sealed(a_message(properties=properties))
-    digits = str(zlib.crc32(record[:-20]) & 0x7FFFFFFF)
-    assert record[-20:] == b"__CRC32#\x01" + digits[::-1].encode().ljust(10, b"0") + b"\x02"
-    assert record.count(b"__CRC32#") == 1
-    outline = scan_record(record)
-    assert outline is not None
-    verify_record_crc(record, outline)
-    kept = {name: value for name, value in decode_record(record).property_map().items() if name == "a"}
-    assert kept == ({"a": "b"} if b"a" in properties else {})
-
-
-@pytest.mark.parametrize("position", [12, 16, 20, 40, 88, -21, -8, -1])
-def test_any_change_breaks_the_crc_of_the_record(position: int) -> None:
-    record = sealed(a_message())
-    record[position] ^= 1
-    outline = scan_record(record)
-    assert outline is not None
-    with pytest.raises(RemoteProtocolError, match="CRC"):
-        verify_record_crc(record, outline)
-
-
-@pytest.mark.parametrize("properties", [b"", b"a\x01b\x02", b"x" * 30])
-def test_a_record_without_the_crc_of_itself_fails_its_check(properties: bytes) -> None:
-    record = encode_record(a_message(properties=properties))
-    outline = scan_record(record)
-    assert outline is not None
-    with pytest.raises(RemoteProtocolError, match="does not end with its CRC"):
-        verify_record_crc(record, outline)
