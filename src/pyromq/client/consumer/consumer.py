@@ -5,28 +5,24 @@ A consumer can be started once. It builds its parts when it starts, and drops th
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from pyromq.client.consumer.background import Background
-from pyromq.client.consumer.group.assigned_queues import RebalanceListener
+from pyromq.client.consumer.group.assigned_queues import QueueWork, RebalanceListener
 from pyromq.client.consumer.group.joining import Topics
-from pyromq.client.consumer.group.locks import QueueLocks
 from pyromq.client.consumer.group.member import MemberKind
 from pyromq.client.consumer.group.membership import Membership
 from pyromq.client.consumer.reading.fetching import Fetching
-from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.offsets import on_the_wire
-from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
 from pyromq.client.consumer.reading.stats import SAMPLE_S, ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.consumer.settings import PullSettings, PushSettings, check_group
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
-from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -159,49 +155,10 @@ class Consumer(ABC, Generic[P]):
         self._begin_work(parts)
 
     def _new_membership(
-        self,
-        session: Session,
-        group: str,
-        fetching: Fetching,
-        kind: MemberKind,
-        *,
-        deliver: Callable[[QueueReader, list[ReceivedMessage]], None],
-        finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
-        thresholds: Callable[[int], Thresholds],
-        commits: bool = False,
-        interval_s: float = 0.0,
-        locks: QueueLocks | None = None,
-        committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
-        consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
-        reads_retries: bool = False,
+        self, session: Session, group: str, fetching: Fetching, kind: MemberKind, work: QueueWork
     ) -> Membership:
-        """A member whose readers pass pulled messages to `deliver`; see `Reading` and `Membership`."""
-        reading = Reading(
-            subscriptions=self._topics.subscriptions,
-            fetching=fetching,
-            deliver=deliver,
-            introduce=session.heartbeat_now,
-            thresholds=thresholds(1),
-            stats=self._stats,
-            clock=session.clock,
-            commits=commits,
-            needs_lock=locks is not None,
-            interval_s=interval_s,
-        )
         return Membership(
-            session,
-            group,
-            self.settings,
-            kind,
-            self._topics,
-            reading,
-            finish=finish,
-            thresholds=thresholds,
-            listeners=self._listeners,
-            locks=locks,
-            committable=committable,
-            consume=consume,
-            reads_retries=reads_retries,
+            session, group, self.settings, kind, self._topics, fetching, work, self._stats, self._listeners
         )
 
     def _kind(

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Unpack
 
 from pyromq.client.consumer.consumer import Consumer, Parts
+from pyromq.client.consumer.group.assigned_queues import QueueWork
 from pyromq.client.consumer.group.membership import Membership
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
@@ -110,17 +111,14 @@ class PullConsumer(Consumer[Parts]):
             batch_bytes=settings.pull_batch_bytes,
             suspend_s=_SUSPEND_S,
         )
-        membership = self._new_membership(
-            session,
-            group,
-            fetching,
-            self._kind(ConsumeType.CONSUME_ACTIVELY),
+        work = QueueWork(
             deliver=self._take_in,
             finish=_finish,
             thresholds=self._thresholds,
             committable=lambda reader: reader.confirmed_offset,
         )
-        return Parts(membership)
+        kind = self._kind(ConsumeType.CONSUME_ACTIVELY)
+        return Parts(self._new_membership(session, group, fetching, kind, work))
 
     def _begin_work(self, parts: Parts) -> None:
         membership = parts.membership

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack, overload
 
 from pyromq.client.consumer.consumer import Consumer, Parts
+from pyromq.client.consumer.group.assigned_queues import QueueWork
 from pyromq.client.consumer.group.locks import RENEWAL_S, QueueLocks
 from pyromq.client.consumer.handling.delivery import ConcurrentDelivery
 from pyromq.client.consumer.handling.handlers import (
@@ -147,11 +148,7 @@ class PushConsumer(Consumer[_Parts]):
             concurrency=settings.concurrency,
             **_java_settings(settings),
         )
-        membership = self._new_membership(
-            session,
-            group,
-            fetching,
-            kind,
+        work = QueueWork(
             deliver=deliver,
             finish=delivery.close,
             thresholds=self._thresholds,
@@ -161,7 +158,7 @@ class PushConsumer(Consumer[_Parts]):
             consume=handling.handle_now,
             reads_retries=is_shared,
         )
-        return _Parts(membership, handling)
+        return _Parts(self._new_membership(session, group, fetching, kind, work), handling)
 
     def _thresholds(self, queue_count: int) -> Thresholds:
         settings = self.settings

@@ -7,6 +7,7 @@ member continues where this one stopped.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyromq.client.consumer.group.locks import QueueLocks
@@ -25,33 +26,47 @@ RebalanceListener = Callable[[set[MessageQueue], set[MessageQueue]], None]
 """Called with the queues that were assigned and those that were revoked."""
 
 
-class AssignedQueues:
-    """`begin` finds the offset at which a queue is read first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueWork:
+    """What a kind of consumer does with its queues.
 
-    `finish` starts no more messages of a queue, and returns when its handlers need not be waited for.
-    `committable` returns the offset that may be committed, None if there is none.
+    `deliver` gets the messages of a pull. `finish` starts no more messages of a queue, and returns when its
+    handlers need not be waited for. `thresholds` are those of each of so many queues. `committable` returns
+    the offset that may be committed, None if there is none. `commits`, `interval_s`: see `Reading`. `consume`
+    handles a message for an operator; None where the application polls. `reads_retries`: the group's retry
+    topic is subscribed to, too, as soon as any topic is.
     """
+
+    deliver: Callable[[QueueReader, list[ReceivedMessage]], None]
+    finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]]
+    thresholds: Callable[[int], Thresholds]
+    committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable
+    commits: bool = False
+    interval_s: float = 0.0
+    locks: QueueLocks | None = None
+    consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None
+    reads_retries: bool = False
+
+
+class AssignedQueues:
+    """`begin` finds the offset at which a queue is read first."""
 
     def __init__(
         self,
-        *,
         reading: Reading,
+        work: QueueWork,
         begin: Callable[[MessageQueue], Awaitable[int]],
-        finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
         offsets: Offsets,
-        locks: QueueLocks | None = None,
-        thresholds: Callable[[int], Thresholds] | None = None,
-        listeners: Iterable[RebalanceListener] = (),
-        committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
+        listeners: Iterable[RebalanceListener],
     ) -> None:
         self._reading = reading
         self._begin = begin
-        self._finish = finish
+        self._finish = work.finish
         self._offsets = offsets
-        self._locks = locks
-        self._thresholds = thresholds
+        self._locks = work.locks
+        self._thresholds = work.thresholds
         self._listeners = listeners
-        self._committable = committable
+        self._committable = work.committable
         self._readers: dict[MessageQueue, QueueReader] = {}
         self._closing: dict[MessageQueue, asyncio.Task[None]] = {}
         self._is_paused = False
@@ -159,10 +174,9 @@ class AssignedQueues:
             del self._closing[reader.queue]
 
     def _spread_thresholds(self) -> None:
-        if self._thresholds is not None:
-            thresholds = self._thresholds(len(self._readers))
-            for reader in self._readers.values():
-                reader.held.thresholds = thresholds
+        thresholds = self._thresholds(len(self._readers))
+        for reader in self._readers.values():
+            reader.held.thresholds = thresholds
 
     async def drop_topics_except(self, topics: set[str]) -> None:
         for topic in {queue.topic for queue in self._readers} - topics:

@@ -4,19 +4,18 @@ It takes no queues of a topic before brokers know its subscription: the other me
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from pyromq.client.consumer.group.assigned_queues import AssignedQueues, RebalanceListener
+from pyromq.client.consumer.group.assigned_queues import AssignedQueues, QueueWork, RebalanceListener
 from pyromq.client.consumer.group.assignment import Assignment
 from pyromq.client.consumer.group.joining import Topics, look_up
-from pyromq.client.consumer.group.locks import QueueLocks
 from pyromq.client.consumer.group.member import Member, MemberKind
 from pyromq.client.consumer.group.rebalancing import Rebalancing
 from pyromq.client.consumer.reading.brokers import Brokers
-from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.offsets import (
     LocalOffsets,
     Offsets,
@@ -25,10 +24,10 @@ from pyromq.client.consumer.reading.offsets import (
     StartPositions,
     offset_directory,
 )
-from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
+from pyromq.client.consumer.reading.queue_reader import Reading
+from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.session import Session
-from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
 from pyromq.protocol.names import retry_topic
 
@@ -51,11 +50,7 @@ class GroupSettings(Protocol):
 
 
 class Membership:
-    """Topics have the names that brokers know.
-
-    `finish`, `committable`, `thresholds`: see `AssignedQueues`. `consume`: see `Member`. `reads_retries`: the
-    group's retry topic is subscribed to, too, as soon as any topic is.
-    """
+    """Topics have the names that brokers know."""
 
     def __init__(
         self,
@@ -64,20 +59,15 @@ class Membership:
         settings: GroupSettings,
         kind: MemberKind,
         topics: Topics,
-        reading: Reading,
-        *,
-        finish: Callable[[InFlight[ReceivedMessage]], Awaitable[None]],
-        thresholds: Callable[[int], Thresholds],
+        fetching: Fetching,
+        work: QueueWork,
+        stats: ConsumerStats,
         listeners: Iterable[RebalanceListener],
-        locks: QueueLocks | None = None,
-        committable: Callable[[QueueReader], int | None] = lambda reader: reader.held.committable,
-        consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None,
-        reads_retries: bool = False,
     ) -> None:
         self.session = session
         self.group = group
         self._topics = topics
-        self._retries = retry_topic(group) if reads_retries else None
+        self._retries = retry_topic(group) if work.reads_retries else None
         self._is_joined = False
         self._is_known = False
         brokers = Brokers(session)
@@ -88,16 +78,20 @@ class Membership:
         else:
             self.offsets = RemoteOffsets(brokers, group)
         self.positions = StartPositions(brokers, settings.start_from)
-        self.assigned = AssignedQueues(
-            reading=reading,
-            begin=partial(self.positions.find, offsets=self.offsets),
-            finish=finish,
-            offsets=self.offsets,
-            locks=locks,
-            thresholds=thresholds,
-            listeners=listeners,
-            committable=committable,
+        reading = Reading(
+            subscriptions=topics.subscriptions,
+            fetching=fetching,
+            deliver=work.deliver,
+            introduce=session.heartbeat_now,
+            thresholds=work.thresholds(1),
+            stats=stats,
+            clock=session.clock,
+            commits=work.commits,
+            needs_lock=work.locks is not None,
+            interval_s=work.interval_s,
         )
+        begin = partial(self.positions.find, offsets=self.offsets)
+        self.assigned = AssignedQueues(reading, work, begin, self.offsets, listeners)
         self.rebalancing = Rebalancing(
             session,
             group,
@@ -113,9 +107,9 @@ class Membership:
             kind,
             subscriptions=topics.subscriptions,
             assigned=self.assigned,
-            stats=reading.stats,
+            stats=stats,
             rebalance_soon=self.rebalancing.soon,
-            consume=consume,
+            consume=work.consume,
         )
 
     def __repr__(self) -> str:
