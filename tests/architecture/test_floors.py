@@ -1,6 +1,5 @@
 """The floors of the house, checked where import-linter cannot: on the file tree itself."""
 
-import ast
 import re
 import tomllib
 from pathlib import Path
@@ -47,15 +46,14 @@ def test_the_contracts_name_the_same_floors() -> None:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_every_file_opens_with_the_rule_that_holds_in_it(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), "the file has no docstring"
+    assert re.match(r'r?"""\w|r?"""`', path.read_text("utf-8")), "the file has no docstring"
 
 
 def test_no_file_or_class_is_named_after_a_role() -> None:
     classes = [
-        (path, node.name)
+        (path, name)
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
+        for name in re.findall(r"(?m)^\s*class (\w+)", path.read_text("utf-8"))
     ]
     assert not [path for path in modules() if path.stem.lower() in EMPTY_WORDS]
     assert not [name for name in classes if name[1].lower().endswith(EMPTY_WORDS)]

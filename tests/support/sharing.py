@@ -18,7 +18,7 @@ from xdist.workermanage import WorkerController
 
 _SPARK_SESSION = "the files that share a Spark session"
 _USE_OF_SESSION = re.compile(r"\bspark: \"?SparkSession\b")
-_LONG_FIRST = ("spark", "chaos", "property", "integration", "cli", "unit", "architecture")
+_LONG_FIRST = ("spark", "chaos", "property", "integration", "cli", "harness", "unit", "architecture")
 
 
 class WholeFiles(LoadScopeScheduling):  # type: ignore[misc]

@@ -303,8 +303,9 @@ def test_long_nonsense_is_refused_in_linear_time(data: bytes) -> None:
 
 
 def test_only_so_much_is_left_to_the_parser_in_python() -> None:
-    items = ",".join(["'a'"] * (fastjson_reader.MAX_ODD_BYTES // 4 - 10))
-    assert json_body.decode(f'{{"items":[{items}]}}'.encode(), Flat).items[-1] == "a"
+    long = "a" * 97
+    items = ",".join([f"'{long}'"] * (fastjson_reader.MAX_ODD_BYTES // 100 - 1))
+    assert json_body.decode(f'{{"items":[{items}]}}'.encode(), Flat).items[-1] == long
     with pytest.raises(RemoteProtocolError, match="bytes of odd JSON"):
         json_body.decode(f'{{"items":[{items},{items}]}}'.encode(), Flat)
 

@@ -420,7 +420,10 @@ async def test_who_dialed_reads_on_whatever_waits_to_be_sent() -> None:
     """If both ends stopped reading, neither could ever send again."""
     service = EchoService()
     limits = ServerLimits(write_high_water_bytes=10_000, max_in_flight_bytes_per_connection=1000)
-    line = Line(ConnectionGroup(routes=service.routes(), limits=limits, pauses_reading=False), service)
+    line = Line(
+        ConnectionGroup(routes=service.routes(), limits=limits, pauses_reading=False, clock=ManualClock()),
+        service,
+    )
     line.transport.hold_back = True
     line.ask(*(Large(size_bytes=4000) for _ in range(20)), Wait(number=1))
     assert line.transport.is_reading()

@@ -39,16 +39,17 @@ def small(raw: Raw, type_: type[T]) -> T:
 def topic_table(text: bytes) -> dict[str, TopicConfig]:
     """The members of an object, some at a time. A cut in the wrong place leaves no JSON before it."""
     table: dict[str, Any] = {}
-    start, end = 1, len(text) - 1
-    size = _PIECE_BYTES
+    start = counted = 1
+    end, open_braces = len(text) - 1, 0
     while start < end:
-        cut = end if end - start <= size else text.find(b'},"', start + size, end) + 1
-        if cut <= 0 or cut - start > _MAX_PIECE_BYTES:
+        cut = text.find(b'},"', max(start + _PIECE_BYTES, counted), end) + 1 or end
+        if cut - start > _MAX_PIECE_BYTES:
             raise RemoteProtocolError(f"no topic ends within {_MAX_PIECE_BYTES} bytes")
-        piece = text[start:cut]
-        if cut < end and piece.count(b"{") != piece.count(b"}"):
-            size = cut - start  # it is the end of something within a topic
-            continue
-        table |= json_body.decode(b"{%b}" % piece, dict[str, TopicConfig], json_body.REQUEST)
-        start, size = cut + 1, _PIECE_BYTES
+        open_braces += text.count(b"{", counted, cut) - text.count(b"}", counted, cut)
+        counted = cut
+        if open_braces and cut < end:
+            continue  # it is the end of something within a topic
+        table |= json_body.decode(b"{%b}" % text[start:cut], dict[str, TopicConfig], json_body.REQUEST)
+        start = counted = cut + 1
+        open_braces = 0
     return table

@@ -12,7 +12,7 @@ from tests.support.sharing import put_long_ones_first, unit_of
 
 def test_files_that_use_the_spark_session_stay_together_and_all_others_with_themselves() -> None:
     assert unit_of("tests/spark/test_spark_stream.py") == unit_of("tests/spark/test_spark_sql.py")
-    alone = ["tests/spark/test_spark_options.py", "tests/unit/test_sharing.py"]
+    alone = ["tests/spark/test_spark_options.py", "tests/unit/test_metrics.py"]
     assert [unit_of(file) for file in alone] == alone
 
 
@@ -30,7 +30,7 @@ def test_what_takes_long_comes_first() -> None:
             self.path = ROOT / file
 
     files = [
-        "tests/unit/test_sharing.py",
+        "tests/unit/test_metrics.py",
         "tests/chaos/test_broker_kills.py",
         "tests/spark/test_spark_demo.py",
         "tests/spark/test_spark_stream.py",
