@@ -46,11 +46,11 @@ class Ledger:
 async def produce(client: BrokerClient, name: str, ledger: Ledger) -> None:
     """Send until the broker is gone, eight at a time."""
 
-    async def one_of_eight(lane: int) -> None:
+    async def one_of_eight(sender: int) -> None:
         for number in range(1_000_000):
-            body = f"{name}-{lane}-{number}-".encode() + b"x" * (number * 37 % 700)
+            body = f"{name}-{sender}-{number}-".encode() + b"x" * (number * 37 % 700)
             try:
-                sent = await client.send(body, queue_id=(lane + number) % QUEUES)
+                sent = await client.send(body, queue_id=(sender + number) % QUEUES)
             except Refused as refusal:
                 # A machine that stalls makes sends wait too long; nothing was stored then.
                 if refusal.code == ResponseCode.SYSTEM_BUSY:
@@ -60,8 +60,8 @@ async def produce(client: BrokerClient, name: str, ledger: Ledger) -> None:
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            for lane in range(8):
-                tasks.create_task(one_of_eight(lane))
+            for sender in range(8):
+                tasks.create_task(one_of_eight(sender))
     except* TransportError:
         pass
 

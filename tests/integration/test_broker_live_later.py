@@ -45,7 +45,7 @@ async def bench(tmp_path: Path, clock: ManualClock, request: pytest.FixtureReque
         yield running
 
 
-async def arrival(bench: Bench, offset: int = 0, topic: str = TOPIC, queue_id: int = 0) -> StoredMessage:
+async def pulled(bench: Bench, offset: int = 0, topic: str = TOPIC, queue_id: int = 0) -> StoredMessage:
     """The message at an offset, waited for."""
     reached = min(offset, await end_of(bench, topic, queue_id))
     while True:
@@ -69,10 +69,10 @@ async def test_a_delayed_message_arrives_when_its_time_has_come(bench: Bench, cl
     await bench.client.send(b"sooner", queue_id=2, properties={"DELAY": "1"})
     await bench.client.send(b"now", queue_id=2)
     clock.advance(1.1)
-    assert (await arrival(bench, 1, queue_id=2)).body == b"sooner"
+    assert (await pulled(bench, 1, queue_id=2)).body == b"sooner"
     assert await end_of(bench, queue_id=2) == 2
     clock.advance(4)
-    delayed = await arrival(bench, 2, queue_id=2)
+    delayed = await pulled(bench, 2, queue_id=2)
     assert (delayed.body, delayed.get("colour")) == (b"later", "red")
     assert (delayed.get("REAL_TOPIC"), delayed.get("REAL_QID")) == (TOPIC, "2")
     assert delayed.get("UNIQ_KEY") == sent.transaction_id
@@ -84,7 +84,7 @@ async def test_odd_levels(bench: Bench, clock: ManualClock, level: str, immediat
     assert await end_of(bench) == int(immediate)
     if not immediate:
         clock.advance(7200 + 1)
-        assert (await arrival(bench)).body == b"x"
+        assert (await pulled(bench)).body == b"x"
 
 
 async def test_a_delayed_message_is_found_by_its_tag(bench: Bench, clock: ManualClock) -> None:
@@ -98,11 +98,11 @@ async def test_delays_survive_a_restart(bench: Bench, clock: ManualClock) -> Non
     for level in ("1", "3"):
         await bench.client.send(level.encode(), properties={"DELAY": level})
     clock.advance(1.5)
-    assert (await arrival(bench)).body == b"1"
+    assert (await pulled(bench)).body == b"1"
     await bench.restart()
     assert await end_of(bench) == 1, "nothing is delivered twice"
     clock.advance(10)
-    assert (await arrival(bench, 1)).body == b"3"
+    assert (await pulled(bench, 1)).body == b"3"
     await bench.restart()
     assert await end_of(bench) == 2
 
@@ -114,7 +114,7 @@ async def test_what_became_due_while_the_broker_was_down_is_delivered_at_once(
     await bench.restart()
     clock.advance(40)
     await bench.restart()
-    assert (await arrival(bench)).body == b"x"
+    assert (await pulled(bench)).body == b"x"
 
 
 @pytest.mark.parametrize("form", HeaderForm)
@@ -124,14 +124,14 @@ async def test_the_levels_are_a_setting(tmp_path: Path, form: HeaderForm) -> Non
         await bench.client.create_topic()
         await bench.client.send(b"two seconds", properties={"DELAY": "9"})
         clock.advance(3)
-        assert (await arrival(bench)).body == b"two seconds"
+        assert (await pulled(bench)).body == b"two seconds"
 
 
 async def test_how_far_deliveries_are_can_be_asked(bench: Bench, clock: ManualClock) -> None:
     await bench.client.send(b"x", properties={"DELAY": "1"})
     await bench.client.send(b"y", properties={"DELAY": "1"})
     clock.advance(2)
-    await arrival(bench, 1)
+    await pulled(bench, 1)
     offsets = (await bench.client.call(GetAllDelayOffsets())).body.offset_table
     assert offsets == {1: 2}
     figures = (await bench.client.call(GetBrokerRuntimeInfo())).body.table
@@ -143,7 +143,7 @@ async def test_a_delayed_message_arrives_by_the_systems_clock_too(tmp_path: Path
     async with Bench(tmp_path, form) as bench:
         await bench.client.create_topic()
         await bench.client.send(b"x", properties={"DELAY": "1"})
-        delayed = await arrival(bench)
+        delayed = await pulled(bench)
         assert delayed.store_timestamp >= delayed.born_timestamp + 1000
 
 
@@ -176,13 +176,13 @@ async def test_a_message_given_back_comes_again_until_it_is_a_dead_letter(
         clock.advance(delay_s - 1)
         assert await end_of(bench, RETRY) == attempt
         clock.advance(2)
-        message = await arrival(bench, attempt, RETRY)
+        message = await pulled(bench, attempt, RETRY)
         assert (message.body, message.reconsume_times) == (b"hard", attempt + 1)
         assert message.get("RETRY_TOPIC") == TOPIC
         assert message.get("ORIGIN_MESSAGE_ID") == sent.msg_id
         assert (message.get("KEYS"), message.get("TAGS")) == ("k", "t")
     await give_back(bench, message)
-    dead = await arrival(bench, 0, DEAD)
+    dead = await pulled(bench, 0, DEAD)
     assert (dead.body, dead.reconsume_times) == (b"hard", 3)
     assert dead.get("ORIGIN_MESSAGE_ID") == sent.msg_id
     assert dead.get("DLQ_ORIGIN_TOPIC") == TOPIC
@@ -195,11 +195,11 @@ async def test_a_consumer_may_say_when_and_how_often(bench: Bench, clock: Manual
     (message,) = (await bench.client.pull()).messages
     await give_back(bench, message, level=1)
     clock.advance(1.5)
-    assert (await arrival(bench, 0, RETRY)).body == b"x"
+    assert (await pulled(bench, 0, RETRY)).body == b"x"
     await give_back(bench, message, level=-1)
-    assert (await arrival(bench, 0, DEAD)).body == b"x"
+    assert (await pulled(bench, 0, DEAD)).body == b"x"
     await give_back(bench, message, max_reconsume_times=0)
-    assert (await arrival(bench, 1, DEAD)).body == b"x"
+    assert (await pulled(bench, 1, DEAD)).body == b"x"
 
 
 async def test_a_message_given_back_survives_a_restart(bench: Bench, clock: ManualClock) -> None:
@@ -209,7 +209,7 @@ async def test_a_message_given_back_survives_a_restart(bench: Bench, clock: Manu
     await give_back(bench, message)
     await bench.restart()
     clock.advance(11)
-    assert (await arrival(bench, 0, RETRY)).reconsume_times == 1
+    assert (await pulled(bench, 0, RETRY)).reconsume_times == 1
 
 
 async def test_a_group_without_retry_queues_has_no_retries(bench: Bench) -> None:
@@ -247,7 +247,7 @@ async def test_many_delayed_messages_arrive_in_their_order(bench: Bench, clock: 
         *(bench.client.send(b"%d" % number, properties={"DELAY": "1"}) for number in range(600))
     )
     clock.advance(2)
-    await arrival(bench, 599)
+    await pulled(bench, 599)
     bodies: list[bytes] = []
     while len(bodies) < 600:
         bodies += (await bench.client.pull(len(bodies))).bodies

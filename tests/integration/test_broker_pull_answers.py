@@ -67,7 +67,7 @@ def pulling_consumer() -> ConsumerData:
     return data
 
 
-async def test_consumers_that_pull_by_themselves_may_be_unwelcome(bench: Bench) -> None:
+async def test_consumers_that_pull_by_themselves_may_be_refused(bench: Bench) -> None:
     await bench.client.heartbeat(pulling_consumer())
     await change(bench, "rejectPullConsumerEnable=true")
     other = await bench.new_client("other")

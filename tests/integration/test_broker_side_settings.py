@@ -162,7 +162,7 @@ def filtering_retries(expression: str) -> ConsumerData:
         ("true", [b"dear", b"blue, of another topic"]),
     ],
 )
-async def test_retries_may_pass_by_the_expression_for_their_own_topic(
+async def test_retries_may_be_matched_by_the_filter_of_their_original_topic(
     bench: Bench, by_origin: str, expected: list[bytes]
 ) -> None:
     await change(bench, f"filterSupportRetry={by_origin}")

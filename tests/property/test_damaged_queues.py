@@ -111,11 +111,11 @@ def read_all(store: MessageStore, batch: int, tag: str | None) -> list[int]:
 
 
 bounded = settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
-roads = pytest.mark.parametrize("how", [nullcontext, interpreted])
+both_ways = pytest.mark.parametrize("how", [nullcontext, interpreted])
 Road = Callable[[], AbstractContextManager[None]]
 
 
-@roads
+@both_ways
 @bounded
 @given(damages, st.integers(1, 40), st.sampled_from([7, 1000]), st.booleans())
 def test_a_damaged_queue_gives_all_its_messages_and_no_others(
@@ -138,7 +138,7 @@ def test_a_damaged_queue_gives_all_its_messages_and_no_others(
         assert store.min_offset(TOPIC, 0) == least
 
 
-@roads
+@both_ways
 @bounded
 @given(damages_for_tags, st.integers(1, 40), st.sampled_from(["rare", "usual"]))
 def test_a_damaged_queue_gives_readers_of_a_tag_all_their_messages(

@@ -1,4 +1,4 @@
-"""Spark Connect: the client has no JVM, the server finds the source by itself; all roads once."""
+"""Spark Connect: the client has no JVM, the server finds the source by itself; every read and write once."""
 
 import subprocess
 import sys

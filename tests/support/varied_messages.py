@@ -11,7 +11,7 @@ def varied_messages(
 ) -> list[dict[str, Any]]:
     """Messages as `ApacheClient.send` takes them; `fillers` more small ones at the end let files roll.
 
-    Delayed messages are not among them: they take another road through the broker's topics.
+    Delayed messages are not among them: the broker stores them in another topic first.
     """
     chance = random.Random(seed)
     messages: list[dict[str, Any]] = [

@@ -16,7 +16,7 @@ class LiveSettings(Generic[S]):
     def __repr__(self) -> str:
         return f"<LiveSettings {self.now!r}>"
 
-    def follow(self, listener: Callable[[S], None]) -> None:
+    def on_change(self, listener: Callable[[S], None]) -> None:
         """Tell the listener the settings now and whenever they change."""
         self._listeners.append(listener)
         listener(self.now)

@@ -127,7 +127,7 @@ class NameServer:
         self._is_stopping = False
         self._stopped = asyncio.Event()
         for listener in (self._apply_settings, self._readiness.apply_settings, self._lookup.apply_settings):
-            settings_now.follow(listener)
+            settings_now.on_change(listener)
 
     def __repr__(self) -> str:
         return f"<NameServer {self._server!r} {self._table!r}>"

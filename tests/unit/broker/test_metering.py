@@ -321,7 +321,7 @@ def test_a_pull_that_was_held_is_told_from_one_that_was_not(world: World) -> Non
     }
 
 
-def test_sends_on_the_short_road_are_timed_together(world: World) -> None:
+def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
     peer = cast(Connection, FakeChannel())
 
     class FastPath:

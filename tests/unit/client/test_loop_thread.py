@@ -168,7 +168,7 @@ def test_an_interrupt_while_work_is_handed_over_ends_the_work(
     assert begun == ended
 
 
-def test_an_interrupt_at_the_entrance_leaves_nothing_that_nobody_awaits() -> None:
+def test_an_interrupt_at_the_begin_of_a_call_leaves_nothing_that_nobody_awaits() -> None:
     producer = Producer("orders", namesrv="127.0.0.1:1")
 
     def interrupt(frame: FrameType, event: str, argument: object) -> None:

@@ -16,7 +16,7 @@ class BrokerProperties:
         """The same for a reply, which does not name the cluster."""
         self.answer_fields: dict[str, str] = {}
         """Added to every answer to a send; producers trace their messages by them."""
-        live.follow(self._apply_settings)
+        live.on_change(self._apply_settings)
 
     def __repr__(self) -> str:
         return f"<BrokerProperties {self.answer_fields}>"

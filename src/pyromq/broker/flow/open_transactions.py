@@ -72,7 +72,7 @@ class OpenTransactions:
         """The log must be flushed up to here before a later position is saved."""
         self._taken: tuple[int, int, int] | None = None
         appending.on_half(self._stored)
-        tables.role.follow(self._role_changed)
+        tables.role.on_change(self._role_changed)
 
     def __repr__(self) -> str:
         state = "" if self.is_ready else " not ready"

@@ -46,8 +46,8 @@ class ReadGrants:
         tables.topics.on_change(lambda _: self._forget_all())
         tables.groups.on_change(self._forget_all)
         tables.consumers.on_change(self._forget_all)
-        live.follow(lambda _: self._forget_all())
-        tables.role.follow(lambda _: self._forget_all())
+        live.on_change(lambda _: self._forget_all())
+        tables.role.on_change(lambda _: self._forget_all())
 
     def __repr__(self) -> str:
         return f"<ReadGrants kept={len(self._kept)}>"

@@ -34,7 +34,7 @@ class SendThrottle:
         self._limit_s = 0.0
         self._wait_limit_s = self._stall_limit_s = 0.0
         self._refused_for_waiting = self._refused_for_stalls = 0
-        live.follow(self._apply_settings)
+        live.on_change(self._apply_settings)
 
     def __repr__(self) -> str:
         return f"<SendThrottle refused={self._refused_for_waiting + self._refused_for_stalls}>"

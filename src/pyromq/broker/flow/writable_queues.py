@@ -71,8 +71,8 @@ class WritableQueues:
         self._open: dict[str, dict[int, WritableQueue]] = {}
         self._listeners: list[Callable[[], None]] = []
         tables.topics.on_change(self._topics_changed)
-        live.follow(lambda _: self._forget_all())
-        tables.role.follow(lambda _: self._forget_all())
+        live.on_change(lambda _: self._forget_all())
+        tables.role.on_change(lambda _: self._forget_all())
 
     def __repr__(self) -> str:
         return f"<WritableQueues topics={len(self._open)}>"

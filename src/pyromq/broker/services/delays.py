@@ -68,7 +68,7 @@ class Delays:
         self._save_interval_s = save_interval_ms / 1000
         self._next_save = clock.monotonic() + self._save_interval_s
         appending.on_advance(self._advanced)
-        tables.role.follow(self._role_changed)
+        tables.role.on_change(self._role_changed)
 
     def __repr__(self) -> str:
         waiting = sum(due_ms != inf for due_ms in self._due_ms.values())

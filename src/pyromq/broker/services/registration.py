@@ -128,8 +128,8 @@ class Registration:
         self._everything: dict[bool, _Everything] = {}
         self._permission = live.now.broker_permission
         topics.on_change(self._topics_changed)
-        live.follow(self._apply_settings)
-        role.follow(self._role_changed)
+        live.on_change(self._apply_settings)
+        role.on_change(self._role_changed)
 
     def __repr__(self) -> str:
         registered = sum(server.is_registered for server in self._servers.values())

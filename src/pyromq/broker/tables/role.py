@@ -31,7 +31,7 @@ class RoleTable:
         kind = "master" if self.now.is_master else f"replica {self.now.broker_id}"
         return f"<RoleTable {kind} epoch={self.now.epoch}>"
 
-    def follow(self, listener: Callable[[Role], None]) -> None:
+    def on_change(self, listener: Callable[[Role], None]) -> None:
         """Call `listener` with the role now, and after each change."""
         self._listeners.append(listener)
         listener(self.now)

@@ -216,7 +216,7 @@ class TestLanes:
         }
         return SendMessage(**(values | fields))  # type: ignore[arg-type]
 
-    async def test_an_open_lane_is_found_until_its_topic_changes(self, parts: BrokerParts) -> None:
+    async def test_an_open_queue_is_found_until_its_topic_changes(self, parts: BrokerParts) -> None:
         writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
         parts.add_topic(TOPIC)
         parts.add_topic("Other")
@@ -231,13 +231,13 @@ class TestLanes:
         parts.topics.delete(TOPIC)
         assert writable_queues.find("Other", 0) is None
 
-    async def test_changed_settings_close_every_lane(self, parts: BrokerParts) -> None:
+    async def test_changed_settings_close_every_writable_queue(self, parts: BrokerParts) -> None:
         writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
         writable_queues.open(self.request(), "peer")
         parts.change(brokerPermission="4")
         assert writable_queues.find(TOPIC, 0) is None
 
-    async def test_lanes_with_rules_of_their_own_are_not_plain(self, parts: BrokerParts) -> None:
+    async def test_queues_with_rules_of_their_own_are_not_plain(self, parts: BrokerParts) -> None:
         writable_queues = WritableQueues(parts.live, parts.tables, parts.clock)
         parts.add_topic("Compact", attributes={"cleanup.policy": "COMPACTION"})
         retry = writable_queues.open(self.request(topic=names.retry_topic("g")), "peer")

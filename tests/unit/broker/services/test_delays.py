@@ -362,7 +362,7 @@ class TestRestart:
 
 
 class TestRunning:
-    async def test_a_running_service_is_woken_by_arrivals_and_saves_what_it_delivered(
+    async def test_a_running_service_is_woken_by_messages_and_saves_what_it_delivered(
         self, tmp_path: Path
     ) -> None:
         with opened(tmp_path) as bench:

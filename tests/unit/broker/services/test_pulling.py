@@ -303,7 +303,7 @@ async def test_far_behind_consumers_are_sent_to_a_replica_only_if_replicas_may_b
     assert at_once(pulls.pull()).ext["suggestWhichBrokerId"] == "3"
 
 
-async def test_an_arrival_nobody_waits_for_is_nothing(pulls: Pulls) -> None:
+async def test_a_message_nobody_waits_for_answers_no_pull(pulls: Pulls) -> None:
     pulls.held_pulls.advanced(QueueAdvance("Nothing", 0, 1))
     assert pulls.held_pulls.held_count == 0
 
@@ -315,7 +315,7 @@ def grant(pulls: Pulls, subscription: str | None = None) -> ReadGrant | None:
     return pulls.read_grants.find(11, GROUP, TOPIC, subscription, "TAG" if subscription else None)
 
 
-async def test_a_pull_that_finds_something_opens_an_outlet(pulls: Pulls) -> None:
+async def test_a_pull_that_finds_something_leaves_a_read_grant(pulls: Pulls) -> None:
     pulls.subscribe("a || b", version=7)
     pulls.put("m", TAGS="a")
     assert grant(pulls) is None
@@ -328,7 +328,7 @@ async def test_a_pull_that_finds_something_opens_an_outlet(pulls: Pulls) -> None
     assert grant(pulls, "a") is None
 
 
-async def test_a_subscription_that_comes_with_the_pull_has_an_outlet_of_its_own(pulls: Pulls) -> None:
+async def test_a_subscription_that_comes_with_the_pull_has_a_read_grant_of_its_own(pulls: Pulls) -> None:
     pulls.put("m", TAGS="a")
     at_once(pulls.pull(sys_flag=4, subscription="a", expression_type="TAG"))
     opened = grant(pulls, "a")
@@ -340,7 +340,7 @@ async def test_a_subscription_that_comes_with_the_pull_has_an_outlet_of_its_own(
 @pytest.mark.parametrize(
     "changes", [{"expression_type": "SQL92", "subscription": "TRUE"}, {"queue_offset": 9}]
 )
-async def test_what_is_filtered_by_an_expression_or_not_found_opens_none(
+async def test_what_is_filtered_by_an_expression_or_not_found_leaves_no_read_grant(
     pulls: Pulls, changes: dict[str, Any]
 ) -> None:
     pulls.parts.change(enablePropertyFilter="true")
@@ -362,7 +362,7 @@ async def test_what_is_filtered_by_an_expression_or_not_found_opens_none(
     ],
     ids=["settings", "topics", "groups", "subscription", "model", "members"],
 )
-async def test_outlets_close_when_what_they_rest_on_changes(
+async def test_read_grants_end_when_what_they_rest_on_changes(
     pulls: Pulls, change: Callable[[Pulls], None]
 ) -> None:
     told = 0
@@ -381,7 +381,7 @@ async def test_outlets_close_when_what_they_rest_on_changes(
     assert told
 
 
-async def test_a_heartbeat_that_says_the_same_again_closes_no_outlet(pulls: Pulls) -> None:
+async def test_a_heartbeat_that_says_the_same_again_ends_no_read_grant(pulls: Pulls) -> None:
     pulls.subscribe()
     pulls.put("m")
     at_once(pulls.pull())

@@ -141,7 +141,7 @@ async def test_a_pull_whose_connection_closes_while_it_waits_for_its_slice_is_fo
     assert slow.taken() == 0
 
 
-async def test_held_pulls_woken_by_one_arrival_share_the_slices(pulls: Pulls, slow: SlowFilters) -> None:
+async def test_held_pulls_woken_by_one_message_share_the_slices(pulls: Pulls, slow: SlowFilters) -> None:
     pulls.subscribe("n = 99", kind="SQL92")
     held = [pulls.pull(0, sys_flag=SUSPEND_FLAG) for _ in range(10)]
     pulls.put("no", n="1")

@@ -76,8 +76,8 @@ def expected(numbers: range) -> list[bytes]:
 
 @pytest.fixture(params=[nullcontext, interpreted])
 def how(request: pytest.FixtureRequest) -> Iterator[None]:
-    road: Callable[[], AbstractContextManager[None]] = request.param
-    with road():
+    way: Callable[[], AbstractContextManager[None]] = request.param
+    with way():
         yield
 
 
@@ -188,13 +188,13 @@ def test_much_damage_is_mended_in_pieces_and_told_when_done(
         assert (result.status, result.next_offset, result.views) == (ReadStatus.QUEUE_IS_MENDED, 0, [])
         assert store.mending_remarks()[0].endswith("searching the log for its messages")
         steps = 0
-        while not (arrivals := store.dispatch()):
+        while not (advances := store.dispatch()):
             assert store.has_dispatch_work
             meanwhile = [message.body for message in messages_in(store.read(TOPIC, 0, 0))]
             assert meanwhile == expected(range(len(meanwhile)))
             steps += 1
         assert steps > 20
-        assert [(each.topic, each.queue_id, each.max_offset) for each in arrivals] == [(TOPIC, 0, 100)]
+        assert [(each.topic, each.queue_id, each.max_offset) for each in advances] == [(TOPIC, 0, 100)]
         assert not store.has_dispatch_work
         assert read_all(store) == expected(range(100))
 
