@@ -13,6 +13,7 @@ from tests.support.name_servers import TIMEOUT_S, Peer, name_server, register_br
 from tests.support.wire_client import WireClient
 
 from pyromq.clock import ManualClock
+from pyromq.config.durable_file import DurableFile
 from pyromq.errors import ConnectFailed, Refused, StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.protocol.catalogue import BROKER, encode_request
@@ -370,14 +371,14 @@ class TestStopping:
                 _ = server.metrics_address
 
     async def test_a_put_in_flight_is_finished(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop, writing, save = asyncio.get_running_loop(), asyncio.Event(), DurableFile.save
+
+        def save_and_tell(file: DurableFile, content: bytes) -> None:
+            loop.call_soon_threadsafe(writing.set)
+            save(file, content)
+
+        monkeypatch.setattr(DurableFile, "save", save_and_tell)
         async with name_server(tmp_path) as server, Peer(server) as peer:
-            loop, writing, save = asyncio.get_running_loop(), asyncio.Event(), server._kv_file.save
-
-            def save_and_tell(content: bytes) -> None:
-                loop.call_soon_threadsafe(writing.set)
-                save(content)
-
-            monkeypatch.setattr(server._kv_file, "save", save_and_tell)
             put = asyncio.create_task(peer.call(PutKvEntry(namespace="n", key="k", value="v")))
             await writing.wait()
             await server.stop()
