@@ -84,10 +84,11 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.api_reference
 	$(BIN)/python -m tests.support.spark_options
 	$(BIN)/python -m tests.support.compatibility_page
-	for part in namesrv broker store; do \
+	for part in namesrv broker store controller; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
 	$(BIN)/mqadmin help --markdown > docs/reference/mqadmin.md
 	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf
+	$(BIN)/pyromq config controller --example > conf/controller.conf
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
 
 clean: ## remove what the other targets made

@@ -5,11 +5,12 @@ import click
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import Settings
+from pyromq.controller.settings import ControllerSettings
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.store.settings import StoreSettings
 
 PARTS: dict[str, type[Settings]] = {
-    part.PART: part for part in (NameServerSettings, BrokerSettings, StoreSettings)
+    part.PART: part for part in (NameServerSettings, BrokerSettings, StoreSettings, ControllerSettings)
 }
 
 

@@ -98,9 +98,9 @@ class Liveness(Generic[C]):
         lost = frozenset(broker_id for group, broker_id in self._lost if group == name)
         return Heard(alive, lost, self._listened_until(now) >= self.unheard_timeout_s)
 
-    def counts(self) -> dict[tuple[str, str], int]:
+    def counts(self) -> Mapping[tuple[str, ...], float]:
         """How many brokers are alive, by cluster and group."""
-        found: dict[tuple[str, str], int] = {}
+        found: dict[tuple[str, ...], float] = {}
         for (name, _), pulse in self._pulses.items():
             key = pulse.cluster, name
             found[key] = found.get(key, 0) + 1

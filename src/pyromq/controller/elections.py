@@ -1,0 +1,101 @@
+"""Carries out requests about groups, and elects masters for those whose master is gone.
+
+A new master is logged, counted and announced here, whether a broker, an operator or the controller caused it.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.controller.commands import Commands, Outcome
+from pyromq.controller.decisions import Situation
+from pyromq.controller.groups import BrokerGroup
+from pyromq.controller.liveness import Liveness
+from pyromq.controller.role_notices import RoleNotices
+from pyromq.controller.settings import ControllerSettings
+from pyromq.controller.store import ControllerStore, NotLeading
+from pyromq.errors import StoreError
+from pyromq.protocol.catalogue import Request
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.controller import ElectMaster
+from pyromq.remoting.channel import Channel
+
+_log = logging.getLogger(__name__)
+
+# java: the names that Apache's metrics give to the results of elections
+_RESULTS: dict[int, str] = {
+    ResponseCode.SUCCESS: "new_master_elected",
+    ResponseCode.CONTROLLER_MASTER_STILL_EXIST: "keep_current_master",
+    ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE: "no_master_elected",
+    ResponseCode.CONTROLLER_ELECT_MASTER_FAILED: "no_master_elected",
+}
+
+
+class Elections:
+    def __init__(
+        self,
+        store: ControllerStore,
+        liveness: Liveness[Channel],
+        notices: RoleNotices,
+        settings: LiveSettings[ControllerSettings],
+        clock: Clock,
+        count: Callable[[str, str, str], None],
+    ) -> None:
+        """`count` is called with the cluster, the group and the result of every election."""
+        self._store = store
+        self._liveness = liveness
+        self._notices = notices
+        self._settings = settings
+        self._clock = clock
+        self._count = count
+        self._commands = Commands(store, self.situation_of)
+
+    def __repr__(self) -> str:
+        return f"<Elections {self._commands!r}>"
+
+    def situation_of(self, name: str) -> Situation:
+        heard = self._liveness.of_group(name, self._clock.monotonic())
+        return Situation(heard, self._settings.now.elects_unclean)
+
+    async def execute(self, name: str, request: Request[Any]) -> Outcome:
+        """Carry out a request about a group; raises NotLeading or StoreError."""
+        outcome = await self._commands.execute(name, request)
+        self._act_on(outcome, is_election=isinstance(request, ElectMaster))
+        return outcome
+
+    async def elect_where_masters_are_gone(self) -> None:
+        """Elect for every group that needs it. What the store does not do now is tried again later."""
+        if not self._store.is_leading:
+            return
+        for attempt in range(self._settings.now.elect_master_max_retry_count):
+            try:
+                for name in await self._commands.groups_without_master():
+                    self._act_on(await self._commands.elect(name), is_election=True)
+            except NotLeading:
+                return
+            except StoreError as problem:
+                _log.error("could not elect masters attempt=%d: %s", attempt + 1, problem)
+            else:
+                return
+
+    def _act_on(self, outcome: Outcome, *, is_election: bool) -> None:
+        before, after = outcome.before, outcome.after
+        if after is None:
+            return
+        if is_election and (result := _RESULTS.get(outcome.answer.code)) is not None:
+            self._count(after.cluster, after.name, result)
+        if before is not None and before.master_epoch != after.master_epoch and after.master_id is None:
+            _log.warning("group has no master group=%s epoch=%d", after.name, after.master_epoch)
+        if outcome.new_master is not None:
+            self._announce(after)
+
+    def _announce(self, group: BrokerGroup) -> None:
+        _log.info(
+            "new master group=%s id=%s address=%s epoch=%d",
+            *(group.name, group.master_id, group.master_address, group.master_epoch),
+        )
+        if self._settings.now.notifies_brokers:
+            alive = self.situation_of(group.name).heard.alive
+            self._notices.send(group, [each for each in group.replicas if each in alive])

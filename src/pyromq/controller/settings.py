@@ -1,0 +1,101 @@
+"""The settings of a controller: Apache's keys under Apache's names, and a few of our own."""
+# ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
+from pyromq.config.options import setting
+from pyromq.controller.inert_keys import INERT_KEYS
+from pyromq.controller.store import Leader
+from pyromq.errors import ConfigError, ConnectFailed
+from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.settings import ServerSettings
+
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+MetricsExporter = Literal["DISABLE", "PROM", "OTLP_GRPC", "LOG"]
+ControllerType = Literal["DLedger", "jRaft"]
+
+_MIB = 1024 * 1024
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ControllerSettings(ServerSettings):
+    PART: ClassVar[str] = "controller"
+    INERT: ClassVar[Mapping[str, str]] = INERT_KEYS
+
+    # Where it listens
+    listen_port: int = setting(19876, "The TCP port to listen on if controllerDLegerPeers is empty; 0 lets the system choose one.", check=PORT)
+    peers: str = setting("", "All controllers, as id-host:port;id-host:port. Each listens on its own port of this list and tells brokers its own address of it.", key="controllerDLegerPeers", local=True)
+    self_id: str = setting("n0", "The id of this controller in controllerDLegerPeers.", key="controllerDLegerSelfId", local=True)
+    group_name: str = setting("", "The name of this group of controllers, for operators.", key="controllerDLegerGroup", local=True)
+    shutdown_wait_seconds: Seconds = setting(30, "How long a stopping controller waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=NOT_NEGATIVE)
+
+    # Where it keeps its decisions
+    store_path: Path = setting(Path("~/controller"), "The directory of the journal, in which the controller keeps its decisions.", key="controllerStorePath")
+    controller_type: ControllerType = setting("DLedger", "Apache: how controllers share their decisions. jRaft is refused.", local=True)
+
+    # Brokers and elections
+    scan_interval_ms: Millis = setting(5000, "How often the controller looks for brokers whose heartbeats have stopped.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
+    scan_masters_interval_ms: Millis = setting(5000, "How often the controller looks for groups whose master is gone.", key="scanInactiveMasterInterval", mutable=True, check=POSITIVE)
+    unheard_broker_timeout_ms: Millis = setting(10_000, "After the start, a broker that has sent no heartbeat yet counts as gone after this time.", key="unheardBrokerTimeoutMillis", check=POSITIVE)
+    elect_master_max_retry_count: int = setting(3, "How often an election is tried that the store did not carry out.", mutable=True, check=POSITIVE)
+    elects_unclean: bool = setting(False, "A replica that is not in sync may become master if no other is alive; acknowledged messages may be lost.", key="enableElectUncleanMaster", mutable=True)
+    notifies_brokers: bool = setting(True, "The controller tells brokers of a new master at once; else they find out when they next ask.", key="notifyBrokerRoleChanged", mutable=True)
+
+    # Files
+    config_store_path: Path = setting(Path("~/controller/controller.properties"), "The file for settings that are changed over the network; the file given with -c takes precedence.")
+    config_black_list: str = setting("configBlackList;configStorePath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
+
+    # Being observed
+    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP. The other exporters are not supported and do nothing.", key="metricsExporterType")
+    metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
+    metrics_address: str = setting("127.0.0.1", "The address of that HTTP port.", key="metricsPromExporterHost", local=True)
+    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of controller.log; empty writes to the console only.")
+    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
+    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
+    # fmt: on
+
+    def __repr__(self) -> str:
+        return f"<ControllerSettings {self.self_id} {self.bind_address}:{self.port}>"
+
+    def verify_together(self) -> None:
+        super().verify_together()
+        peers = self.all_peers
+        if peers and self.self_id not in peers:
+            raise ConfigError("controllerDLegerSelfId", self.self_id, f"one of {', '.join(sorted(peers))}")
+        if len(peers) > 1:
+            raise ConfigError("controllerDLegerPeers", self.peers, "one controller: its journal is a file")
+        if self.controller_type == "jRaft":
+            raise ConfigError("controllerType", "jRaft", "DLedger, which stands for the journal here")
+
+    @property
+    def all_peers(self) -> dict[str, Leader]:
+        """The controllers by id."""
+        found: dict[str, Leader] = {}
+        for each in filter(None, map(str.strip, self.peers.split(";"))):
+            name, _, address = each.partition("-")
+            try:
+                parse_address(address)
+            except ConnectFailed:
+                name = ""
+            if not name or name in found:
+                raise ConfigError("controllerDLegerPeers", self.peers, "id-host:port;id-host:port")
+            found[name] = Leader(name, address)
+        return found
+
+    @property
+    def port(self) -> int:
+        own = self.all_peers.get(self.self_id)
+        return self.listen_port if own is None else parse_address(own.address)[1]
+
+    @property
+    def unchangeable_keys(self) -> frozenset[str]:
+        """Keys that a request over the network may not change."""
+        listed = {key.strip() for key in self.config_black_list.split(";")}
+        # java: always refused, whatever the list says
+        return frozenset(listed - {""}) | {"configBlackList", "configStorePath", "rocketmqHome"}
