@@ -4,21 +4,23 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.support.server_programs import BROKER, NAME_SERVER, Program
+from tests.support.server_programs import BROKER, CONTROLLER, NAME_SERVER, Program
 
 QUIET = ("--log-dir", "", "-o", "logLevel=ERROR")
 LOOPBACK = ("-o", "bindAddress=127.0.0.1")
-OPTIONS = ("-c,", "-p,", "-n,", "-h,", "-o,", "--port", "--log-dir")
+OPTIONS = ("-c,", "-p,", "-h,", "-o,", "--port", "--log-dir")
 
 each_program = pytest.mark.parametrize(
-    ("program", "name"), [(BROKER, "mqbroker"), (NAME_SERVER, "mqnamesrv")], ids=["mqbroker", "mqnamesrv"]
+    ("program", "name"),
+    [(BROKER, "mqbroker"), (NAME_SERVER, "mqnamesrv"), (CONTROLLER, "mqcontroller")],
+    ids=["mqbroker", "mqnamesrv", "mqcontroller"],
 )
 
 
 @pytest.mark.parametrize(
     ("program", "more"),
-    [(BROKER, ("-m,", "--store")), (NAME_SERVER, ())],
-    ids=["mqbroker", "mqnamesrv"],
+    [(BROKER, ("-n,", "-m,", "--store")), (NAME_SERVER, ("-n,",)), (CONTROLLER, ())],
+    ids=["mqbroker", "mqnamesrv", "mqcontroller"],
 )
 def test_help_names_every_option(program: Program, more: tuple[str, ...], tmp_path: Path) -> None:
     done = program.run(tmp_path, "-h")

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.controlled_brokers import ControlledBroker, controller
@@ -237,7 +238,7 @@ async def test_a_controller_says_what_it_was_not(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(
-    tmp_path: Path, values: dict[str, str], key: str
+    tmp_path: Path, values: dict[str, Any], key: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         controller(tmp_path, **values)

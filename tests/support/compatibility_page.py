@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.unserved import UNSERVED as UNSERVED_BY_BROKER
+from pyromq.controller.controller import UNSERVED as UNSERVED_BY_CONTROLLER
 from pyromq.nameserver.nameserver import UNSERVED as UNSERVED_BY_NAME_SERVER
-from pyromq.protocol.catalogue import BROKER, CATALOGUE, NAMESERVER, Declaration, Peer
+from pyromq.protocol.catalogue import BROKER, CATALOGUE, CONTROLLER, NAMESERVER, Declaration, Peer
 from pyromq.protocol.requests.undeclared import UNDECLARED
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
@@ -31,6 +32,7 @@ def generated() -> str:
             "Fields and bodies of each are in [the reference](reference/requests.md).\n",
             *_server("NameServer", NAMESERVER, UNSERVED_BY_NAME_SERVER),
             *_server("Broker", BROKER, UNSERVED_BY_BROKER),
+            *_server("Controller", CONTROLLER, UNSERVED_BY_CONTROLLER),
             "### Codes without a declaration\n",
             "Apache has names for these codes; no server of ours knows them.\n",
             "| codes | why |",

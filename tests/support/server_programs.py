@@ -99,6 +99,12 @@ NAME_SERVER = Program(
     r"address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",
 )
 
+CONTROLLER = Program(
+    "pyromq.apps.controller",
+    r"The Controller Server boot success\. serializeType=(?P<form>\w+), "
+    r"address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",
+)
+
 
 def get(address: str, path: str) -> tuple[int, str]:
     """A page of an HTTP server: status and text."""

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from pyromq.apps.launching import (
 )
 from pyromq.config.loading import Loaded, load
 from pyromq.nameserver.settings import NameServerSettings
+
+if TYPE_CHECKING:
+    from pyromq.controller.settings import ControllerSettings
 
 PROGRAM = "mqnamesrv"
 LOG_FILE = "namesrv.log"
@@ -44,19 +48,25 @@ def command(
         {"namesrvAddr": namesrv_addr, "listenPort": port, "logDir": log_dir}, assignments
     )
     with one_line_failures(PROGRAM):
-        loaded = load(
-            NameServerSettings, layers([NameServerSettings], config_file, "configStorePath", from_command)
-        )
+        sources = layers([NameServerSettings], config_file, "configStorePath", from_command)
+        loaded = load(NameServerSettings, sources)
+        controller = None
+        if loaded.settings.enable_controller_in_namesrv:
+            from pyromq.apps.embedded_controller import load_both
+
+            loaded, controller = load_both(sources)
     if print_settings:
         show(loaded.settings.describe(), loaded.notices)
+        if controller is not None:
+            show(controller.settings.describe(), controller.notices)
         return
     with one_line_failures(PROGRAM):
-        run(loaded)
+        run(loaded, controller)
 
 
-def run(loaded: Loaded[NameServerSettings]) -> None:
-    """Run a name server until a signal stops it."""
-    from pyromq.apps.serving import serve
+def run(loaded: Loaded[NameServerSettings], with_controller: "Loaded[ControllerSettings] | None") -> None:
+    """Run a name server, and perhaps a controller, until a signal stops it."""
+    from pyromq.apps.serving import Server, serve
     from pyromq.clock import SystemClock
     from pyromq.nameserver.nameserver import NameServer
 
@@ -65,6 +75,13 @@ def run(loaded: Loaded[NameServerSettings]) -> None:
         settings, LOG_FILE, loaded.notices, settings.as_java_dict(), NameServerSettings().as_java_dict()
     )
     server = NameServer(settings, clock=SystemClock())
+    served: Server = server
+    if with_controller is not None:
+        from pyromq.apps.embedded_controller import NameServerWithController
+        from pyromq.controller.controller import Controller
+
+        controller = Controller(with_controller.settings, clock=SystemClock())
+        served = NameServerWithController(server, controller)
 
     def started() -> None:
         warn_if_open(settings, [server.address])
@@ -76,7 +93,7 @@ def run(loaded: Loaded[NameServerSettings]) -> None:
             f"The Name Server boot success. serializeType={settings.serialize_type}, address {host}:{port}"
         )
 
-    serve(server, started)
+    serve(served, started)
 
 
 def main() -> None:

@@ -6,10 +6,6 @@ _BY_REASON = {
         "listAcl copyAcl updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr"
     ),
     "replication is not supported yet": "haStatus resetMasterFlushOffset",
-    "controller mode is not supported": (
-        "getBrokerEpoch getSyncStateSet electMaster getControllerMetaData getControllerConfig"
-        " updateControllerConfig cleanBrokerMetadata"
-    ),
     "broker containers are not supported: each broker is its own process": "addBroker removeBroker",
     "pop consumption is not supported yet": "setConsumeMode exportPopRecord",
     "static topics are not supported yet": "updateStaticTopic remappingStaticTopic",

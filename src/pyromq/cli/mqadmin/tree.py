@@ -116,6 +116,18 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "addWritePerm": "Give a broker its write permission back.",
         },
     ),
+    "controllers": (
+        "Controllers",
+        {
+            "getControllerMetaData": "Show which controller leads.",
+            "getSyncStateSet": "Show the master and the replicas in sync of broker groups.",
+            "getBrokerEpoch": "Show which masters wrote which parts of the logs.",
+            "electMaster": "Make a replica in sync the master of its group.",
+            "cleanBrokerMetadata": "Have the controller forget brokers.",
+            "getControllerConfig": "Show the settings of controllers.",
+            "updateControllerConfig": "Change a setting of running controllers.",
+        },
+    ),
     "exports": (
         "Exports",
         {

@@ -1,0 +1,99 @@
+"""Apache's brokers under our controller: one dies, the other takes over, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.apache import ApacheBroker, ClientOf, wait_until
+from tests.support.apache_releases import APACHE_5
+from tests.support.own_nameserver import OwnNameServer
+
+from pyromq.testing.held_ports import held_port
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+GROUP, TOPIC = "broker-pair", "Kept"
+
+
+def apaches_broker(names: str, controller: str, store: Path) -> ApacheBroker:
+    settings = {
+        "enableControllerMode": "true",
+        "controllerAddr": controller,
+        "brokerRole": "SLAVE",
+        "allAckInSyncStateSet": "true",
+        "minInSyncReplicas": "1",
+        "autoCreateTopicEnable": "false",
+    }
+    return ApacheBroker(APACHE_5, names, store, name=GROUP, broker_id=-1, settings=settings)
+
+
+def mqadmin(*words: str) -> dict[str, Any]:
+
+    script = "from pyromq.apps.mqadmin import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words, "--json"], capture_output=True, text=True, check=False
+    )
+    found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return found
+
+
+def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
+    client_of: ClientOf, tmp_path: Path
+) -> None:
+    client = client_of(APACHE_5, "JSON")
+    with held_port() as port:
+        controller = f"127.0.0.1:{port}"
+        embedded = {
+            "enableControllerInNamesrv": "true",
+            "controllerDLegerPeers": f"n0-{controller}",
+            "controllerDLegerSelfId": "n0",
+        }
+        with OwnNameServer(embedded) as names:
+
+            def group() -> dict[str, Any]:
+                found = mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP)
+                return found.get(GROUP, {})
+
+            with (
+                apaches_broker(names.address, controller, tmp_path / "a") as first,
+                apaches_broker(names.address, controller, tmp_path / "b") as second,
+            ):
+                wait_until(lambda: group().get("inSync") == 2, "both brokers in sync", timeout_s=120)
+                by_address = {each.address: each for each in (first, second)}
+                before = group()
+                master = by_address.pop(before["masterAddress"])
+                (successor,) = by_address.values()
+                client.create_topic(names.address, master.address, TOPIC, queues=1)
+                client.send(
+                    names.address, [{"topic": TOPIC, "body": b"before %d" % each} for each in range(20)]
+                )
+                # A replica copies topics every ten seconds: only then can it serve this one.
+                wait_until(
+                    lambda: TOPIC in (successor.store / "config" / "topics.json").read_text(),
+                    "the topic on the replica",
+                    timeout_s=120,
+                )
+                master.kill()
+                wait_until(
+                    lambda: group().get("masterAddress") == successor.address, "the new master", timeout_s=60
+                )
+                after = group()
+                assert after["masterEpoch"] > before["masterEpoch"]
+                wait_until(
+                    lambda: (
+                        successor.address in client.mqadmin("topicRoute", "-n", names.address, "-t", TOPIC)
+                    ),
+                    "the new route",
+                    timeout_s=60,
+                )
+                client.send(names.address, [{"topic": TOPIC, "body": b"after"}])
+                read = {row["body"] for row in client.read(names.address, TOPIC)}
+                assert read == {*(b"before %d" % each for each in range(20)), b"after"}
+                master.start()
+                wait_until(lambda: group().get("inSync") == 2, "the former master in sync", timeout_s=120)
+                assert group()["masterAddress"] == successor.address
