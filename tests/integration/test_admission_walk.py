@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.admissions import ScriptedAdmission
 from tests.support.broker_cluster import TOPIC, message, pull, running_broker
+from tests.support.controlled_brokers import controller
 from tests.support.example_requests import example_request
 from tests.support.name_servers import name_server
 from tests.support.wire_client import WireClient
@@ -14,7 +15,7 @@ from tests.support.wire_client import WireClient
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import vip_port
-from pyromq.protocol.catalogue import BROKER, CATALOGUE, NAMESERVER, Peer, Request, encode_request
+from pyromq.protocol.catalogue import BROKER, CATALOGUE, CONTROLLER, NAMESERVER, Peer, Request, encode_request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import Frame, HeaderForm
 
@@ -87,6 +88,17 @@ async def test_a_name_server_refuses_every_code(
     async with name_server(tmp_path, admission=admission) as server:
         admission.change_rules(**{rule: True})
         answered = await codes_of(server.address, every_request(NAMESERVER, form))
+        assert set(answered.values()) == {ResponseCode.NO_PERMISSION}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rule", ["refuses_callers", "refuses_requests"])
+async def test_a_controller_refuses_every_code(
+    tmp_path: Path, admission: ScriptedAdmission, form: HeaderForm, rule: str
+) -> None:
+    async with controller(tmp_path, admission=admission) as server:
+        admission.change_rules(**{rule: True})
+        answered = await codes_of(server.address, every_request(CONTROLLER, form))
         assert set(answered.values()) == {ResponseCode.NO_PERMISSION}
 
 

@@ -220,6 +220,10 @@ async def test_metrics_have_the_names_of_apaches_controller(tmp_path: Path) -> N
         assert (await page(server, "/health"))[0] == 200
 
 
+async def test_every_request_to_a_controller_is_served(tmp_path: Path) -> None:
+    assert controller(tmp_path).routes.missing() == []
+
+
 async def test_a_controller_says_what_it_was_not(tmp_path: Path) -> None:
     server = controller(tmp_path)
     for use in (lambda: server.advertised_address, lambda: server.address, lambda: server.metrics_address):

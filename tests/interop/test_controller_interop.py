@@ -56,8 +56,7 @@ def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
         with OwnNameServer(embedded) as names:
 
             def group() -> dict[str, Any]:
-                found = mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP)
-                return found.get(GROUP, {})
+                return dict(mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP).get(GROUP, {}))
 
             with (
                 apaches_broker(names.address, controller, tmp_path / "a") as first,

@@ -10,6 +10,7 @@ COMMANDS = LazyGroup(
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.apps.config", "config", "List every setting of a server."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
+        "controller": LazyCommand("pyromq.apps.controller", "command", "Run a controller."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),
         "pipeline": LazyCommand(
             "pyromq.apps.pipelines.tree", "pipeline", "Run Spark jobs over topics: archive, replay, SQL …"

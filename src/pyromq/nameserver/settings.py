@@ -45,6 +45,9 @@ class NameServerSettings(ServerSettings):
     need_wait_for_service: bool = setting(False, "Route queries are refused for a while after the start, while brokers register.", mutable=True)
     wait_seconds_for_service: Seconds = setting(45, "How long route queries are refused after the start, with needWaitForService.", mutable=True, check=NOT_NEGATIVE)
 
+    # A controller beside it
+    enable_controller_in_namesrv: bool = setting(False, "Run a controller in this process, with the settings of a controller in the same file; it listens on its port of controllerDLegerPeers.")
+
     # Cluster test: unknown routes come from another environment
     cluster_test: bool = setting(False, "Unknown routes are queried from the name servers of another environment.")
     cluster_test_namesrv_addr: str = setting("", "The name servers of the other environment, as host:port;host:port.", local=True)
@@ -71,7 +74,6 @@ class NameServerSettings(ServerSettings):
     default_thread_pool_nums: int = setting(16, "Threads for all other requests.", check=POSITIVE, has_effect=False)
     default_thread_pool_queue_capacity: int = setting(10000, "Other requests waiting for a thread.", check=POSITIVE, has_effect=False)
     un_register_broker_queue_capacity: int = setting(3000, "Unregistrations waiting for a thread.", check=POSITIVE, has_effect=False)
-    enable_controller_in_namesrv: bool = setting(False, "Run a controller in this process, with the settings of a controller in the same file; it listens on its port of controllerDLegerPeers.")
     server_worker_threads: int = setting(8, "Netty worker threads.", check=POSITIVE, has_effect=False)
     server_callback_executor_threads: int = setting(0, "Threads for callbacks.", check=NOT_NEGATIVE, has_effect=False)
     server_selector_threads: int = setting(3, "Netty selector threads.", check=POSITIVE, has_effect=False)

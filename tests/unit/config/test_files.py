@@ -8,9 +8,10 @@ from tests.support.places import ROOT
 from pyromq.config.loading import file_layer, load
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import Settings
+from pyromq.controller.settings import ControllerSettings
 from pyromq.nameserver.settings import NameServerSettings
 
-PARTS: list[type[Settings]] = [NameServerSettings]
+PARTS: list[type[Settings]] = [NameServerSettings, ControllerSettings]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.PART)

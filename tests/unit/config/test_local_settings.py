@@ -7,10 +7,11 @@ import pytest
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.options import Setting
 from pyromq.config.settings import Settings
+from pyromq.controller.settings import ControllerSettings
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.store.settings import StoreSettings
 
-PARTS: list[type[Settings]] = [BrokerSettings, StoreSettings, NameServerSettings]
+PARTS: list[type[Settings]] = [BrokerSettings, StoreSettings, NameServerSettings, ControllerSettings]
 
 _DANGEROUS = re.compile(
     r"path|dir$|home|addr|^bind|host|port$|ip\d$|^tls\.|tls$|password|credential|proxy|plugin|provider"
