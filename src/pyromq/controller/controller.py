@@ -94,7 +94,7 @@ class Controller:
         self._background: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._stopped = asyncio.Event()
-        self._settings.follow(self._apply_settings)
+        self._settings.on_change(self._apply_settings)
 
     def __repr__(self) -> str:
         return f"<Controller {self._server!r} {self._store!r}>"
