@@ -7,7 +7,7 @@ import click
 
 from pyromq.cli.cluster_options import Cluster, cluster_options
 from pyromq.cli.message_formats import Render, renderer
-from pyromq.cli.queue_scan import QueueScan
+from pyromq.cli.queue_scan import QueueScan, Wanted
 from pyromq.cli.rate_line import RateLine
 from pyromq.cli.signals import exit_on_signals
 from pyromq.cli.starting_points import Kind, Start, parse_start
@@ -99,32 +99,15 @@ def consume(
     except ConfigError as problem:
         raise click.UsageError(str(problem)) from problem
     expression: Expression = Sql(sql) if sql is not None else tags or "*"
+    wanted = Wanted(topic, expression, chosen, queues, follow, _tell)
     with exit_on_signals(), cluster.explained():
         source: Source
         if group is None:
-            source = QueueScan(
-                cluster.settings(),
-                topic,
-                expression,
-                chosen,
-                queue_names=queues,
-                is_following=follow,
-                remark=_tell,
-            )
+            source = QueueScan(cluster.settings(), wanted)
         else:
             from pyromq.cli.group_reading import GroupReading
 
-            source = GroupReading(
-                cluster,
-                group,
-                topic,
-                expression,
-                chosen,
-                queue_names=queues,
-                is_following=follow,
-                is_broadcast=broadcast,
-                remark=_tell,
-            )
+            source = GroupReading(cluster, group, wanted, is_broadcast=broadcast)
         # No progress line on a terminal that shows the messages.
         _write_all(source, out, render, count, RateLine("read", is_live=not out.isatty(), is_quiet=quiet))
 

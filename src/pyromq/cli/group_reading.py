@@ -1,15 +1,12 @@
 """Reads queues as a member of a group; commits messages only after they were written out."""
 
-from collections.abc import Sequence
-
 from pyromq.cli.cluster_options import Cluster
 from pyromq.cli.queue_names import check_readable, named_queues
-from pyromq.cli.queue_scan import Remark
-from pyromq.cli.starting_points import Kind, Start
+from pyromq.cli.queue_scan import Wanted
+from pyromq.cli.starting_points import Kind
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.reading.brokers import Brokers
 from pyromq.client.consumer.reading.offsets import StartPositions
-from pyromq.client.consumer.reading.subscriptions import Expression
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import StateError
@@ -20,31 +17,14 @@ _STALLED_S = 30.0
 
 
 class GroupReading:
-    """Reads its queues to the end they had when they were assigned; with `is_following`, until it is closed.
+    """A queue ends where it ended when it was assigned.
 
-    `queue_names`: exactly these queues, even if other members read them; none means the group's assignment.
+    Queues that are wanted by name are read even if other members read them.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        topic: str,
-        expression: Expression,
-        start: Start,
-        *,
-        queue_names: Sequence[str] = (),
-        is_following: bool,
-        is_broadcast: bool,
-        remark: Remark,
-    ) -> None:
-        self._remark = remark
+    def __init__(self, cluster: Cluster, group: str, wanted: Wanted, *, is_broadcast: bool) -> None:
         self._settings = cluster.settings()
-        self._topic = topic
-        self._expression = expression
-        self._start = start
-        self._queue_names = queue_names
-        self._is_following = is_following
+        self._wanted = wanted
         self._consumer = PullConsumer(
             group,
             cluster.namesrv,
@@ -64,22 +44,24 @@ class GroupReading:
     async def open(self) -> None:
         # Check the topic and the queue names before joining the group.
         session = self._session = await Session.obtain(self._settings)
-        queues = (await session.routes.get(session.wrap(self._topic))).subscribe_queues
-        check_readable(self._topic, queues)
+        queues = (await session.routes.get(session.wrap(self._wanted.topic))).subscribe_queues
+        check_readable(self._wanted.topic, queues)
         self._positions = StartPositions(Brokers(session), "first")
-        chosen = named_queues(self._queue_names, queues)
+        chosen = named_queues(self._wanted.queue_names, queues)
         if not chosen:
-            self._consumer.subscribe(self._topic, self._expression)
+            self._consumer.subscribe(self._wanted.topic, self._wanted.expression)
         await self._consumer.start()
         if chosen:
-            await self._consumer.assign(chosen, self._expression)
+            await self._consumer.assign(chosen, self._wanted.expression)
         self._moved_at = session.clock.monotonic()
         await self._note_queues()
         if not self._consumer.assigned:
-            self._remark("no queue is assigned to this member: the other members of the group read them all")
-        if self._start.kind is not Kind.STORED:
+            self._wanted.remark(
+                "no queue is assigned to this member: the other members of the group read them all"
+            )
+        if self._wanted.start.kind is not Kind.STORED:
             for queue in self._consumer.assigned:
-                await self._consumer.seek(queue, await self._start.offset(queue, self._positions))
+                await self._consumer.seek(queue, await self._wanted.start.offset(queue, self._positions))
 
     async def _note_queues(self) -> None:
         for queue in self._consumer.assigned - self._ends.keys():
@@ -87,12 +69,12 @@ class GroupReading:
 
     async def next(self, most: int | None) -> list[ReceivedMessage]:
         """Some messages of one queue; none at the end of all queues. Those of the last call count as done."""
-        while self._is_following or not self._is_at_end():
+        while self._wanted.is_following or not self._is_at_end():
             messages = await self._consumer.poll(_LOOK_S, most)
             if messages:
                 return messages
             await self._note_queues()
-            if not self._is_following:
+            if not self._wanted.is_following:
                 self._check_progress()
         return []
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pyromq.cli.queue_names import check_readable, named_queues
 from pyromq.cli.starting_points import Start
@@ -25,49 +26,43 @@ _TRIES = 5
 _PAUSE_S = 1.0
 _BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 
-Remark = Callable[[str], None]
-
 _Part = list[ReceivedMessage] | MessageQueue | Exception
 """Messages, a queue that was read to its end, or a failure."""
 
 
-class QueueScan:
-    """Reads to where the queues ended when it was opened; with `is_following`, until it is closed.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to read: with `is_following` until it is closed, else to where the queues end when it is opened.
 
-    `queue_names`: only these queues; none means all, later ones included. `remark` receives warnings about
-    failures that are retried.
+    `queue_names`: only these queues. `remark` receives warnings about failures that are retried.
     """
 
-    def __init__(
-        self,
-        settings: ClientSettings,
-        topic: str,
-        expression: Expression,
-        start: Start,
-        *,
-        queue_names: Sequence[str] = (),
-        is_following: bool,
-        remark: Remark,
-    ) -> None:
+    topic: str
+    expression: Expression
+    start: Start
+    queue_names: Sequence[str]
+    is_following: bool
+    remark: Callable[[str], None]
+
+
+class QueueScan:
+    """Without `queue_names` it reads all queues, later ones included."""
+
+    def __init__(self, settings: ClientSettings, wanted: Wanted) -> None:
         self._settings = settings
-        self._topic = topic
-        self._expression = expression
-        self._start = start
-        self._queue_names = queue_names
-        self._is_following = is_following
-        self._remark = remark
+        self._wanted = wanted
         self._session: Session | None = None
         self._readers: dict[MessageQueue, asyncio.Task[None]] = {}
         self._parts: asyncio.Queue[_Part] = asyncio.Queue(_PARTS_AHEAD)
         self._stop_listening: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
-        return f"<QueueScan {self._topic} readers={len(self._readers)} ahead={self._parts.qsize()}>"
+        return f"<QueueScan {self._wanted.topic} readers={len(self._readers)} ahead={self._parts.qsize()}>"
 
     async def open(self) -> None:
         session = self._session = await Session.obtain(self._settings)
-        topic = session.wrap(self._topic)
-        self._subscription = Subscription.of(topic, self._expression, 0)
+        topic = session.wrap(self._wanted.topic)
+        self._subscription = Subscription.of(topic, self._wanted.expression, 0)
         self._positions = StartPositions(Brokers(session), "first")
         self._fetching = Fetching(
             session,
@@ -77,14 +72,16 @@ class QueueScan:
             batch_size=_PULL_MESSAGES,
         )
         queues: Sequence[MessageQueue] = (await session.routes.get(topic)).subscribe_queues
-        check_readable(self._topic, queues)
-        if self._queue_names:
-            queues = named_queues(self._queue_names, queues)
-        begins = await asyncio.gather(*(self._start.offset(queue, self._positions) for queue in queues))
+        check_readable(self._wanted.topic, queues)
+        if self._wanted.queue_names:
+            queues = named_queues(self._wanted.queue_names, queues)
+        begins = await asyncio.gather(
+            *(self._wanted.start.offset(queue, self._positions) for queue in queues)
+        )
         for queue, begin in zip(queues, begins, strict=True):
-            end = None if self._is_following else await self._positions.last(queue)
+            end = None if self._wanted.is_following else await self._positions.last(queue)
             self._read(queue, begin, end)
-        if self._is_following and not self._queue_names:
+        if self._wanted.is_following and not self._wanted.queue_names:
             self._stop_listening = session.routes.on_change(topic, self._route_changed)
 
     def _read(self, queue: MessageQueue, begin: int, end: int | None) -> None:
@@ -108,7 +105,7 @@ class QueueScan:
                 if not _may_pass(problem) or (end is not None and failures == _TRIES):
                     raise
                 if failures == 1:
-                    self._remark(f"cannot read {queue}, trying again: {problem}")
+                    self._wanted.remark(f"cannot read {queue}, trying again: {problem}")
                 await asyncio.sleep(_PAUSE_S)
                 continue
             failures = 0
