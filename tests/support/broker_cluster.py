@@ -62,8 +62,8 @@ A = TypeVar("A", bound=Answer)
 TIMEOUT_S = 60.0
 TOPIC, GROUP, PRODUCERS = "Orders", "shop", "tills"
 BROKER_NAME, CLUSTER = "broker-a", "TestCluster"
-BROKER_PORTS = (0, -2)
-"""The main one and the fast one, as `held_port` wants them."""
+BROKER_PORTS = (0, -2, 1)
+"""The main one, the fast one and the one for replicas, as `held_port` wants them."""
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 """Bits of a pull's system flag."""
 

@@ -9,6 +9,7 @@ from typing import Self
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.parts import Parts
 from pyromq.broker.recovery_log import log_recovery
+from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
 from pyromq.broker.status_pages import StatusPages
 from pyromq.broker.tables.role import RoleTable
@@ -98,6 +99,10 @@ class Broker:
         return self._started.tables.role
 
     @property
+    def replication(self) -> Replication:
+        return self._started.replication
+
+    @property
     def routes(self) -> Routes:
         return self._started.routes
 
@@ -133,7 +138,8 @@ class Broker:
         except BaseException:
             await self.stop()
             raise
-        self._pages.show(parts.metering, parts.store)
+        replica = parts.replication.replica
+        self._pages.show(parts.metering, parts.store, lambda: replica.disagreement)
         _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
 
     async def _open(self) -> Parts:
@@ -142,9 +148,11 @@ class Broker:
         ports: list[socket.socket] = []
         try:
             ports += _take_ports(self.settings)
-            parts = Parts(self._live, store, self._clock, ports[0].getsockname()[1], self._admission)
-            for server, taken in zip(parts.servers, ports, strict=True):
+            main, fast, ha = ports
+            parts = Parts(self._live, store, self._clock, _port_of(main), _port_of(ha), self._admission)
+            for server, taken in zip(parts.servers, (main, fast), strict=True):
                 await server.listen(taken, self.settings.socket_backlog)
+            await parts.replication.master.listen(ha)
         except BaseException:
             for taken in ports:
                 taken.close()
@@ -194,6 +202,8 @@ class Broker:
         for server in parts.servers:
             server.start_draining()  # before held pulls are answered, or clients would pull again at once
         parts.held_pulls.release_all()
+        parts.replication.table_changes.release()
+        await parts.replication.master.close()
         grace_s = self.settings.shutdown_wait_seconds
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))
         await _end(self._background)
@@ -212,6 +222,7 @@ class Broker:
         parts = self._started
         await _end(self._registering)
         await _end(self._background)
+        await parts.replication.master.close()
         for server in parts.servers:
             for connection in list(server.connections):
                 connection.abort()
@@ -238,16 +249,25 @@ async def _end(task: "asyncio.Task[None] | None") -> None:
 
 
 def _take_ports(settings: BrokerSettings) -> list[socket.socket]:
-    """The main port and the fast port two below it; a free pair if the system chooses."""
+    """The main port, the fast port two below it and the HA port; free ones if the system chooses."""
     for attempt in range(_PORT_TRIES):
-        main = _take(settings, settings.listen_port)
+        taken = [_take(settings, settings.listen_port)]
         try:
-            return [main, _take(settings, vip_port(main.getsockname()[1]))]
+            taken.append(_take(settings, vip_port(_port_of(taken[0]))))
+            ha_port = settings.ha_listen_port or (settings.listen_port and settings.listen_port + 1)
+            taken.append(_take(settings, ha_port))
+            return taken
         except OSError:
-            main.close()
+            for each in taken:
+                each.close()
             if settings.listen_port or attempt == _PORT_TRIES - 1:
                 raise
     raise StateError("no attempt was made")
+
+
+def _port_of(taken: socket.socket) -> int:
+    port: int = taken.getsockname()[1]
+    return port
 
 
 def _take(settings: BrokerSettings, port: int) -> socket.socket:

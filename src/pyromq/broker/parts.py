@@ -19,6 +19,7 @@ from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.metering import Metering
+from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.services.brokers import Brokers
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.services.groups import Groups
@@ -88,6 +89,7 @@ class Parts:
         store: MessageStore,
         clock: Clock,
         port: int,
+        ha_port: int,
         admission: Admission | None = None,
     ) -> None:
         settings = live.now
@@ -104,7 +106,7 @@ class Parts:
         store_host = Host.of(_looked_up(settings.broker_ip1), port)
 
         # The two paths of a message
-        self.durability = Durability(store, clock)
+        self.durability = Durability(store, clock, replica_timeout_ms=settings.replica_timeout_ms)
         appending = Appending(store, store_host.pack(), self.durability)
         self._inbound = Inbound.build(live, self.tables, appending, store_host, clock)
         self._read_grants = ReadGrants(live, self.tables)
@@ -124,7 +126,10 @@ class Parts:
             self.tables.role,
             self.dialer,
             broker_address=self.advertised,
-            ha_address=format_address(settings.broker_ip2, settings.ha_listen_port or port + 1),
+            ha_address=format_address(settings.broker_ip2, ha_port),
+        )
+        self.replication = Replication.build(
+            live, store, self.tables, appending, self.registration, self.dialer, self._slices, clock
         )
         self.settings_file = SettingsFile(settings.config_path or store.paths.config / "broker.properties")
         self._all_services = self._services()
@@ -181,6 +186,7 @@ class Parts:
             unread,
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),
             Protection(live, store, tables),
+            *self.replication.services,
         ]
 
     def _topic_deleted(self, topic: str) -> None:

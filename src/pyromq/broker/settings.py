@@ -17,8 +17,11 @@ from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Sec
 from pyromq.config.loading import Layer, NoEffect, load
 from pyromq.config.options import setting
 from pyromq.config.settings import Notice, UnknownKey, unknown_key
-from pyromq.errors import ConfigError
+from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.names import MASTER_ID
+from pyromq.protocol.replication import HEADER_BYTES
+from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.networks import Networks
 from pyromq.remoting.settings import ServerSettings, addresses_in
 from pyromq.store.settings import StoreSettings
 
@@ -53,6 +56,7 @@ class BrokerSettings(ServerSettings):
     broker_ip1: str = setting("", "The address that clients connect to. Default: the first address of the machine.", key="brokerIP1", local=True)
     broker_ip2: str = setting("", "The address that replicas connect to. Default: brokerIP1.", key="brokerIP2", local=True)
     ha_listen_port: int = setting(0, "The port that replicas connect to; 0 means listenPort + 1.", check=PORT)
+    ha_master_address: str = setting("", "The HA address of the master, as host:port. Default: name servers tell it.", local=True)
     namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
     broker_permission: int = setting(6, "The broker allows 4 reading, 2 writing, 6 both.", mutable=True, check=between(0, 7))
     rocketmq_home: Path | None = setting(None, "The installation directory; RocketMQ's scripts set it.", environment="ROCKETMQ_HOME", has_effect=False)
@@ -90,6 +94,16 @@ class BrokerSettings(ServerSettings):
     mixed_message_types: bool = setting(False, "A topic may be created for messages of all types (MIXED).", key="enableMixedMessageType", mutable=True)
 
     clear_retry_topics: bool = setting(True, "Deleting a topic also deletes the retry topics of groups that popped from it.", key="clearRetryTopicWhenDeleteTopic", mutable=True)
+
+    # Replication
+    in_sync_replicas: int = setting(1, "A SYNC_MASTER acknowledges a message when so many brokers have it, the master among them.", mutable=True, check=POSITIVE)
+    replica_timeout_ms: Millis = setting(3000, "A SYNC_MASTER waits this long for replicas; then it answers FLUSH_SLAVE_TIMEOUT. The message is stored.", key="slaveTimeout", check=POSITIVE)
+    replica_max_behind_bytes: SizeBytes = setting(256 * _MIB, "A replica that is further behind does not count as in sync. If too few are in sync, a SYNC_MASTER answers SLAVE_NOT_AVAILABLE without waiting. The message is stored.", key="haSlaveFallbehindMax", mutable=True, check=POSITIVE)
+    ha_batch_bytes: SizeBytes = setting(32 * 1024, "Maximum size of a frame that the master sends to replicas.", key="haTransferBatchSize", mutable=True, check=between(1, 4 * _MIB - HEADER_BYTES))
+    ha_heartbeat_ms: Millis = setting(5000, "Master and replica send something at least this often.", key="haSendHeartbeatInterval", mutable=True, check=POSITIVE)
+    ha_silence_ms: Millis = setting(20_000, "Master and replica end a connection on which nothing arrived for this time.", key="haHousekeepingInterval", mutable=True, check=POSITIVE)
+    sync_from_last_file: bool = setting(False, "An empty replica begins with the newest log file of its master instead of the oldest.", mutable=True)
+    ha_allowed_networks: str = setting("", "Addresses and networks of replicas, separated by commas. The HA port hands out the whole log; empty allows every address.", local=True)
 
     # Sending
     reject_transaction_messages: bool = setting(False, "The broker refuses transactional messages.", key="rejectTransactionMessage", mutable=True)
@@ -180,14 +194,20 @@ class BrokerSettings(ServerSettings):
 
     def verify_together(self) -> None:
         super().verify_together()
+        _ = self.name_servers, self.replica_networks  # reading them checks them
         self._verify_role()
-        _ = self.name_servers  # reading them checks them
 
     def _verify_role(self) -> None:
         if self.broker_role == "SLAVE":
-            raise ConfigError(
-                "brokerRole", "SLAVE", "ASYNC_MASTER or SYNC_MASTER, because replication is not supported yet"
-            )
+            if self.broker_id == MASTER_ID:
+                raise ConfigError("brokerId", str(MASTER_ID), "at least 1, because brokerRole is SLAVE")
+            if not self.name_servers:
+                raise ConfigError("namesrvAddr", "", "the name servers that tell a SLAVE where its master is")
+        if self.ha_master_address:
+            try:
+                parse_address(self.ha_master_address)
+            except ConnectFailed:
+                raise ConfigError("haMasterAddress", self.ha_master_address, "host:port") from None
         for key, is_on, reason in (
             ("aclEnable", self.acl_enable, "access control is not supported yet"),
             ("authenticationEnabled", self.authentication, "access control is not supported yet"),
@@ -201,6 +221,12 @@ class BrokerSettings(ServerSettings):
     @property
     def name_servers(self) -> tuple[str, ...]:
         return addresses_in(self.namesrv_addr, key="namesrvAddr")
+
+    @property
+    def replica_networks(self) -> Networks | None:
+        """Replicas must come from these; None if they may come from anywhere."""
+        text = self.ha_allowed_networks
+        return Networks.parse(text, key="haAllowedNetworks") if text.strip() else None
 
     @property
     def lets_anyone_in(self) -> bool:

@@ -1,6 +1,7 @@
 """Metrics, readiness and health over HTTP, from before the recovery of the store until the stop."""
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyromq.broker.metering import Metering
@@ -26,6 +27,7 @@ class StatusPages:
         self._http: HttpStatus | None = None
         self._metering: Metering | None = None
         self._store: MessageStore | None = None
+        self._problem: Callable[[], str] = str
 
     def __repr__(self) -> str:
         return f"<StatusPages {self._http!r}>"
@@ -53,10 +55,11 @@ class StatusPages:
         )
         await self._http.start(settings.metrics_address or settings.broker_ip1, settings.metrics_port)
 
-    def show(self, metering: Metering | None, store: MessageStore) -> None:
-        """The broker has started: serve its metrics from now on."""
+    def show(self, metering: Metering | None, store: MessageStore, problem: Callable[[], str]) -> None:
+        """The broker has started: serve its metrics from now on. It is not ready if there is a `problem`."""
         self._metering = metering
         self._store = store
+        self._problem = problem
 
     async def stop(self) -> None:
         if self._http is not None:
@@ -75,6 +78,8 @@ class StatusPages:
         if self._store.faults:
             reason = self._store.statistics().fault_reason
             return 503, _TEXT, f"the store accepts no messages: {reason}\n".encode()
+        if problem := self._problem():
+            return 503, _TEXT, f"{problem}\n".encode()
         return 200, _TEXT, b"ready\n"
 
 

@@ -1,7 +1,7 @@
 """Broker requests that this broker does not serve, each with the reason."""
 
 _POP = "pop consumption is not supported yet"
-_REPLICATION = "replication is not supported yet"
+_ACTING_MASTER = "replicas do not act as master"
 _ACCESS = "access control is not supported yet"
 _TIMERS = "timer messages are not supported yet"
 _STATIC = "static topics are not supported yet"
@@ -26,10 +26,9 @@ UNSERVED = {
     513: _STATIC,
     902: _CONTAINER,
     903: _CONTAINER,
-    905: _REPLICATION,
-    906: _REPLICATION,
-    907: _REPLICATION,
-    908: _REPLICATION,
+    905: _ACTING_MASTER,
+    906: _ACTING_MASTER,
+    908: _ACTING_MASTER,
     1007: _CONTROLLER,
     1008: _CONTROLLER,
     2001: _COLD,

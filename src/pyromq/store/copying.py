@@ -29,20 +29,22 @@ class Copying:
         self._deletions = deletions
         self._faults = faults
         self._replicated = ReplicatedLog(log)
+        self.is_on = False
+        """Whether the log is a copy."""
 
     def __repr__(self) -> str:
         return f"<Copying {self._replicated!r}>"
 
     def begin(self) -> None:
         """From now on the log is a copy, and only `append` adds to it."""
-        self._dispatcher.starts_over = True
+        self.is_on = self._dispatcher.starts_over = True
 
     def end(self) -> None:
         """From now on the store's own messages follow; raises OSError if the copy cannot be dispatched."""
         self.drop_part()
         while self._dispatcher.offset < self._log.end_offset:
             self._dispatcher.step(self._log.end_offset, 1 << 20)
-        self._dispatcher.starts_over = False
+        self.is_on = self._dispatcher.starts_over = False
         for queue in self._queues:
             queue.next_offset = queue.end_offset
 

@@ -306,6 +306,10 @@ class MessageStore:
         )
         self._flusher.request_log()
 
+    def request_flush(self) -> None:
+        """Have the log flushed soon; `on_flush_progress` tells when."""
+        self._flusher.request_log()
+
     def settle(self) -> int:
         """Call the callbacks of appends whose wait is over; return how many."""
         self._notice_flush_failure()

@@ -153,5 +153,6 @@ def on_held_ports(settings: StandaloneSettings) -> Iterator[StandaloneSettings]:
     first = settings.broker_port_of(0)
     mains = [settings.broker_port_of(number) - first for number in range(settings.brokers)]
     fast = [vip_port(first + distance) - first for distance in mains]
-    with held_port() as namesrv_port, held_port((*mains, *fast)) as broker_port:
+    ha = [distance + 1 for distance in mains]
+    with held_port() as namesrv_port, held_port((*mains, *fast, *ha)) as broker_port:
         yield replace(settings, namesrv_port=namesrv_port, broker_port=broker_port)

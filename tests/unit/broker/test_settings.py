@@ -234,7 +234,12 @@ def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"brokerRole": "SLAVE", "brokerId": "1"}, "replication is not supported yet"),
+        ({"brokerRole": "SLAVE"}, "brokerId=0: expected at least 1, because brokerRole is SLAVE"),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "the name servers that tell a SLAVE where its master is"),
+        ({"haMasterAddress": "somewhere"}, "haMasterAddress=somewhere: expected host:port"),
+        ({"haAllowedNetworks": "10.0.0.0/8,here"}, "haAllowedNetworks=.*: expected IP addresses or networks"),
+        ({"inSyncReplicas": "0"}, "inSyncReplicas=0"),
+        ({"haTransferBatchSize": "0"}, "haTransferBatchSize=0"),
         ({"enableDLegerCommitLog": "true"}, "replication is not supported yet"),
         ({"enableControllerMode": "true"}, "replication is not supported yet"),
         ({"aclEnable": "true"}, "access control is not supported yet"),

@@ -43,16 +43,19 @@ class Durability:
     @property
     def readable_offset(self) -> int:
         """Consumers see the log up to here."""
-        limit = self._store.dispatch_limit
-        return limit if self._replicated.offset is None else min(limit, self._replicated.offset)
+        limit, waited_for = self._store.dispatch_limit, self._replicated.readable_offset
+        return limit if waited_for is None else min(limit, waited_for)
 
     def on_progress(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
-    def replicated(self, offset: int | None) -> None:
+    def replicated(self, offset: int | None, *, is_reachable: bool = True) -> None:
         """Enough replicas have the log up to `offset`. From the first call on senders wait for replicas; None
-        ends that and answers the waiting senders."""
-        self._replicated.move(offset)
+        ends that and answers the waiting senders.
+
+        Unless enough replicas are reachable, new messages do not wait: their senders are told so at once.
+        """
+        self._replicated.move(offset, is_reachable)
         self.is_immediate = not self._is_sync_flush and offset is None
         self._tell()
 
@@ -79,7 +82,8 @@ class Durability:
 
     def expire(self) -> None:
         """Answer senders that have waited too long for replicas; called regularly."""
-        self._replicated.expire()
+        if self._replicated.expire():
+            self._tell()
 
     def _flush_progressed(self) -> None:
         """Called on the flusher's thread."""
@@ -104,22 +108,41 @@ class _Replicated:
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self.offset: int | None = None
+        self._is_reachable = True
+        self._given_up = 0
+        """Senders of messages before this log offset do not wait any more, replicated or not."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[int, float, Settle]] = deque()
 
+    @property
+    def readable_offset(self) -> int | None:
+        """Nobody waits for messages before it; None if nobody waits at all."""
+        if self.offset is None or (not self._is_reachable and not self._waiting):
+            return None
+        return max(self.offset, self._given_up)
+
     def wait(self, end_offset: int, settle: Settle) -> None:
         if self.offset is None or end_offset <= self.offset:
             settle(AppendStatus.PUT_OK)
+        elif not self._is_reachable:
+            self._given_up = max(self._given_up, end_offset)
+            settle(AppendStatus.SLAVE_NOT_AVAILABLE)
         else:
             self._waiting.append((end_offset, self._clock.monotonic() + self._timeout_s, settle))
 
-    def move(self, offset: int | None) -> None:
+    def move(self, offset: int | None, is_reachable: bool) -> None:
         self.offset = offset
+        self._is_reachable = is_reachable
         while self._waiting and (offset is None or self._waiting[0][0] <= offset):
             self._waiting.popleft()[2](AppendStatus.PUT_OK)
 
-    def expire(self) -> None:
+    def expire(self) -> bool:
+        """Whether there were any."""
         now = self._clock.monotonic()
+        waiting = len(self._waiting)
         while self._waiting and self._waiting[0][1] <= now:
-            self._waiting.popleft()[2](AppendStatus.FLUSH_SLAVE_TIMEOUT)
+            end_offset, _, settle = self._waiting.popleft()
+            self._given_up = max(self._given_up, end_offset)
+            settle(AppendStatus.FLUSH_SLAVE_TIMEOUT)
+        return len(self._waiting) < waiting

@@ -6,7 +6,7 @@ registers everything again as soon as it can reach the name server.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -126,6 +126,7 @@ class Registration:
         self._servers: dict[str, _NameServer] = {}
         self._list_changed = asyncio.Event()
         self._everything: dict[bool, _Everything] = {}
+        self._on_master: Callable[[str | None, str | None], None] = lambda _master, _ha: None
         self._permission = live.now.broker_permission
         topics.on_change(self._topics_changed)
         live.on_change(self._apply_settings)
@@ -136,6 +137,16 @@ class Registration:
         return (
             f"<Registration of {self._broker_address} at {registered} of {len(self._servers)} name servers>"
         )
+
+    def on_master(self, listener: Callable[[str | None, str | None], None]) -> None:
+        """Call `listener` with the master's two addresses, for clients and for replicas, when a name server
+        tells them to a replica."""
+        self._on_master = listener
+
+    def register_soon(self) -> None:
+        """Register again with every name server that can be reached."""
+        for server in self._servers.values():
+            server.tell_everything()
 
     def statistics(self) -> list[NameServerState]:
         return [server.state() for server in self._servers.values()]
@@ -273,6 +284,8 @@ class Registration:
         if server.registrations == 1:
             _log.info("registered name_server=%s topics=%d", server.address, len(self._topics))
         self._take_order(server, answers[-1])
+        if not self._role.is_master:
+            self._on_master(answers[-1].master_addr, answers[-1].ha_server_addr)
 
     async def _register(self, server: _NameServer, body: bytes) -> RegisterBrokerAnswer:
         settings = self._live.now

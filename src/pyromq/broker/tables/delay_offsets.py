@@ -40,6 +40,19 @@ class DelayOffsetTable(FiledTable):
         if self._deliveries % self._deliveries_per_version == 0:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
+    @property
+    def changes(self) -> int:
+        """Counts the changes."""
+        return self._deliveries
+
+    def copy(self, table: DelayOffsetSerializeWrapper) -> None:
+        """Take over a master's progress, and save it."""
+        if table.offset_table != self._offsets:
+            self._offsets = dict(table.offset_table)
+            self.data_version = table.data_version or self.data_version
+            self._deliveries += 1
+            self.save(self.take())
+
     def take(self) -> DelayOffsetSerializeWrapper:
         """A copy of the table, for saving later."""
         self.is_dirty = False

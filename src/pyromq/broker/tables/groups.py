@@ -15,7 +15,7 @@ from pyromq.store.json_table import JsonTable
 
 class GroupTable(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock, auto_create: Callable[[], bool]) -> None:
-        self._file = TableFile(file, self._snapshot)
+        self._file = TableFile(file, self.snapshot)
         self._clock = clock
         self._auto_create = auto_create
         loaded = file.load(SubscriptionGroupWrapper) or SubscriptionGroupWrapper()
@@ -93,6 +93,21 @@ class GroupTable(FiledTable):
             del self._forbidden[group]
         self._changed()
 
+    def copy(self, table: SubscriptionGroupWrapper) -> list[str]:
+        """Take over a master's groups; returns those that are gone."""
+        system = {group: self._groups[group] for group in names.SYSTEM_GROUPS if group in self._groups}
+        groups = system | table.subscription_group_table
+        if groups == self._groups and table.forbidden_table == self._forbidden:
+            self.data_version = table.data_version
+            return []
+        gone = [group for group in self._groups if group not in groups]
+        self._groups, self._forbidden = groups, dict(table.forbidden_table)
+        self.data_version = table.data_version
+        for listener in self._listeners:
+            listener()
+        self._file.save()
+        return gone
+
     def wrapper(self) -> SubscriptionGroupWrapper:
         return SubscriptionGroupWrapper(
             data_version=self.data_version,
@@ -100,7 +115,8 @@ class GroupTable(FiledTable):
             subscription_group_table=self._groups,
         )
 
-    def _snapshot(self) -> SubscriptionGroupWrapper:
+    def snapshot(self) -> SubscriptionGroupWrapper:
+        """A copy that later changes leave alone."""
         return SubscriptionGroupWrapper(
             data_version=self.data_version,
             forbidden_table={group: dict(masks) for group, masks in self._forbidden.items()},

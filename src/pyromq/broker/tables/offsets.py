@@ -36,11 +36,20 @@ class OffsetTable:
         self._pulled: dict[tuple[str, str], Queues] = {}
         self.resets: dict[tuple[str, str], Queues] = {}
         """Pending resets by topic and group."""
-        self._commits = 0
+        self._commits = self._other_changes = 0
         self._is_dirty = False
+        self._own: set[tuple[str, str, int]] | None = None
         self._saving = threading.Lock()
         self._turn = self._saved_turn = 0
         self.data_version = loaded.data_version or DataVersion()
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    @property
+    def changes(self) -> int:
+        """Counts the changes."""
+        return self._commits + self._other_changes
 
     def __repr__(self) -> str:
         return f"<OffsetTable pairs={len(self._committed)} resets={len(self.resets)} dirty={self._is_dirty}>"
@@ -56,6 +65,8 @@ class OffsetTable:
         before = queues.get(queue_id, -1)
         queues[queue_id] = offset
         self._is_dirty = True
+        if self._own is not None:
+            self._own.add((topic, group, queue_id))
         self._commits += 1
         if self._commits % self._commits_per_version == 0:
             self.data_version = self.data_version.next(self._clock.now_ms())
@@ -100,7 +111,7 @@ class OffsetTable:
         """Reset the group to an offset, at its next pull."""
         self.resets.setdefault((topic, group), {})[queue_id] = offset
         self._committed.setdefault((topic, group), {})[queue_id] = offset
-        self._is_dirty = True
+        self._changed()
 
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         queues = self.resets.get((topic, group))
@@ -116,12 +127,53 @@ class OffsetTable:
             del self.resets[topic, group]
         return offset
 
+    # Copies of a master's offsets
+
+    def note_own(self, is_replica: bool) -> None:
+        """A replica notes which offsets were committed here: they may be newer than its master's."""
+        if is_replica != (self._own is not None):
+            self._own = set() if is_replica else None
+
+    def copy(self, table: ConsumerOffsetSerializeWrapper) -> list[tuple[str, str, int, int]]:
+        """Take over a master's offsets, except where those committed here are ahead of them.
+
+        Returns the latter: topic, group, queue id and offset.
+        """
+        ahead: list[tuple[str, str, int, int]] = []
+        for key, theirs in table.offset_table.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            queues = self._committed.setdefault((topic, group), {})
+            for queue_id, offset in theirs.items():
+                before = queues.get(queue_id, -1)
+                if before > offset and self._own is not None and (topic, group, queue_id) in self._own:
+                    ahead.append((topic, group, queue_id, before))
+                elif before != offset:
+                    queues[queue_id] = offset
+                    self._changed()
+        if self._own is not None:
+            known = {(topic, group, queue_id) for topic, group, queue_id, _ in ahead}
+            for topic, group, queue_id in self._own - known:
+                theirs = table.offset_table.get(f"{topic}{_SEPARATOR}{group}", {})
+                ours = self._committed.get((topic, group), {}).get(queue_id)
+                if queue_id not in theirs and ours is not None:
+                    ahead.append((topic, group, queue_id, ours))
+                else:
+                    self._own.discard((topic, group, queue_id))
+        if table.data_version is not None:
+            self.data_version = table.data_version
+        return ahead
+
+    def forget_own(self, group: str, topic: str, queue_id: int) -> None:
+        """The master knows this offset now."""
+        if self._own is not None:
+            self._own.discard((topic, group, queue_id))
+
     # Many at once
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         if (queues := self._committed.get((topic, source_group))) is not None:
             self._committed[topic, target_group] = dict(queues)
-            self._is_dirty = True
+            self._changed()
 
     def remove_topic(self, topic: str) -> None:
         self._remove(lambda key: key[0] == topic)
@@ -149,14 +201,18 @@ class OffsetTable:
         for key in dead:
             for table in (self._committed, self._pulled, self.resets):
                 table.pop(key, None)
-            self._is_dirty = True
+            self._changed()
         return dead
 
     def _remove(self, is_wanted: Callable[[tuple[str, str]], bool]) -> None:
         for table in (self._committed, self._pulled, self.resets):
             for key in [key for key in table if is_wanted(key)]:
                 del table[key]
-                self._is_dirty = True
+                self._changed()
+
+    def _changed(self) -> None:
+        self._is_dirty = True
+        self._other_changes += 1
 
     # On disk
 
@@ -185,11 +241,15 @@ class OffsetTable:
             self._is_dirty = False
             # Before the copy: if this is cancelled in between, `persist` still writes.
             turn = self._next_turn()
-            wrapper = ConsumerOffsetSerializeWrapper(data_version=self.data_version)
             # Changes during the copy may be in it or not; the next round writes them.
-            async for (topic, group), queues in slices.spread(list(self._committed.items())):
-                wrapper.offset_table[f"{topic}{_SEPARATOR}{group}"] = dict(queues)
-            await asyncio.to_thread(self._save, wrapper, turn)
+            await asyncio.to_thread(self._save, await self.copied(slices), turn)
+
+    async def copied(self, slices: Slices) -> ConsumerOffsetSerializeWrapper:
+        """A copy of the table, made in slices."""
+        wrapper = ConsumerOffsetSerializeWrapper(data_version=self.data_version)
+        async for (topic, group), queues in slices.spread(list(self._committed.items())):
+            wrapper.offset_table[f"{topic}{_SEPARATOR}{group}"] = dict(queues)
+        return wrapper
 
     def _next_turn(self) -> int:
         self._turn += 1

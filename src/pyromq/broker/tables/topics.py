@@ -13,6 +13,7 @@ from pyromq.clock import Clock
 from pyromq.protocol import names
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.store.json_table import JsonTable
 
 _SCHEDULE_QUEUES = 18
@@ -60,7 +61,7 @@ def system_topics(
 class TopicTable(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock, system: Iterable[TopicConfig] = ()) -> None:
         """`system`: topics that exist even if the file lacks them; the file's configuration wins."""
-        self._file = TableFile(file, self._snapshot)
+        self._file = TableFile(file, self.snapshot)
         self._clock = clock
         self._listeners: list[Callable[[list[TopicConfig]], None]] = []
         loaded = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -191,10 +192,29 @@ class TopicTable(FiledTable):
             self.update(*changed)
         return bool(changed)
 
+    def copy(self, configs: dict[str, TopicConfig], version: DataVersion, *, is_complete: bool) -> None:
+        """Take over a master's topics: all of them, or only changed ones. System topics stay."""
+        gone = []
+        if is_complete:
+            gone = [name for name in self._topics if name not in configs and name not in self._system]
+        changed = [config for name, config in configs.items() if self._topics.get(name) != config]
+        if not gone and not changed and version == self.data_version:
+            return
+        if gone:
+            self._topics = {name: each for name, each in self._topics.items() if name not in set(gone)}
+        self._put(changed)
+        self.data_version = version
+        self._file.save()
+        if changed:
+            self._tell(changed)
+        if gone:
+            self._tell([])
+
     def wrapper(self) -> TopicConfigSerializeWrapper:
         return TopicConfigSerializeWrapper(data_version=self.data_version, topic_config_table=self._topics)
 
-    def _snapshot(self) -> TopicConfigSerializeWrapper:
+    def snapshot(self) -> TopicConfigSerializeWrapper:
+        """A copy that later changes leave alone."""
         return TopicConfigSerializeWrapper(
             data_version=self.data_version, topic_config_table=dict(self._topics)
         )

@@ -1,6 +1,7 @@
 """Brokers that share a name: what master and replicas tell each other and their operator."""
 
 from pyromq.protocol.bodies.brokers import EpochEntryCache, HARuntimeInfo
+from pyromq.protocol.bodies.replicated_tables import ReplicatedTables
 from pyromq.protocol.catalogue import BROKER, Answer, Int64, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
@@ -50,6 +51,20 @@ class ResetMasterFlushOffset(Request[Answer]):
     """Tell a replica anew how far its master has flushed."""
 
     master_flush_offset: Int64
+
+
+class WatchTablesAnswer(Answer):
+    seen: str
+    body: ReplicatedTables
+
+
+@request(30907, to=BROKER, needs=(cluster(GET),), extension=True)
+class WatchTables(Request[WatchTablesAnswer]):
+    """Read the tables that changed since the last answer, as a replica copies them; waits for a change."""
+
+    # What the last answer said; absent or unknown asks for all tables.
+    seen: str | None = None
+    wait_millis: Int64 = 0
 
 
 class GetEpochsAnswer(Answer):

@@ -39,15 +39,17 @@ class ReplicatedLog:
         return self._log.end_offset + self._part_bytes
 
     def append(self, offset: int, piece: memoryview) -> None:
-        """Add bytes of the master's log. An empty log begins wherever the master begins.
+        """Add bytes of the master's log, or none if it only tells where it is.
+
+        An empty log begins wherever the master begins.
 
         Raises StoreError if they do not continue the log, OSError if a file cannot be created. Then the log
         ends as before; call `drop_part` before bytes from another connection come.
         """
-        if not piece:
-            return  # a heartbeat
         log = self._log
-        if not self.wanted_offset and offset:
+        if not self.wanted_offset:
+            if not piece:
+                return  # a heartbeat, and the master has not begun
             log.begin_at(offset)
         if offset != self.wanted_offset:
             raise StoreError(

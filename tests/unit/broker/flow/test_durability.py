@@ -86,3 +86,38 @@ async def test_with_synchronous_flush_disk_and_replicas_are_both_waited_for(tmp_
         parts.store.wait_flushed(result)
         parts.store.settle()
         assert told == [OK]
+
+
+async def test_senders_do_not_wait_while_too_few_replicas_can_be_reached(parts: BrokerParts) -> None:
+    parts.durability.replicated(0, is_reachable=False)
+    told: list[AppendStatus] = []
+    result = append(parts)
+    parts.durability.when_safe(result, told.append)
+    assert told == [AppendStatus.SLAVE_NOT_AVAILABLE]
+    assert parts.durability.readable_offset == result.end_offset
+
+
+async def test_readers_see_a_message_once_its_sender_was_told_that_replicas_are_late(
+    parts: BrokerParts,
+) -> None:
+    parts.durability.replicated(0)
+    told: list[AppendStatus] = []
+    first = append(parts)
+    parts.durability.when_safe(first, told.append)
+    append(parts)
+    parts.clock.advance(10)
+    parts.durability.expire()
+    assert told == [LATE]
+    assert parts.durability.readable_offset == first.end_offset
+
+
+async def test_who_waits_already_still_waits_when_a_replica_is_lost(parts: BrokerParts) -> None:
+    parts.durability.replicated(0)
+    told: list[AppendStatus] = []
+    result = append(parts)
+    parts.durability.when_safe(result, told.append)
+    parts.durability.replicated(0, is_reachable=False)
+    assert told == []
+    assert parts.durability.readable_offset == 0
+    parts.durability.replicated(result.end_offset)
+    assert told == [OK]

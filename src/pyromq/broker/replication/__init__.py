@@ -1,0 +1,1 @@
+"""Replication between a master and its replicas: the log over the HA port, tables over requests."""

@@ -1,0 +1,50 @@
+"""Whether a replica's log is a prefix of its master's, asked before the log is copied any further.
+
+The HA stream has no handshake. A replica that has messages which its master lost would be sent bytes from
+the middle of other records, or none at all; so it asks first, with requests that every master answers.
+"""
+
+from pyromq.errors import Refused, StateError
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
+from pyromq.protocol.requests.pulling import ViewMessage
+from pyromq.remoting.dialer import Dialer
+from pyromq.store.message_store import MessageStore
+
+_TIMEOUT_S = 5.0
+_START_OVER = "to copy the master's log again, stop this broker and move its store away"
+
+
+class Disagreement(StateError):
+    """The logs of master and replica are different; only an operator can decide which one counts."""
+
+
+async def check_agreement(dialer: Dialer, master: str, store: MessageStore) -> None:
+    """Raises Disagreement, or another PyroError if the master does not answer."""
+    if not store.log_end:
+        return
+    info = (await dialer.call(master, GetBrokerRuntimeInfo(), _TIMEOUT_S)).body.table
+    first, end = int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
+    ours = store.log_end
+    if ours > end:
+        raise Disagreement(
+            f"this replica's log ends at {ours}, that of its master {master} at {end}: the master has lost"
+            f" messages that this replica has, or it is another log; {_START_OVER}, or make it the master"
+        )
+    if ours < first:
+        raise Disagreement(
+            f"this replica has the log up to {ours}, the oldest file of its master {master} begins at"
+            f" {first}: the files in between are deleted; {_START_OVER}"
+        )
+    last = store.copying.last_record()
+    if last is None or last[0] < first:
+        return
+    place, record = last
+    try:
+        theirs = (await dialer.call(master, ViewMessage(offset=place), _TIMEOUT_S)).body
+    except Refused:
+        theirs = b""
+    if theirs != record:
+        raise Disagreement(
+            f"the message at log offset {place} is not the same on this replica and on its master {master}:"
+            f" they are different logs; {_START_OVER}"
+        )

@@ -1,0 +1,59 @@
+"""How replication stands, for operators: `mqadmin haStatus` and the runtime information."""
+
+from pyromq.broker.replication.master import Master
+from pyromq.broker.replication.replica import Replica
+from pyromq.broker.tables.role import RoleTable
+from pyromq.clock import Clock
+from pyromq.protocol.bodies.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from pyromq.protocol.requests.replication import GetHaStatus, GetHaStatusAnswer
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+
+
+class HaStatus:
+    def __init__(
+        self, store: MessageStore, role: RoleTable, master: Master, replica: Replica, clock: Clock
+    ) -> None:
+        self._store = store
+        self._role = role
+        self._master = master
+        self._replica = replica
+        self._clock = clock
+
+    @handles(GetHaStatus)
+    def get(self, request: GetHaStatus, caller: Caller) -> GetHaStatusAnswer:
+        return GetHaStatusAnswer(body=self._of_master() if self._role.now.is_master else self._of_replica())
+
+    def _of_master(self) -> HARuntimeInfo:
+        end, links = self._store.log_end, self._master.links
+        return HARuntimeInfo(
+            master=True,
+            master_commit_log_max_offset=end,
+            in_sync_slave_nums=sum(map(self._master.is_in_sync, links)),
+            ha_connection_info=[
+                HAConnectionRuntimeInfo(
+                    addr=link.address,
+                    slave_ack_offset=link.acknowledged,
+                    diff=end - link.acknowledged,
+                    in_sync=self._master.is_in_sync(link),
+                    transferred_byte_in_second=link.speed.bytes_per_s,
+                    transfer_from_where=link.next_offset,
+                )
+                for link in links
+            ],
+        )
+
+    def _of_replica(self) -> HARuntimeInfo:
+        link = self._replica.link
+        return HARuntimeInfo(
+            ha_client_runtime_info=HAClientRuntimeInfo(
+                master_addr=self._replica.ha_address,
+                max_offset=self._store.log_end,
+                last_read_timestamp=self._time_of(link.last_read) if link is not None else 0,
+                last_write_timestamp=self._time_of(link.last_write) if link is not None else 0,
+                transferred_byte_in_second=link.speed.bytes_per_s if link is not None else 0,
+            )
+        )
+
+    def _time_of(self, monotonic: float) -> int:
+        return self._clock.now_ms() - round((self._clock.monotonic() - monotonic) * 1000)

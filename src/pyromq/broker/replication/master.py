@@ -1,0 +1,156 @@
+"""The master's side of replication: serves replicas on the HA port, and knows how far they have the log.
+
+A SYNC_MASTER acknowledges a message when `inSyncReplicas` brokers have it, itself among them. Each replica
+counts with what it acknowledged on its present connection.
+"""
+
+import asyncio
+import logging
+import socket
+
+from pyromq.broker.flow.durability import Durability
+from pyromq.broker.replication.replica_link import ReplicaLink
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.remoting.acceptor import Acceptor
+from pyromq.remoting.addresses import format_address
+from pyromq.remoting.networks import plain_address
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_MAX_LINKS = 64
+_BACKLOG = 32
+
+
+class Master:
+    """Links call `opened`, `acknowledged` and `lost`."""
+
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        durability: Durability,
+        role: RoleTable,
+        clock: Clock,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._durability = durability
+        self._clock = clock
+        self._links: list[ReplicaLink] = []
+        self._is_master = role.now.is_master
+        self._replicated = 0
+        self._acceptor: Acceptor | None = None
+        self.address: tuple[str, int] = ("", 0)
+        live.on_change(self._apply_settings)
+        role.on_change(self._role_changed)
+
+    def __repr__(self) -> str:
+        return f"<Master on {format_address(*self.address)} replicas={self._links}>"
+
+    # What others ask
+
+    @property
+    def links(self) -> list[ReplicaLink]:
+        """The connected replicas that have reported."""
+        return [link for link in self._links if link.is_started]
+
+    def is_in_sync(self, link: ReplicaLink) -> bool:
+        """Whether a replica is near enough to count."""
+        return self._store.log_end - link.acknowledged < self._live.now.replica_max_behind_bytes
+
+    # Settings and role
+
+    def _apply_settings(self, settings: BrokerSettings) -> None:
+        self.batch_bytes = settings.ha_batch_bytes
+        self.from_last_file = settings.sync_from_last_file
+        self._needed = settings.in_sync_replicas - 1 if settings.broker_role == "SYNC_MASTER" else 0
+        self._tell_durability()
+
+    def _role_changed(self, role: Role) -> None:
+        self._is_master = role.is_master
+        if not role.is_master:
+            self._disconnect_all("this broker is a replica now")
+        self._tell_durability()
+
+    def _tell_durability(self) -> None:
+        if not self._needed or not self._is_master:
+            if self._durability.replicated_offset is not None:
+                self._durability.replicated(None)
+            return
+        acknowledged = sorted((link.acknowledged for link in self.links), reverse=True)
+        if len(acknowledged) >= self._needed:
+            self._replicated = max(self._replicated, acknowledged[self._needed - 1])
+        in_sync = sum(map(self.is_in_sync, self.links))
+        self._durability.replicated(self._replicated, is_reachable=in_sync >= self._needed)
+
+    # The links
+
+    async def listen(self, taken: socket.socket) -> None:
+        self.address = taken.getsockname()[:2]
+        settings = self._live.now
+        if settings.broker_role == "SYNC_MASTER" and not self._needed:
+            _log.warning(
+                "this SYNC_MASTER acknowledges messages alone inSyncReplicas=%d: set it to 2 or more to wait"
+                " for replicas",
+                settings.in_sync_replicas,
+            )
+        self._acceptor = Acceptor(taken, _BACKLOG, lambda: ReplicaLink(self, self._store, self._clock))
+
+    def opened(self, link: ReplicaLink) -> str:
+        networks = self._live.now.replica_networks
+        host = link.address.rpartition(":")[0].strip("[]")
+        if networks is not None and plain_address(host) is not None and host not in networks:
+            return "its address is not in haAllowedNetworks"
+        if not self._is_master:
+            return "this broker is a replica itself"
+        if len(self._links) >= _MAX_LINKS:
+            return f"there are {_MAX_LINKS} others already"
+        self._links.append(link)
+        return ""
+
+    def acknowledged(self, link: ReplicaLink) -> None:
+        if self._needed:
+            self._tell_durability()
+
+    def lost(self, link: ReplicaLink) -> None:
+        if link in self._links:
+            self._links.remove(link)
+            if link.is_started:
+                _log.info("replica gone address=%s acknowledged=%d", link.address, link.acknowledged)
+            self._tell_durability()
+
+    def pump(self) -> None:
+        """Messages were appended: send them on."""
+        for link in self._links:
+            link.send_more()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.tick()
+
+    def tick(self) -> None:
+        """Send heartbeats, and disconnect replicas that are silent."""
+        settings, now = self._live.now, self._clock.monotonic()
+        for link in list(self._links):
+            link.speed.sample(now)
+            if now - link.last_read > settings.ha_silence_ms / 1000:
+                link.close(f"it sent nothing for {settings.ha_silence_ms} ms (haHousekeepingInterval)")
+            elif now - link.last_write >= settings.ha_heartbeat_ms / 1000:
+                link.beat()
+        if self._needed:
+            self._tell_durability()
+
+    async def close(self) -> None:
+        if self._acceptor is not None:
+            await self._acceptor.close()
+        self._disconnect_all("this broker stops")
+
+    def _disconnect_all(self, reason: str) -> None:
+        for link in list(self._links):
+            link.close(reason, logging.INFO)

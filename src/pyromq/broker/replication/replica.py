@@ -1,0 +1,174 @@
+"""The replica's side of replication: finds its master, checks that the logs agree, and copies the log.
+
+Name servers tell where the master is, whenever the replica registers. After any failure the replica tries
+again, for ever; it goes on serving readers meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from pyromq.broker.flow.appending import Appending
+from pyromq.broker.replication.agreement import Disagreement, check_agreement
+from pyromq.broker.replication.master_link import MasterLink
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import PyroError, TransportError
+from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.dialer import Dialer
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.5
+_FIRST_RETRY_S = 0.25
+_MAX_RETRY_S = 5.0
+
+
+class Replica:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        appending: Appending,
+        role: RoleTable,
+        dialer: Dialer,
+        clock: Clock,
+        ask_for_master: Callable[[], None],
+    ) -> None:
+        """`ask_for_master`: name servers shall tell again where the master is, through `master_is_at`."""
+        self._live = live
+        self._store = store
+        self._appending = appending
+        self._dialer = dialer
+        self._clock = clock
+        self._ask_for_master = ask_for_master
+        self._listeners: list[Callable[[], None]] = []
+        self._woken = asyncio.Event()
+        self._is_replica = False
+        self._failures = 0
+        self._told = ""
+        self._ha_address: str | None = None
+        self.master: str | None = None
+        """Where the master serves requests; None if nobody has told."""
+        self.link: MasterLink | None = None
+        self.disagreement = ""
+        """Why this replica does not copy its master's log, and will not without an operator."""
+        appending.durability.on_progress(self._flushed)
+        role.on_change(self._role_changed)
+
+    def __repr__(self) -> str:
+        return f"<Replica of {self.master} {self.link!r}>"
+
+    @property
+    def is_connected(self) -> bool:
+        return self.link is not None
+
+    @property
+    def ha_address(self) -> str | None:
+        return self._live.now.ha_master_address or self._ha_address
+
+    def on_master(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when another master is known, or a connection to it was opened."""
+        self._listeners.append(listener)
+
+    def master_is_at(self, address: str | None, ha_address: str | None) -> None:
+        """What a name server says."""
+        if address and ha_address and (address, ha_address) != (self.master, self._ha_address):
+            _log.info("master found address=%s ha_address=%s", address, ha_address)
+            self.master, self._ha_address = address, ha_address
+            if self.link is not None:
+                self.link.close(TransportError("the master has another address now"))
+            self._woken.set()
+            self._tell()
+
+    def _role_changed(self, role: Role) -> None:
+        self._is_replica = not role.is_master
+        if role.is_master:
+            self.disagreement = ""
+            if self.link is not None:
+                self.link.close(TransportError("this broker is the master now"))
+            if self._store.copying.is_on:
+                self._store.copying.end()
+        else:
+            self._store.copying.begin()
+        self._woken.set()
+
+    def _flushed(self) -> None:
+        if self.link is not None:
+            self.link.report()
+
+    # The connection
+
+    async def run(self) -> None:
+        while True:
+            self._woken.clear()
+            pause_s: float | None = None
+            if self._is_replica:
+                try:
+                    await self._follow()
+                except (PyroError, OSError, TimeoutError) as problem:
+                    pause_s = self._failed(problem)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._woken.wait()
+
+    async def _follow(self) -> None:
+        """Copy the master's log until the connection ends; raises its error."""
+        address = self.ha_address
+        if address is None:
+            self._ask_for_master()
+            raise TransportError("no name server knows the master")
+        if self.master is not None:
+            await check_agreement(self._dialer, self.master, self._store)
+        self.disagreement = ""
+        loop = asyncio.get_running_loop()
+        host, port = parse_address(address)
+        timeout_s = self._live.now.connect_timeout_ms / 1000
+        async with asyncio.timeout(timeout_s):
+            _, link = await loop.create_connection(
+                lambda: MasterLink(self._store, self._clock, self._appending.dispatch_soon), host, port
+            )
+        self.link = link
+        _log.info("connected to the master address=%s from=%d", address, self._store.log_end)
+        self._tell()
+        try:
+            while not link.ended.done():
+                await asyncio.wait([link.ended], timeout=_TICK_S)
+                self._look_after(link)
+            await link.ended
+        finally:
+            self.link = None
+            link.close(TransportError("this replica stops"))
+            if link.ended.exception() is not None and link.speed.total_bytes:
+                self._failures = 0
+
+    def _look_after(self, link: MasterLink) -> None:
+        settings, now = self._live.now, self._clock.monotonic()
+        link.speed.sample(now)
+        if now - link.last_read > settings.ha_silence_ms / 1000:
+            link.close(
+                TransportError(f"it sent nothing for {settings.ha_silence_ms} ms (haHousekeepingInterval)")
+            )
+        elif now - link.last_write >= settings.ha_heartbeat_ms / 1000:
+            link.report(even_if_known=True)
+
+    def _failed(self, problem: Exception) -> float:
+        """Tell what is wrong, once; returns the seconds until the next attempt."""
+        self._failures += 1
+        if isinstance(problem, Disagreement):
+            self.disagreement = str(problem)
+        if self._told != str(problem):
+            self._told = str(problem)
+            level = logging.ERROR if isinstance(problem, Disagreement) else logging.WARNING
+            _log.log(level, "the master's log is not copied address=%s: %s", self.ha_address, problem)
+        self._ask_for_master()
+        return min(_FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 8), _MAX_RETRY_S)
+
+    def _tell(self) -> None:
+        self._told = ""
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,191 @@
+"""One replica, seen from its master: what it was sent, and what it has acknowledged.
+
+The log is sent straight from its mapped files. Old parts of it are first read from the disk by a thread, so
+that the event loop does not wait for the disk. A replica that reports something impossible is disconnected.
+"""
+
+import asyncio
+import logging
+from typing import Protocol, cast
+
+from pyromq.broker.replication.speed import Speed
+from pyromq.clock import Clock
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.replication import ReportReader, encode_header
+from pyromq.remoting.addresses import format_address
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_MAX_BYTES_PER_TURN = 1024 * 1024
+_HIGH_WATER_BYTES = 2 * 1024 * 1024
+_WARM_BYTES = 64 * 1024 * 1024
+"""So much of the log's end is assumed to be in memory."""
+_LOAD_BYTES = 4 * 1024 * 1024
+
+
+class Links(Protocol):
+    """The master, as its links see it."""
+
+    batch_bytes: int
+    from_last_file: bool
+
+    def opened(self, link: "ReplicaLink") -> str:
+        """Why the replica is not served; empty if it is."""
+        ...
+
+    def acknowledged(self, link: "ReplicaLink") -> None: ...
+
+    def lost(self, link: "ReplicaLink") -> None: ...
+
+
+class ReplicaLink(asyncio.Protocol):
+    def __init__(self, master: Links, store: MessageStore, clock: Clock) -> None:
+        self._master = master
+        self._store = store
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._reports = ReportReader()
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._is_due = False
+        self._loaded = 0
+        """Up to here a thread has read the log from the disk."""
+        self._loading: asyncio.Future[None] | None = None
+        self.address = ""
+        self.next_offset = -1
+        """Where the next frame begins; -1 before the first report."""
+        self.acknowledged = -1
+        self.last_read = self.last_write = clock.monotonic()
+        self.speed = Speed()
+
+    def __repr__(self) -> str:
+        return f"<ReplicaLink {self.address} sent ..{self.next_offset} acknowledged ..{self.acknowledged}>"
+
+    @property
+    def is_started(self) -> bool:
+        return self.next_offset >= 0
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = format_address(*peer[:2]) if peer else "?"
+        self._transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
+        if refusal := self._master.opened(self):
+            self.close(refusal)
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        if self._transport is not None:
+            self._transport = None
+            self._master.lost(self)
+
+    def close(self, reason: str, level: int = logging.WARNING) -> None:
+        if self._transport is not None:
+            _log.log(level, "replica disconnected address=%s: %s", self.address, reason)
+            self._transport.abort()
+            self.connection_lost(None)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.send_more()
+
+    # Reports
+
+    def data_received(self, data: bytes) -> None:
+        self.last_read = self._clock.monotonic()
+        try:
+            for offset in self._reports.feed(data):
+                if self.is_started:
+                    self._take_report(offset)
+                else:
+                    self._start_at(offset)
+        except RemoteProtocolError as problem:
+            self.close(str(problem))
+            return
+        if self._transport is not None:
+            self._master.acknowledged(self)
+            self.send_more()
+
+    def _start_at(self, offset: int) -> None:
+        start, end = self._store.log_start, self._store.log_end
+        if offset > end:
+            raise RemoteProtocolError(
+                f"it reports the log offset {offset}, but this master's log ends at {end}: it is not a"
+                " replica of this log, or it has messages that this master has lost"
+            )
+        if 0 < offset < start:
+            raise RemoteProtocolError(
+                f"it has the log up to {offset}, but this master's oldest file begins at {start}: files in"
+                " between are deleted; empty the replica's store, and it copies the log again"
+            )
+        self.acknowledged = offset
+        if not offset:  # an empty replica
+            segment_bytes = self._store.settings.log_segment_bytes
+            offset = max(start, end - end % segment_bytes) if self._master.from_last_file else start
+        self.next_offset = self._loaded = offset
+        _log.info("replica connected address=%s from=%d behind=%d", self.address, offset, end - offset)
+
+    def _take_report(self, offset: int) -> None:
+        if offset > self.next_offset:
+            raise RemoteProtocolError(
+                f"it acknowledges the log up to {offset}, but was sent only up to {self.next_offset}"
+            )
+        self.acknowledged = max(self.acknowledged, offset)
+
+    # Sending
+
+    def send_more(self) -> None:
+        """Send what the log has and the socket takes; the rest follows in later turns of the loop."""
+        self._is_due = False
+        transport, store = self._transport, self._store
+        if transport is None or self._is_paused or not self.is_started:
+            return
+        frames: list[bytes | memoryview] = []
+        budget = _MAX_BYTES_PER_TURN
+        while budget > 0 and self._is_in_memory():
+            view = store.log_bytes(self.next_offset, self._master.batch_bytes)
+            if not view:
+                break
+            frames += (encode_header(self.next_offset, len(view)), view)
+            self.next_offset += len(view)
+            self.speed.total_bytes += len(view)
+            budget -= len(view)
+        if self.next_offset < store.log_start:
+            self.close(f"it was to get the log from {self.next_offset} on, which is deleted by now")
+            return
+        if frames:
+            transport.writelines(frames)
+            self.last_write = self._clock.monotonic()
+        if budget <= 0 and not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self.send_more)
+
+    def _is_in_memory(self) -> bool:
+        """Whether the next bytes can be sent without waiting for the disk; if not, a thread reads them."""
+        behind = self._store.log_end - self.next_offset
+        if behind <= _WARM_BYTES:
+            return True
+        if self._loading is None and self._loaded - self.next_offset < _LOAD_BYTES:
+            begin = max(self._loaded, self.next_offset)
+            self._loading = self._loop.run_in_executor(None, self._store.load_log_bytes, begin, _LOAD_BYTES)
+            self._loading.add_done_callback(lambda done: self._was_loaded(done, begin + _LOAD_BYTES))
+        return self.next_offset < self._loaded
+
+    def _was_loaded(self, done: "asyncio.Future[None]", end: int) -> None:
+        self._loading = None
+        if not done.cancelled() and (problem := done.exception()) is not None:
+            self.close(f"the log cannot be read: {problem}", logging.ERROR)
+            return
+        self._loaded = end
+        self.send_more()
+
+    def beat(self) -> None:
+        """Send a heartbeat."""
+        if self._transport is not None and self.is_started and not self._is_paused:
+            self._transport.write(encode_header(self.next_offset, 0))
+            self.last_write = self._clock.monotonic()

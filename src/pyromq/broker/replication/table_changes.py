@@ -1,0 +1,152 @@
+"""The tables of a master, for its replicas: a replica asks for changes, and is answered when there are some.
+
+Each table counts its changes. A replica repeats the counts of the last answer; the tables that have other
+counts now are sent. Changed topics, groups and deletions are sent at once, offsets of consumers and delays
+once a second. Replicas of Apache do not ask; they read whole tables with Apache's requests.
+"""
+
+import asyncio
+from contextlib import suppress
+from secrets import token_hex
+from typing import Final
+
+from pyromq.broker.flow.long_answers import written
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.bodies.replicated_tables import DeletedTopic, ReplicatedTables
+from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.requests.replication import WatchTables
+from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.slices import Slices
+from pyromq.store.message_store import MessageStore
+
+_OFFSETS_S: Final = 1.0
+_PAIRS_PER_S: Final = 5000
+"""A larger table of offsets is sent less often."""
+_MAX_WAIT_S: Final = 30.0
+_TABLES: Final = 5
+
+
+class TableChanges:
+    def __init__(self, store: MessageStore, tables: Tables, slices: Slices) -> None:
+        self._store = store
+        self._tables = tables
+        self._slices = slices
+        self._boot = token_hex(4)
+        """Tells the counts of this process from those of an earlier one."""
+        self._changed_topics: dict[str, int] = {}
+        self._topics = self._groups = self._deletions = 0
+        self._topics_deleted = 0
+        """The count of topics after the last deletion: replicas that are behind it need all of them."""
+        self._waiting: set[asyncio.Event] = set()
+        self._is_stopping = False
+        tables.topics.on_change(self._topics_changed)
+        tables.groups.on_change(self._groups_changed)
+
+    def __repr__(self) -> str:
+        return f"<TableChanges {self._token()} waiting={len(self._waiting)}>"
+
+    def _topics_changed(self, configs: list[TopicConfig]) -> None:
+        self._topics += 1
+        for config in configs:
+            self._changed_topics[config.topic_name] = self._topics
+        if not configs:
+            self._topics_deleted = self._topics
+            self._changed_topics.clear()
+            self._deletions += 1
+        self._wake()
+
+    def _groups_changed(self) -> None:
+        self._groups += 1
+        self._wake()
+
+    def release(self) -> None:
+        """The broker stops: nobody waits any longer."""
+        self._is_stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiting in self._waiting:
+            waiting.set()
+
+    def _counts(self) -> tuple[int, ...]:
+        tables = self._tables
+        return (
+            self._topics,
+            self._groups,
+            self._deletions,
+            tables.offsets.changes,
+            tables.delay_offsets.changes,
+        )
+
+    def _token(self) -> str:
+        return f"{self._boot}:{':'.join(map(str, self._counts()))}"
+
+    def _seen(self, token: str) -> tuple[int, ...]:
+        """The counts in a replica's token; all -1 if it has none of this process."""
+        boot, *counts = token.split(":")
+        if boot == self._boot and len(counts) == _TABLES:
+            with suppress(ValueError):
+                return tuple(map(int, counts))
+        return (-1,) * _TABLES
+
+    @handles(WatchTables)
+    async def watch(self, request: WatchTables, caller: Caller) -> RawAnswer:
+        seen = self._seen(request.seen or "")
+        await self._wait_for_change(seen, min(max(request.wait_millis / 1000, 0.0), _MAX_WAIT_S))
+        token, now = self._token(), self._counts()
+        topics, groups, deletions, offsets, delays = (a != b for a, b in zip(seen, now, strict=True))
+        tables = ReplicatedTables(has_all_topics=topics and not 0 <= self._topics_deleted <= seen[0])
+        rows = 0
+        if topics:
+            tables.topics = self._topics_since(-1 if tables.has_all_topics else seen[0])
+            rows += len(tables.topics.topic_config_table)
+        if groups:
+            tables.groups = self._tables.groups.snapshot()
+            rows += len(tables.groups.subscription_group_table)
+        if deletions:
+            tables.deleted_topics = [
+                DeletedTopic(topic=each.topic, log_offset=each.log_offset, time_ms=each.time_ms)
+                for each in self._store.deletions()
+            ]
+        if delays:
+            tables.delay_offsets = self._tables.delay_offsets.wrapper()
+        if offsets:
+            tables.consumer_offsets = await self._offsets()
+            rows += len(tables.consumer_offsets.offset_table)
+        answer = await written(tables, rows)
+        answer.ext = {"seen": token}
+        return answer
+
+    async def _wait_for_change(self, seen: tuple[int, ...], wait_s: float) -> None:
+        if seen[0] < 0:
+            return
+        woken = asyncio.Event()
+        self._waiting.add(woken)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_s
+        may_send_offsets = loop.time() + max(_OFFSETS_S, len(self._tables.offsets) / _PAIRS_PER_S)
+        try:
+            while (now := loop.time()) < until and self._counts()[:3] == seen[:3] and not self._is_stopping:
+                if now >= may_send_offsets and self._counts() != seen:
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(_OFFSETS_S, until - now)):
+                        await woken.wait()
+        finally:
+            self._waiting.discard(woken)
+
+    def _topics_since(self, count: int) -> TopicConfigSerializeWrapper:
+        topics = self._tables.topics
+        if count < 0:
+            return topics.snapshot()
+        changed = {name for name, at in self._changed_topics.items() if at > count}
+        return TopicConfigSerializeWrapper(
+            data_version=topics.data_version,
+            topic_config_table={name: config for name in changed if (config := topics.get(name)) is not None},
+        )
+
+    async def _offsets(self) -> ConsumerOffsetSerializeWrapper:
+        return await self._tables.offsets.copied(self._slices)

@@ -1,0 +1,206 @@
+"""The tables of a replica: copies of its master's, so that it can serve readers and take over.
+
+A master of ours is asked for changes and answers when there are some (`table_changes`). A master of Apache
+is asked for whole tables every ten seconds. Either way a table is replaced as one value: readers see the old
+one or the new one. Offsets that consumers committed here while the master was away are newer than the
+master's: they are kept, and handed back to it.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from pyromq.broker.replication.replica import Replica
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.role import Role
+from pyromq.clock import Clock
+from pyromq.errors import PyroError, Refused
+from pyromq.protocol import json_body
+from pyromq.protocol.bodies.groups import SubscriptionGroupWrapper
+from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
+from pyromq.protocol.bodies.replicated_tables import ReplicatedTables
+from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.groups import GetAllGroupConfigs
+from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets, UpdateConsumerOffset
+from pyromq.protocol.requests.replication import WatchTables
+from pyromq.protocol.requests.topics import GetAllTopicConfigs
+from pyromq.remoting.dialer import Dialer
+from pyromq.store.deletions import Deletion
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_POLL_S: Final = 10.0
+_RETRY_S: Final = 3.0
+_WAIT_MS: Final = 15_000
+_TIMEOUT_S: Final = 30.0
+_PAGE: Final = 2000
+
+
+class TableSync:
+    def __init__(
+        self, store: MessageStore, tables: Tables, replica: Replica, dialer: Dialer, clock: Clock
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._replica = replica
+        self._dialer = dialer
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._role = tables.role.now
+        self._seen = ""
+        self._is_polling = False
+        self._copied_topics: frozenset[str] = frozenset()
+        self._told = ""
+        self.copies = 0
+        """How many times all tables were up to date."""
+        replica.on_master(self._master_changed)
+        tables.role.on_change(self._role_changed)
+
+    def __repr__(self) -> str:
+        return f"<TableSync from {self._replica.master} copies={self.copies}>"
+
+    def _master_changed(self) -> None:
+        self._seen, self._is_polling = "", False
+        self._woken.set()
+
+    def _role_changed(self, role: Role) -> None:
+        self._role = role
+        self._tables.offsets.note_own(not role.is_master)
+        self._master_changed()
+
+    async def run(self) -> None:
+        while True:
+            self._woken.clear()
+            pause_s: float | None = None
+            master = self._replica.master
+            if master is not None and not self._role.is_master:
+                try:
+                    pause_s = await self._copy(master)
+                    self._told = ""
+                except (PyroError, OSError) as problem:
+                    pause_s = _RETRY_S
+                    if self._told != str(problem):
+                        self._told = str(problem)
+                        _log.warning("tables of the master not copied address=%s: %s", master, problem)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._woken.wait()
+
+    async def _copy(self, master: str) -> float:
+        """Copy what has changed; returns the seconds until the next time."""
+        if not self._is_polling:
+            request = WatchTables(seen=self._seen, wait_millis=_WAIT_MS)
+            try:
+                answer = await self._dialer.call(master, request, _TIMEOUT_S + _WAIT_MS / 1000)
+            except Refused as refused:
+                if refused.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                self._is_polling = True
+            else:
+                await self._take(master, answer.body)
+                self._seen = answer.seen
+                self.copies += 1
+                return 0.0
+        await self._poll(master)
+        self.copies += 1
+        return _POLL_S
+
+    async def _take(self, master: str, tables: ReplicatedTables) -> None:
+        for each in tables.deleted_topics or ():
+            await self._delete(Deletion(each.topic, each.log_offset, each.time_ms))
+        if tables.topics is not None:
+            self._take_topics(tables.topics, is_complete=tables.has_all_topics)
+        if tables.groups is not None:
+            self._take_groups(tables.groups)
+        if tables.consumer_offsets is not None:
+            await self._take_offsets(master, tables.consumer_offsets)
+        if tables.delay_offsets is not None:
+            self._take_delays(tables.delay_offsets)
+
+    async def _poll(self, master: str) -> None:
+        end = self._store.log_end  # before the question: later records may be of topics made since
+        topics = await self._all_topics(master)
+        missing = self._copied_topics - topics.topic_config_table.keys()
+        for topic in missing:
+            await self._delete(Deletion(topic, end, self._clock.now_ms()))
+        self._take_topics(topics, is_complete=True)
+        self._copied_topics = frozenset(topics.topic_config_table)
+        self._take_groups(await self._all_groups(master))
+        offsets = await self._dialer.call(master, GetAllConsumerOffsets(), _TIMEOUT_S)
+        await self._take_offsets(master, offsets.body)
+        self._take_delays((await self._dialer.call(master, GetAllDelayOffsets(), _TIMEOUT_S)).body)
+
+    # java: releases that know pages send at most 2,000 topics at once; earlier ones send all
+
+    async def _all_topics(self, master: str) -> TopicConfigSerializeWrapper:
+        found = TopicConfigSerializeWrapper()
+        while True:
+            start = len(found.topic_config_table)
+            version = json_body.encode(found.data_version).decode() if start else None
+            request = GetAllTopicConfigs(topic_seq=start, max_topic_num=_PAGE, data_version=version)
+            answer = await self._dialer.call(master, request, _TIMEOUT_S)
+            page = answer.body
+            if start and page.data_version != found.data_version:
+                found = TopicConfigSerializeWrapper()
+            found.data_version = page.data_version
+            found.topic_config_table = found.topic_config_table | page.topic_config_table
+            total = answer.total_topic_num
+            if total is None or len(found.topic_config_table) >= total or not page.topic_config_table:
+                return found
+
+    async def _all_groups(self, master: str) -> SubscriptionGroupWrapper:
+        found = SubscriptionGroupWrapper()
+        while True:
+            start = len(found.subscription_group_table)
+            version = json_body.encode(found.data_version).decode() if start else None
+            request = GetAllGroupConfigs(group_seq=start, max_group_num=_PAGE, data_version=version)
+            answer = await self._dialer.call(master, request, _TIMEOUT_S)
+            page = answer.body
+            if start and page.data_version != found.data_version:
+                found = SubscriptionGroupWrapper()
+            found.data_version = page.data_version
+            found.subscription_group_table = found.subscription_group_table | page.subscription_group_table
+            found.forbidden_table = found.forbidden_table | page.forbidden_table
+            total = answer.total_group_num
+            if (
+                total is None
+                or len(found.subscription_group_table) >= total
+                or not page.subscription_group_table
+            ):
+                return found
+
+    # What was copied
+
+    async def _delete(self, deletion: Deletion) -> None:
+        if self._role.is_master or not self._store.copying.delete_topic(deletion):
+            return
+        self._tables.offsets.remove_topic(deletion.topic)
+        await asyncio.to_thread(self._store.finish_deletion, deletion.topic)
+        _log.info("topic deleted as by the master topic=%s", deletion.topic)
+
+    def _take_topics(self, topics: TopicConfigSerializeWrapper, *, is_complete: bool) -> None:
+        if not self._role.is_master:
+            self._tables.topics.copy(topics.topic_config_table, topics.data_version, is_complete=is_complete)
+
+    def _take_groups(self, groups: SubscriptionGroupWrapper) -> None:
+        if not self._role.is_master:
+            for group in self._tables.groups.copy(groups):
+                self._tables.offsets.remove_group(group)
+
+    async def _take_offsets(self, master: str, offsets: ConsumerOffsetSerializeWrapper) -> None:
+        if self._role.is_master:
+            return
+        for topic, group, queue_id, offset in self._tables.offsets.copy(offsets):
+            commit = UpdateConsumerOffset(
+                consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
+            )
+            with suppress(Refused):  # the group or the topic is gone
+                await self._dialer.call(master, commit, _TIMEOUT_S)
+            self._tables.offsets.forget_own(group, topic, queue_id)
+
+    def _take_delays(self, delays: DelayOffsetSerializeWrapper) -> None:
+        if not self._role.is_master:
+            self._tables.delay_offsets.copy(delays)

@@ -1,0 +1,162 @@
+"""Topics, groups, offsets, delays and deletions of a master reach its replica, and survive its restart."""
+
+from pathlib import Path
+
+from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient
+from tests.support.replicas import broker_group, caught_up, until
+
+from pyromq.broker.broker import Broker
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.catalogue import declaration_of
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup
+from pyromq.protocol.requests.offsets import UpdateConsumerOffset
+from pyromq.protocol.requests.replication import WatchTables
+from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+
+
+def tables(broker: Broker) -> Tables:
+    return broker._started.tables
+
+
+def commit(offset: int, group: str = GROUP, queue_id: int = 0) -> UpdateConsumerOffset:
+    return UpdateConsumerOffset(consumer_group=group, topic=TOPIC, queue_id=queue_id, commit_offset=offset)
+
+
+async def create(client: BrokerClient, *groups: str) -> None:
+    await client.create_topic()
+    for group in groups or (GROUP,):
+        await client.call(CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=group)))
+
+
+async def test_changes_of_the_masters_tables_reach_the_replica(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master() as master,
+        group.replica() as replica,
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic(queues=3)
+        await until(lambda: tables(replica).topics.get(TOPIC) is not None)
+        assert tables(replica).topics.get(TOPIC) == tables(master).topics.get(TOPIC)
+        await client.create_topic("Second")
+        await until(lambda: "Second" in tables(replica).topics)
+        await client.call(
+            CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name=GROUP, retry_max_times=3))
+        )
+        await until(lambda: tables(replica).groups.get(GROUP) is not None)
+        assert tables(replica).groups.get(GROUP) == tables(master).groups.get(GROUP)
+        await client.call(commit(7))
+        await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 7)
+        await client.call(commit(2))  # also backwards: an operator may have reset the group
+        await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 2)
+        await client.call(DeleteGroup(group_name=GROUP, clean_offset=True))
+        await until(lambda: tables(replica).groups.get(GROUP) is None)
+        assert tables(replica).offsets.query(GROUP, TOPIC, 0) == -1
+
+
+async def test_a_restarted_replica_has_its_tables_without_a_master(tmp_path: Path) -> None:
+    async with broker_group(tmp_path) as group:
+        async with (
+            group.master() as master,
+            group.replica() as replica,
+            BrokerClient(master.address) as client,
+        ):
+            await create(client)
+            await client.call(commit(5))
+            await client.send(b"later", properties={"DELAY": "1"})
+            await until(lambda: tables(master).delay_offsets.get(1) == 1)
+            await caught_up(replica, master)
+            await until(lambda: tables(replica).delay_offsets.get(1) == 1)
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 5)
+        async with group.replica() as replica, BrokerClient(replica.address) as client:
+            assert TOPIC in tables(replica).topics
+            assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 5
+            assert tables(replica).delay_offsets.get(1) == 1
+            assert (await client.pull()).bodies == [b"later"]
+
+
+async def test_a_replica_delivers_no_delayed_messages_itself(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master() as master,
+        group.replica() as replica,
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic()
+        await client.send(b"later", properties={"DELAY": "1"})
+        await until(lambda: master.store.max_offset(TOPIC, 0) == 1)
+        await caught_up(replica, master)
+        assert replica.store.max_offset(TOPIC, 0) == 1
+
+
+async def test_a_topic_deleted_on_the_master_is_deleted_on_the_replica(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master() as master,
+        group.replica() as replica,
+        BrokerClient(master.address) as client,
+        BrokerClient(replica.address) as reader,
+    ):
+        await create(client)
+        for _ in range(5):
+            await client.send(b"old")
+        await client.call(commit(4))
+        await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 4)
+        await caught_up(replica, master)
+        await client.call(DeleteTopicFromBroker(topic=TOPIC))
+        await until(lambda: TOPIC not in tables(replica).topics)
+        assert TOPIC not in replica.store.topics()
+        assert tables(replica).offsets.query(GROUP, TOPIC, 0) == -1
+        await client.create_topic()
+        await client.send(b"new")
+        await caught_up(replica, master)
+        await until(lambda: TOPIC in tables(replica).topics)
+        assert (await reader.pull()).bodies == [b"new"]
+        assert replica.store.deletions() == master.store.deletions()
+
+
+async def test_offsets_committed_at_a_replica_while_its_master_is_away_are_handed_back(
+    tmp_path: Path,
+) -> None:
+    async with broker_group(tmp_path) as group, group.replica() as replica:
+        async with group.master() as master, BrokerClient(master.address) as client:
+            await create(client, GROUP, "newcomers")
+            for _ in range(9):
+                await client.send()
+            await client.call(commit(3))
+            await client.call(commit(6, queue_id=1))
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 1) == 6)
+        async with BrokerClient(replica.address) as client:
+            await client.call(commit(8))
+            await client.call(commit(1, "newcomers"))
+            await client.call(commit(2, queue_id=1))  # behind the master's: the master knows better
+        async with group.master() as master:
+            await until(lambda: tables(master).offsets.query(GROUP, TOPIC, 0) == 8)
+            await until(lambda: tables(master).offsets.query("newcomers", TOPIC, 0) == 1)
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 1) == 6)
+            assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 8
+
+
+async def test_a_master_that_cannot_push_is_polled(tmp_path: Path) -> None:
+    """As Apache's masters are: they answer the extension with REQUEST_CODE_NOT_SUPPORTED."""
+    async with (
+        broker_group(tmp_path) as group,
+        group.master() as master,
+        BrokerClient(master.address) as client,
+    ):
+        del master.routes.by_code[declaration_of(WatchTables).code]
+        await create(client)
+        await client.create_topic("Doomed")
+        await client.send(b"doomed", topic="Doomed")
+        await client.call(commit(5))
+        async with group.replica() as replica:
+            sync = replica.replication.table_sync
+            await until(lambda: sync.copies >= 1)
+            assert tables(replica).topics.all().keys() == tables(master).topics.all().keys()
+            assert tables(replica).offsets.query(GROUP, TOPIC, 0) == 5
+            await caught_up(replica, master)
+            await client.call(DeleteTopicFromBroker(topic="Doomed"))
+            sync._woken.set()
+            await until(lambda: "Doomed" not in tables(replica).topics)
+            assert "Doomed" not in replica.store.topics()
