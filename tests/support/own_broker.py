@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.support.own_server import OwnServer
-from tests.support.server_programs import BROKER
+from tests.support.server_programs import BROKER, Program
 
 
 class OwnBroker(OwnServer):
@@ -17,8 +17,9 @@ class OwnBroker(OwnServer):
         name: str = "broker-a",
         cluster: str = "DefaultCluster",
         settings: Mapping[str, str] | None = None,
+        program: Program = BROKER,
     ) -> None:
-        super().__init__(BROKER, "broker")
+        super().__init__(program, "broker")
         self.name = name
         self.store = self.home / "store"
         self.configure(

@@ -43,10 +43,11 @@ class Program:
     module: str
     boot_line: str
     arguments: tuple[str, ...] = ()
+    python: str = sys.executable
 
     def command(self, *arguments: str) -> list[str]:
         return [
-            sys.executable,
+            self.python,
             "-c",
             f"from {self.module} import main; main()",
             *self.arguments,
