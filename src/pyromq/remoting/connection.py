@@ -7,7 +7,6 @@ for an answer, and `Answering` handles the peer's requests.
 import asyncio
 import logging
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Any, TypeVar, cast
 
 from pyromq.errors import CallTimeout, ConnectionLost, RemoteProtocolError
@@ -37,14 +36,6 @@ _OTHERS_ARE_WAITING = 4
 _MAX_FRAMES_AT_ONCE = 2048
 
 
-class State(Enum):
-    CONNECTING = auto()
-    OPEN = auto()
-    RETIRED = auto()
-    """Open until the pending calls have ended."""
-    CLOSED = auto()
-
-
 class Connection(asyncio.Protocol):
     __slots__ = (
         "__weakref__",
@@ -55,6 +46,7 @@ class Connection(asyncio.Protocol):
         "_group",
         "_has_yielded",
         "_is_active",
+        "_is_retired",
         "_last_active",
         "_last_unsent_bytes",
         "_loop",
@@ -62,7 +54,7 @@ class Connection(asyncio.Protocol):
         "_pause_reasons",
         "_pending",
         "_reader",
-        "_state",
+        "is_open",
         "local_address",
         "partial_bytes",
         "peer_address",
@@ -77,7 +69,9 @@ class Connection(asyncio.Protocol):
         self.partial_bytes = 0
         self.vouched_version = -1
         """The version of the rules under which the server's admission vouches for this connection."""
-        self._state = State.CONNECTING
+        self.is_open = False
+        self._is_retired = False
+        """Whether it closes when the pending calls have ended."""
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox(group.limits)
@@ -98,14 +92,11 @@ class Connection(asyncio.Protocol):
         self._last_unsent_bytes = 0
 
     def __repr__(self) -> str:
+        state = "closed" if not self.is_open else "retired" if self._is_retired else "open"
         return (
-            f"<Connection {self.local_address} to {self.peer_address} {self._state.name.lower()} "
+            f"<Connection {self.local_address} to {self.peer_address} {state} "
             f"calls={len(self._pending)} in_flight={self.in_flight} unsent_bytes={self.unsent_bytes}>"
         )
-
-    @property
-    def is_open(self) -> bool:
-        return self._state is State.OPEN or self._state is State.RETIRED
 
     @property
     def unsent_bytes(self) -> int:
@@ -144,9 +135,9 @@ class Connection(asyncio.Protocol):
             name = request_type.__name__
             raise CallTimeout(f"{self.peer_address}: no answer to {name} in {timeout_s:.3g} s") from None
         finally:
-            self._pending.forget(opaque)
+            self._pending.by_opaque.pop(opaque, None)
             self._direct_answers.expected.pop(opaque, None)
-            if self._state is State.RETIRED and not self._pending:
+            if self._is_retired and not self._pending:
                 self.close()
         return decode_answer(request_type, frame)
 
@@ -169,7 +160,8 @@ class Connection(asyncio.Protocol):
         return deadline - self._loop.time()
 
     def _send_request(self, request: Request[Any], opaque: int, *, oneway: bool) -> None:
-        self._check_open()
+        if not self.is_open:
+            raise self._lost()
         frame = encode_request(request, opaque, form=self._group.form, oneway=oneway)
         if self._group.before_send is not None:
             self._group.before_send(frame)
@@ -177,16 +169,16 @@ class Connection(asyncio.Protocol):
         self.flush_soon()
 
     def _send_filled(self, request: FilledForm[Any], opaque: int) -> None:
-        self._check_open()
+        if not self.is_open:
+            raise self._lost()
         form, body = request.form, request.body
-        self._outbox.put(form.head(request.values, opaque, len(body), self._group.limits.max_frame_bytes))
-        self._outbox.put(body)
+        head = form.head(request.values, opaque, len(body), self._group.limits.max_frame_bytes)
+        self._outbox.put_whole(head, body)
         self._direct_answers.expected[opaque] = form.read_answer
         self.flush_soon()
 
-    def _check_open(self) -> None:
-        if not self.is_open:
-            raise ConnectionLost(f"{self.peer_address}: {self._close_reason or 'the connection is closed'}")
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(f"{self.peer_address}: {self._close_reason or 'the connection is closed'}")
 
     def _take_answer(self, frame: Frame) -> None:
         if not self._pending.take(frame):
@@ -335,10 +327,11 @@ class Connection(asyncio.Protocol):
 
     def flush_soon(self) -> None:
         """Write everything that is sent in this turn of the loop at once, at its end."""
-        if self._outbox.is_full:
+        outbox = self._outbox
+        if outbox.size_bytes >= self._group.limits.write_high_water_bytes:
             self.flush()
-        elif not self._outbox.is_corked:
-            self._outbox.is_corked = True
+        elif not outbox.is_corked:
+            outbox.is_corked = True
             self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
@@ -372,13 +365,13 @@ class Connection(asyncio.Protocol):
         connected.set_write_buffer_limits(high=self._group.limits.write_high_water_bytes)
         self.peer_address = self.peer_address or format_socket_address(transport.get_extra_info("peername"))
         self.local_address = format_socket_address(transport.get_extra_info("sockname"))
-        self._state = State.OPEN
+        self.is_open = True
         self._last_active = self._group.clock.monotonic()
         self._group.opened += 1
         self._group.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._state = State.CLOSED
+        self.is_open = False
         self._group.connections.discard(self)
         self._forget_partial()
         self._answering.backlog.clear()
@@ -408,10 +401,9 @@ class Connection(asyncio.Protocol):
 
     def retire(self) -> None:
         """Close as soon as no calls are pending."""
+        self._is_retired = True
         if not self._pending:
             self.close()
-        elif self._state is State.OPEN:
-            self._state = State.RETIRED
 
     def abort(self) -> None:
         """Close at once."""
@@ -421,7 +413,7 @@ class Connection(asyncio.Protocol):
         self._outbox.transport.abort()
 
     def _end(self) -> None:
-        self._state = State.CLOSED
+        self.is_open = False
         self._outbox.close()
 
     def _forget_partial(self) -> None:

@@ -47,6 +47,13 @@ class Outbox:
         self._pieces.append(piece)
         self.size_bytes += len(piece)
 
+    def put_whole(self, head: bytes, body: bytes) -> None:
+        """Queue a frame; a body without bytes is left out."""
+        self._pieces.append(head)
+        if body:
+            self._pieces.append(body)
+        self.size_bytes += len(head) + len(body)
+
     def put_frame(self, frame: Frame) -> None:
         """Raises LocalProtocolError if it is too large to be sent."""
         body = frame.body

@@ -14,17 +14,17 @@ _NOBODY: tuple[None, float] = (None, 0.0)
 
 
 class PendingCalls:
-    __slots__ = ("_by_opaque", "_loop", "_next_opaque", "_timer", "_timer_at")
+    __slots__ = ("_loop", "_next_opaque", "_timer", "_timer_at", "by_opaque")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._by_opaque: dict[int, tuple[asyncio.Future[Frame], float]] = {}
+        self.by_opaque: dict[int, tuple[asyncio.Future[Frame], float]] = {}
         self._next_opaque = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
     def __len__(self) -> int:
-        return len(self._by_opaque)
+        return len(self.by_opaque)
 
     def take_opaque(self) -> int:
         opaque = self._next_opaque
@@ -33,21 +33,18 @@ class PendingCalls:
         return opaque
 
     def wait(self, opaque: int, timeout_s: float) -> "asyncio.Future[Frame]":
-        """A future of the answer; it fails with TimeoutError or ConnectionLost. The caller must call
-        `forget` in the end."""
+        """A future of the answer; it fails with TimeoutError or ConnectionLost. In the end the caller removes
+        its number from `by_opaque`."""
         answered: asyncio.Future[Frame] = self._loop.create_future()
         deadline = self._loop.time() + timeout_s
-        self._by_opaque[opaque] = (answered, deadline)
+        self.by_opaque[opaque] = (answered, deadline)
         if deadline < self._timer_at:
             self._expire_at(deadline)
         return answered
 
-    def forget(self, opaque: int) -> None:
-        self._by_opaque.pop(opaque, None)
-
     def take(self, frame: Frame) -> bool:
         """Hand an answer to its call; False if no call waits for it."""
-        answered, _ = self._by_opaque.pop(frame.opaque, _NOBODY)
+        answered, _ = self.by_opaque.pop(frame.opaque, _NOBODY)
         if answered is None or answered.done():
             return False
         answered.set_result(frame)
@@ -57,10 +54,10 @@ class PendingCalls:
         """The connection is lost: fail every call."""
         if self._timer is not None:
             self._timer.cancel()
-        for answered, _ in self._by_opaque.values():
+        for answered, _ in self.by_opaque.values():
             if not answered.done():
                 answered.set_exception(ConnectionLost(reason))
-        self._by_opaque.clear()
+        self.by_opaque.clear()
 
     def _expire_at(self, deadline: float) -> None:
         """One timer serves all calls: most are answered early, and most have the same timeout."""
@@ -73,7 +70,7 @@ class PendingCalls:
         now = self._loop.time()
         self._timer, self._timer_at = None, math.inf
         soonest = math.inf
-        for answered, deadline in self._by_opaque.values():
+        for answered, deadline in self.by_opaque.values():
             if deadline > now:
                 soonest = min(soonest, deadline)
             elif not answered.done():
