@@ -6,9 +6,11 @@ the running ones wait for something: handlers that never wait need no task of th
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Protocol, cast
@@ -55,29 +57,6 @@ class Work(msgspec.Struct, eq=False):
     ended: float = 0.0
     trace_id: str = ""
     is_settled: bool = False
-
-
-class Delivery(Protocol):
-    def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        """Have these handled; returns at once."""
-
-    async def close(self, held: HeldQueue) -> None:
-        """Start no more messages of this queue; return when its offset may be committed."""
-
-    def halt(self) -> None:
-        """Start no more messages at all."""
-
-    async def stop(self, grace_s: float) -> None:
-        """Halt, and wait up to `grace_s` for running handlers."""
-
-    def is_done_by(self, task: Hashable) -> bool:
-        """Whether this task runs handlers."""
-        ...
-
-    @property
-    def running(self) -> int:
-        """The number of running handlers."""
-        ...
 
 
 class Settling:
@@ -152,36 +131,77 @@ class Settling:
             await asyncio.wait(set(self._tasks))
 
 
-class ConcurrentDelivery:
-    """At most `concurrency` handlers at a time; plain functions run on `threads`."""
+@dataclass(frozen=True, slots=True)
+class DeliveryParts:
+    """What a delivery works with: at most `concurrency` handlers at a time, plain functions on `threads`."""
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        settling: Settling,
-        threads: Executor,
-        stats: ConsumerStats,
-        clock: Clock,
-        *,
-        concurrency: int,
-        batch_size: int = 1,
-        tracing: ConsumeTracing | None = None,
-    ) -> None:
-        self._handlers = handlers
-        self._settling = settling
-        self._stats = stats
-        self._tracing = tracing
-        self._threads = threads
-        self._clock = clock
-        self._concurrency = concurrency
-        self._batch_size = batch_size
+    handlers: Handlers
+    settling: Settling
+    threads: Executor
+    stats: ConsumerStats
+    clock: Clock
+    concurrency: int
+    batch_size: int = 1
+    tracing: ConsumeTracing | None = None
+
+
+class Delivery(ABC):
+    def __init__(self, parts: DeliveryParts) -> None:
+        self._handlers = parts.handlers
+        self._settling = parts.settling
+        self._stats = parts.stats
+        self._tracing = parts.tracing
+        self._threads = parts.threads
+        self._clock = parts.clock
+        self._batch_size = parts.batch_size
         self._loop = asyncio.get_running_loop()
+        self._is_stopped = False
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """The number of running handlers."""
+
+    @abstractmethod
+    def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
+        """Have these handled; returns at once."""
+
+    @abstractmethod
+    async def close(self, held: HeldQueue) -> None:
+        """Start no more messages of this queue; return when its offset may be committed."""
+
+    @abstractmethod
+    def halt(self) -> None:
+        """Start no more messages at all."""
+
+    @abstractmethod
+    def _tasks(self) -> Collection[asyncio.Task[None]]:
+        """The tasks that run handlers."""
+
+    def is_done_by(self, task: Hashable) -> bool:
+        """Whether this task runs handlers."""
+        return task in self._tasks()
+
+    async def stop(self, grace_s: float) -> None:
+        """Halt, and wait up to `grace_s` for running handlers."""
+        self.halt()
+        if tasks := set(self._tasks()):
+            _, unfinished = await asyncio.wait(tasks, timeout=grace_s)
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+        await self._settling.stop()
+
+
+class ConcurrentDelivery(Delivery):
+    def __init__(self, parts: DeliveryParts) -> None:
+        super().__init__(parts)
+        self._concurrency = parts.concurrency
         self._waiting: deque[Work] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._running: set[Work] = set()
         self._yielding = 0
         self._is_hiring = False
-        self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"<ConcurrentDelivery waiting={len(self._waiting)} running={len(self._running)}>"
@@ -190,8 +210,8 @@ class ConcurrentDelivery:
     def running(self) -> int:
         return len(self._running)
 
-    def is_done_by(self, task: Hashable) -> bool:
-        return task in self._workers
+    def _tasks(self) -> Collection[asyncio.Task[None]]:
+        return self._workers
 
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         if self._is_stopped:
@@ -366,15 +386,6 @@ class ConcurrentDelivery:
     def halt(self) -> None:
         self._is_stopped = True
         self._waiting.clear()
-
-    async def stop(self, grace_s: float) -> None:
-        self.halt()
-        if self._workers:
-            _, unfinished = await asyncio.wait(set(self._workers), timeout=grace_s)
-            for worker in unfinished:
-                worker.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
-        await self._settling.stop()
 
 
 def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:

@@ -9,7 +9,12 @@ from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, Delivery, Settling
+from pyromq.client.consumer.handling.delivery import (
+    ConcurrentDelivery,
+    Delivery,
+    DeliveryParts,
+    Settling,
+)
 from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.handling.retries import Retries
@@ -65,7 +70,16 @@ class Handling:
             max_times=settings.max_retries,
             unit_mode=session.settings.unit_mode,
         )
-        settling = Settling(retries.give_back if is_shared else None)
+        parts = DeliveryParts(
+            handlers,
+            Settling(retries.give_back if is_shared else None),
+            self._threads,
+            stats,
+            session.clock,
+            concurrency=settings.concurrency,
+            batch_size=settings.batch_size or 1,
+            tracing=self._tracing,
+        )
         self.delivery: Delivery
         if settings.ordered:
 
@@ -74,29 +88,10 @@ class Handling:
                     await retries.send_again(message, is_dead=True)
 
             self.delivery = OrderedDelivery(
-                handlers,
-                settling,
-                self._threads,
-                stats,
-                session.clock,
-                put_aside=put_aside,
-                concurrency=settings.concurrency,
-                batch_size=settings.batch_size or 1,
-                max_times=settings.max_retries,
-                suspend_s=settings.suspend_s,
-                tracing=self._tracing,
+                parts, put_aside=put_aside, max_times=settings.max_retries, suspend_s=settings.suspend_s
             )
         else:
-            self.delivery = ConcurrentDelivery(
-                handlers,
-                settling,
-                self._threads,
-                stats,
-                session.clock,
-                concurrency=settings.concurrency,
-                batch_size=settings.batch_size or 1,
-                tracing=self._tracing,
-            )
+            self.delivery = ConcurrentDelivery(parts)
 
     def __repr__(self) -> str:
         return f"<Handling {self._handlers!r} {self.delivery!r}>"

@@ -6,26 +6,23 @@ Messages are handled only with a valid lock on the queue: while we hold it, no o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 
 from pyromq.client.consumer.handling.delivery import (
+    Delivery,
+    DeliveryParts,
     HeldQueue,
     NoHandler,
-    Settling,
     Work,
     log_failure,
     pass_on,
 )
-from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
+from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.outcomes import RetryLater
-from pyromq.client.consumer.handling.tracing import ConsumeTracing
-from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.values import ReceivedMessage
-from pyromq.clock import Clock
 from pyromq.errors import PyroError
 
 _log = logging.getLogger(__name__)
@@ -39,39 +36,24 @@ Outcome = tuple[list[ReceivedMessage], BaseException | None]
 """The messages that were handled, and the error of the next one."""
 
 
-class OrderedDelivery:
+class OrderedDelivery(Delivery):
     """`put_aside` takes a message that failed `max_times` times; None means that it is tried for ever."""
 
     def __init__(
         self,
-        handlers: Handlers,
-        settling: Settling,
-        threads: Executor,
-        stats: ConsumerStats,
-        clock: Clock,
+        parts: DeliveryParts,
         *,
         put_aside: Callable[[ReceivedMessage], Awaitable[None]],
-        concurrency: int,
-        batch_size: int = 1,
         max_times: int | None = None,
         suspend_s: float = 1.0,
-        tracing: ConsumeTracing | None = None,
     ) -> None:
-        self._handlers = handlers
-        self._settling = settling
-        self._stats = stats
-        self._tracing = tracing
-        self._threads = threads
-        self._clock = clock
+        super().__init__(parts)
         self._put_aside = put_aside
-        self._free = asyncio.Semaphore(concurrency)
-        self._batch_size = batch_size
+        self._free = asyncio.Semaphore(parts.concurrency)
         self._max_times = max_times
         self._suspend_s = min(max(suspend_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
-        self._loop = asyncio.get_running_loop()
         self._lines: dict[HeldQueue, asyncio.Task[None]] = {}
         self._running = 0
-        self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"<OrderedDelivery lines={len(self._lines)} running={self._running}>"
@@ -80,8 +62,8 @@ class OrderedDelivery:
     def running(self) -> int:
         return self._running
 
-    def is_done_by(self, task: Hashable) -> bool:
-        return task in self._lines.values()
+    def _tasks(self) -> Collection[asyncio.Task[None]]:
+        return self._lines.values()
 
     def deliver(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         if held not in self._lines and not held.closing.is_set() and not self._is_stopped:
@@ -209,15 +191,6 @@ class OrderedDelivery:
         self._is_stopped = True
         for held in self._lines:
             held.closing.set()
-
-    async def stop(self, grace_s: float) -> None:
-        self.halt()
-        if self._lines:
-            _, unfinished = await asyncio.wait(set(self._lines.values()), timeout=grace_s)
-            for line in unfinished:
-                line.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
-        await self._settling.stop()
 
 
 async def _pause(held: HeldQueue, seconds: float) -> None:

@@ -13,7 +13,7 @@ from tests.support.held_messages import a_message, held_queue
 
 from pyromq.client.blocking import LoopThread
 from pyromq.client.consumer.blocking import Messages
-from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, HeldQueue, Settling
+from pyromq.client.consumer.handling.delivery import ConcurrentDelivery, DeliveryParts, HeldQueue, Settling
 from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
@@ -60,29 +60,18 @@ class Bench:
         self.handlers.put("Orders", Handler(function, takes_batch=takes_batch))
 
     def concurrent(self, *, concurrency: int = 20, batch_size: int = 1) -> ConcurrentDelivery:
-        return ConcurrentDelivery(
-            self.handlers,
-            self.settling,
-            self.threads,
-            self.stats,
-            self.clock,
-            concurrency=concurrency,
-            batch_size=batch_size,
-        )
+        return ConcurrentDelivery(self._parts(concurrency, batch_size))
 
     def ordered(self, **options: Any) -> OrderedDelivery:
         async def put_aside(message: ReceivedMessage) -> None:
             self.put_aside.append(message.queue_offset)
 
-        chosen = {"concurrency": 20, "suspend_s": 0.01, **options}
-        return OrderedDelivery(
-            self.handlers,
-            self.settling,
-            self.threads,
-            self.stats,
-            self.clock,
-            put_aside=put_aside,
-            **chosen,
+        parts = self._parts(options.pop("concurrency", 20), options.pop("batch_size", 1))
+        return OrderedDelivery(parts, put_aside=put_aside, **{"suspend_s": 0.01, **options})
+
+    def _parts(self, concurrency: int, batch_size: int) -> DeliveryParts:
+        return DeliveryParts(
+            self.handlers, self.settling, self.threads, self.stats, self.clock, concurrency, batch_size
         )
 
 
