@@ -39,7 +39,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """How full the partition of a path is."""
+    """The space on the partition of a path."""
 
     total_bytes: int
     free_bytes: int
@@ -100,7 +100,7 @@ class Reader:
         return os.pread(self._descriptor, length, position)
 
     def is_zero_after(self, position: int) -> bool:
-        """Whether only zeros follow `position`; what has no data on disk is not read."""
+        """Whether only zeros follow `position`; ranges without data on disk are not read."""
         for start, end in self.data_after(position):
             for block in range(start, end, _BLOCK_BYTES):
                 content = self.read(block, min(_BLOCK_BYTES, end - block))
@@ -110,7 +110,7 @@ class Reader:
 
     def data_after(self, position: int) -> list[tuple[int, int]]:
         """The ranges behind `position` that have data on disk; everything else is zeros."""
-        # All places are found before any is read: reading reserved blocks makes them look like data.
+        # Find all ranges before any is read: reading reserved blocks makes them look like data.
         return list(self._data_after(position))
 
     def _data_after(self, position: int) -> Iterator[tuple[int, int]]:
@@ -190,7 +190,7 @@ class Files:
             _allocate(descriptor, 0, allocate_bytes)
 
     def map(self, path: Path, *, writable: bool = True, in_small_pieces: bool = False) -> MappedFile:
-        """Map a whole file. In small pieces: a touch brings in one page and not its neighbourhood."""
+        """Map a whole file. `in_small_pieces`: an access loads one page and not its neighbours."""
         with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as descriptor:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             buffer = mmap.mmap(descriptor, 0, access=access)
@@ -200,7 +200,7 @@ class Files:
             return MappedFile(path, buffer)
 
     def map_for_reading(self, path: Path, *, in_small_pieces: bool = False) -> MappedFile:
-        """The same, but on a read-only disk it can only be read; see `MappedFile.is_writable`."""
+        """The same, but read-only on a read-only disk; see `MappedFile.is_writable`."""
         try:
             return self.map(path, in_small_pieces=in_small_pieces)
         except OSError as error:
@@ -209,7 +209,7 @@ class Files:
             return self.map(path, writable=False, in_small_pieces=in_small_pieces)
 
     def sync(self, path: Path) -> None:
-        """Make the content safe. Opened anew each time: so a mapped file costs one descriptor, not two."""
+        """Make the content safe. The file is opened each time: a mapped file has no open descriptor."""
         with _opened(path, os.O_RDONLY) as descriptor:
             os.fdatasync(descriptor)
 
@@ -223,7 +223,7 @@ class Files:
             return reader.read(position, reader.size_bytes - position if length is None else length)
 
     def write(self, path: Path, content: bytes) -> None:
-        """A whole new content, synced. Not atomic: write beside and rename."""
+        """Replace the whole content and sync it. This is not atomic: write another file and rename it."""
         self.make_directories(path.parent)
         with _opened(path, _CREATE | os.O_TRUNC) as descriptor:
             _write_fully(descriptor, content, 0)
@@ -231,13 +231,13 @@ class Files:
         self._unsynced_directories.add(path.parent)
 
     def overwrite(self, path: Path, position: int, content: bytes) -> None:
-        """Replace a few bytes in place, synced."""
+        """Replace a few bytes in place and sync them."""
         with _opened(path, os.O_RDWR) as descriptor:
             _write_fully(descriptor, content, position)
             os.fdatasync(descriptor)
 
     def zero_after(self, path: Path, position: int, allocate_bytes: int = 0) -> None:
-        """Forget everything behind `position`; the size stays."""
+        """Overwrite everything behind `position` with zeros."""
         with _opened(path, os.O_RDWR) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
             os.ftruncate(descriptor, position)
@@ -245,7 +245,7 @@ class Files:
             _allocate(descriptor, 0, allocate_bytes)
 
     def fill(self, path: Path) -> None:
-        """Write zeros through a whole file, so that its pages are in memory and its blocks are final."""
+        """Fill a file with zeros, so that its pages are in memory and its blocks are allocated."""
         zeros = bytes(_FILL_BYTES)
         with _opened(path, os.O_RDWR) as descriptor:
             size_bytes = os.fstat(descriptor).st_size
@@ -295,7 +295,7 @@ class Files:
         self._unsynced_directories.add(target.parent)
 
     def remove(self, path: Path) -> None:
-        """Take a name away. A thread gives back the blocks of a large file, which may take half a second."""
+        """Remove a file. A thread frees the blocks of a large file, which may take half a second."""
         descriptor = _open_large(path)
         try:
             path.unlink(missing_ok=True)
@@ -310,7 +310,7 @@ class Files:
         return self._releaser
 
     def _release(self, descriptor: int) -> None:
-        """The last one who holds a file without a name frees its blocks."""
+        """Closing the last descriptor of a removed file frees its blocks."""
         os.close(descriptor)
 
     def remove_tree(self, path: Path) -> None:
@@ -321,7 +321,7 @@ class Files:
         self._unsynced_directories.add(path.parent)
 
     def sync_directory(self, directory: Path) -> None:
-        """Make names of this directory safe, if any changed; if another thread does so now, wait for it."""
+        """Make the names in this directory safe, if any changed; wait if another thread is doing it."""
         with self._syncing_directories:
             if directory in self._unsynced_directories:
                 self._unsynced_directories.discard(directory)

@@ -67,7 +67,7 @@ class IndexSummary:
 
 @dataclass(slots=True)
 class Verification:
-    """What a look at every record and every unit has shown."""
+    """The result of reading every record and every unit."""
 
     records: int = 0
     record_bytes: int = 0
@@ -146,7 +146,7 @@ class OfflineStore:
         self._log.close()
 
     def _file_sizes(self) -> dict[int, int]:
-        """The sizes of the log's files by their starts; all but perhaps the last have the same."""
+        """The sizes of the log files by their first offsets; all are the same, except perhaps the last."""
         directory = self.paths.commit_log
         starts = map(parse_offset_name, self._files.names(directory)[0])
         return {
@@ -156,7 +156,7 @@ class OfflineStore:
         }
 
     def _find_end(self) -> tuple[int, str]:
-        """Where records stop, walking from the checkpoint or from the last file that has any."""
+        """The end of the records, found from the checkpoint or from the last file that has records."""
         end = self.checkpoint.safe_offset
         if not self.log_start <= end <= self._log.segments.end:
             used = [each.start for each in self._log.segments.row if self._log.first_store_timestamp(each)]
@@ -299,7 +299,7 @@ class OfflineStore:
     # Everything
 
     def verify(self, tell: Callable[[int], None] = lambda _: None) -> Verification:
-        """Read every record and every unit, and compare them; `tell` hears of every byte of the log."""
+        """Read every record and every unit, and compare them; `tell` gets the number of bytes read."""
         result = Verification(damage=list(self._damage))
         marks = {each.topic: each.log_offset for each in self.deletions}
         places: dict[tuple[str, int], array[int]] = {}
@@ -337,7 +337,7 @@ class OfflineStore:
         return result
 
     def _deleted_topics(self, topics: set[str]) -> set[str]:
-        """Those that a broker has deleted: their messages stay in the log until their time is over."""
+        """The topics that a broker has deleted; their messages stay in the log until its files expire."""
         try:
             table = json_body.decode(self._files.read(self.paths.topics), TopicConfigSerializeWrapper)
         except (PyroError, OSError):
@@ -356,7 +356,7 @@ class OfflineStore:
             result.messages_missing += 1
 
     def _verify_queue(self, summary: QueueSummary, found: "array[int]", result: Verification) -> None:
-        """`found` are queue offset, log offset, size and tags code of each message that the log has of it."""
+        """`found`: queue offset, log offset, size and tags code of each of its messages in the log."""
         name = f"queue {summary.topic}/{summary.queue_id}"
         records = dict(zip(found[::4], zip(found[1::4], found[2::4], found[3::4], strict=True), strict=True))
         least = min(records, default=summary.max_offset)
@@ -389,7 +389,7 @@ class OfflineStore:
 
 
 def _most_likely_size(sizes: dict[int, int]) -> int:
-    """The size that log files should have, told by what most have and by their names."""
+    """The size that log files should have, derived from the sizes of most files and from their names."""
     named = [size for size in sizes.values() if all(start % size == 0 for start in sizes)]
     found = named or list(sizes.values())
     return max(found, key=lambda size: (found.count(size), size), default=1)

@@ -162,7 +162,7 @@ class QueueReader:
     def _slices(
         self, queue: ConsumeQueue, offset: int, places: list[tuple[int, int]], size_bytes: int
     ) -> list[memoryview]:
-        """The records at these places if one file has them all, in one slice if nothing lies between them."""
+        """Slices of the records at these log offsets; one slice if they are adjacent in one file."""
         log = self._log
         first = places[0][0]
         last, last_size = places[-1]
@@ -237,7 +237,7 @@ class QueueReader:
         return ReadResult(status, offset, min_offset, queue.end_offset, views, len(views), size_bytes, is_far)
 
     def _first_fault(self, queue: ConsumeQueue, first: int, last: int) -> int | None:
-        """Of units that contradict each other, the first that is wrong; None if the log confirms them all."""
+        """The first unsound unit of several that contradict each other; None if the log confirms them all."""
         for offset in range(first, last + 1):
             place, size, code = queue.unit(offset)
             if size != PRE_BLANK_SIZE and not (
@@ -295,7 +295,7 @@ class QueueReader:
         return -1 if stored_ms is None else stored_ms
 
     def place_of(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """Where the log has a message; None for one it does not have."""
+        """The log offset of a message; None for one that the log does not have."""
         if not queue.min_offset(self._log.start_offset) <= offset < queue.end_offset:
             return None
         found = self.sound_units(queue, offset, 1)

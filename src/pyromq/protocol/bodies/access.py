@@ -1,4 +1,4 @@
-"""Users and what they may do."""
+"""Users and access lists."""
 
 from pyromq.protocol.bodies.body import Body
 

@@ -1,4 +1,4 @@
-"""Who consumes which queue, and how, when the broker decides it."""
+"""Assignments of queues to consumers, where the broker makes them."""
 
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ class MessageRequestMode(StrEnum):
 
 
 class QueryAssignmentRequestBody(Body):
-    """A client asks which queues of a topic are its own."""
+    """The question of a client for its queues of a topic."""
 
     client_id: str
     consumer_group: str
@@ -23,7 +23,7 @@ class QueryAssignmentRequestBody(Body):
 
 
 class MessageQueueAssignment(Body):
-    """A queue, and how to ask for its messages; without a queue, any queue of the topic."""
+    """A queue, and whether it is pulled or popped; without a queue, any queue of the topic."""
 
     attachments: dict[str, str] | None = None
     message_queue: MessageQueue | None = None
@@ -31,13 +31,13 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """The queues that are the client's own."""
+    """The queues of the client."""
 
     message_queue_assignments: list[MessageQueueAssignment] = []
 
 
 class SetMessageRequestModeRequestBody(Body):
-    """How a group asks for the messages of a topic."""
+    """Whether a group pulls or pops a topic."""
 
     consumer_group: str
     mode: MessageRequestMode = MessageRequestMode.PULL

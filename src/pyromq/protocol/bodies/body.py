@@ -1,4 +1,4 @@
-"""What every body has in common: keyword fields, camelCase on the wire, no cycles.
+"""The base of all bodies: keyword fields, camelCase on the wire, no cycles.
 
 Fields are declared in the order of their names on the wire, because that is the order in which Java writes
 them; a body declared in another order is still written in Java's, only slower.

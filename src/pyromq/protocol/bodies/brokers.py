@@ -1,4 +1,4 @@
-"""Brokers: who belongs to a cluster, and how replication between them stands."""
+"""Brokers: the members of a cluster, and the state of their replication."""
 
 from msgspec import field
 
@@ -50,7 +50,7 @@ class HAClientRuntimeInfo(Body):
 
 
 class HARuntimeInfo(Body):
-    """How replication stands, seen from one broker."""
+    """The state of replication, as one broker sees it."""
 
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
     ha_connection_info: list[HAConnectionRuntimeInfo] = []

@@ -37,7 +37,7 @@ class Connection(Body):
 
 
 class ConsumerConnection(Body):
-    """The clients that consume as a group, and what they say they want."""
+    """The members of a consumer group, and their subscriptions."""
 
     connection_set: list[Connection] = []
     consume_from_where: ConsumeFromWhere | None = None
@@ -47,13 +47,13 @@ class ConsumerConnection(Body):
 
 
 class ProducerConnection(Body):
-    """The clients that produce for a group."""
+    """The members of a producer group."""
 
     connection_set: list[Connection] = []
 
 
 class ProducerInfo(Body):
-    """One producing client."""
+    """One producer."""
 
     client_id: str | None = None
     language: ClientLanguage | None = None
@@ -63,6 +63,6 @@ class ProducerInfo(Body):
 
 
 class ProducerTableInfo(Body):
-    """The producing clients of a broker, by group."""
+    """The producers of a broker, by group."""
 
     data: dict[str, list[ProducerInfo]] = {}

@@ -1,7 +1,7 @@
-"""The tables a broker keeps in its `config` directory that never travel as they are.
+"""The tables in a broker's `config` directory that are never sent as they are.
 
 `topics.json`, `subscriptionGroup.json`, `consumerOffset.json`, `delayOffset.json`, `topicQueueMapping.json`
-and `messageRequestMode.json` do travel; they stand in `topic_tables`, `groups`, `offsets` and `assignments`.
+and `messageRequestMode.json` are sent, too; see `topic_tables`, `groups`, `offsets` and `assignments`.
 """
 
 from msgspec import field
@@ -26,7 +26,7 @@ class BloomFilterData(Body):
 
 
 class ConsumerFilterData(Body):
-    """A group's filter on a topic; a `dead_time` other than 0 says when the group gave it up."""
+    """A group's filter on a topic; `dead_time` is when the group dropped it, 0 if it is in use."""
 
     bloom_filter_data: BloomFilterData | None = None
     born_time: Int64 = 0

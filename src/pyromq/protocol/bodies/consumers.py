@@ -1,4 +1,4 @@
-"""How one consuming client is doing, as it tells itself."""
+"""The state of one consumer, as it reports it."""
 
 from enum import StrEnum
 
@@ -10,7 +10,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 
 
 class ProcessQueueInfo(Body):
-    """What a client holds of one queue that it pulls from."""
+    """A consumer's state of one queue that it pulls."""
 
     cached_msg_count: Int32 = 0
     cached_msg_max_offset: Int64 = 0
@@ -29,7 +29,7 @@ class ProcessQueueInfo(Body):
 
 
 class PopProcessQueueInfo(Body):
-    """What a client holds of one queue that it pops from."""
+    """A consumer's state of one queue that it pops."""
 
     droped: bool = False  # java: sic
     last_pop_timestamp: Int64 = 0
@@ -37,7 +37,7 @@ class PopProcessQueueInfo(Body):
 
 
 class ConsumeStatus(Body):
-    """A client's figures for one topic: times in milliseconds, rates per second."""
+    """A consumer's figures for one topic: times in milliseconds, rates per second."""
 
     consume_failed_msgs: Int64 = 0
     consume_failed_tps: float = field(name="consumeFailedTPS", default=0.0)
@@ -48,7 +48,7 @@ class ConsumeStatus(Body):
 
 
 class ConsumerRunningInfo(Body):
-    """Everything a consuming client says about itself; `jstack` is the text of its threads."""
+    """The whole report of a consumer about itself; `jstack` has the stacks of its threads."""
 
     jstack: str | None = None
     mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = {}
@@ -69,7 +69,7 @@ class CMResult(StrEnum):
 
 
 class ConsumeMessageDirectlyResult(Body):
-    """What came of a message that an operator had delivered to one client."""
+    """The result of a message that an operator had one consumer handle."""
 
     auto_commit: bool = True
     consume_result: CMResult | None = None

@@ -1,11 +1,11 @@
-"""What a controller and its brokers tell each other about replicas."""
+"""Replicas, as controllers and brokers report them to each other."""
 
 from pyromq.protocol.bodies.body import Body, Int32, Int64
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup
 
 
 class SyncStateSet(Body):
-    """The ids of the brokers that hold everything their master holds."""
+    """The ids of the brokers that are in sync with their master."""
 
     sync_state_set: set[Int64] = set()
     sync_state_set_epoch: Int32 = 0
@@ -28,7 +28,7 @@ class ReplicaIdentity(Body):
 
 
 class ReplicasInfo(Body):
-    """The master of a group, and which replicas keep up with it."""
+    """The master of a group, and which replicas are in sync with it."""
 
     in_sync_replicas: list[ReplicaIdentity] = []
     master_address: str | None = None

@@ -33,7 +33,7 @@ class ExponentialRetryPolicy(Body):
 
 
 class GroupRetryPolicy(Body):
-    """When a group gets a failed message again."""
+    """The delays between retries of a group."""
 
     customized_retry_policy: CustomizedRetryPolicy | None = None
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -98,6 +98,6 @@ class GroupList(Body):
 
 
 class GetConsumerListByGroupResponseBody(Body):
-    """The ids of the clients that consume as a group."""
+    """The client ids of the members of a consumer group."""
 
     consumer_id_list: list[str] = []

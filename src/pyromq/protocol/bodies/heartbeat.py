@@ -1,4 +1,4 @@
-"""What a client tells every broker it uses: who it is, what it produces for and what it consumes."""
+"""Heartbeats: a client reports its id, its producer groups and its subscriptions to every broker it uses."""
 
 from enum import StrEnum
 
@@ -30,7 +30,7 @@ class ConsumeFromWhere(StrEnum):
 
 
 class SubscriptionData(Body):
-    """What a group wants of a topic; `sub_version` is the time at which it began to want it."""
+    """A group's subscription to a topic; `sub_version` is the time of its last change."""
 
     class_filter_mode: bool = False
     code_set: set[Int32] = set()
@@ -42,13 +42,13 @@ class SubscriptionData(Body):
 
 
 class ProducerData(Body):
-    """A group the client produces for."""
+    """A producer group of the client."""
 
     group_name: str
 
 
 class ConsumerData(Body):
-    """A group the client consumes as."""
+    """A consumer group of the client."""
 
     consume_from_where: ConsumeFromWhere | None = None
     consume_type: ConsumeType | None = None
@@ -59,7 +59,7 @@ class ConsumerData(Body):
 
 
 class HeartbeatData(Body):
-    """One heartbeat. A fingerprint other than 0 names what the client last said about its subscriptions."""
+    """One heartbeat. A fingerprint other than 0 stands for the subscriptions of an earlier heartbeat."""
 
     client_id: str = field(name="clientID")
     consumer_data_set: list[ConsumerData] = []
@@ -69,7 +69,7 @@ class HeartbeatData(Body):
 
 
 class CheckClientRequestBody(Body):
-    """A subscription for the broker to try before the client starts with it."""
+    """A subscription that the broker checks before the client starts."""
 
     client_id: str | None = None
     group: str | None = None
@@ -78,7 +78,7 @@ class CheckClientRequestBody(Body):
 
 
 class QuerySubscriptionResponseBody(Body):
-    """What a group wants of a topic, as its broker knows it."""
+    """A group's subscription to a topic, as its broker knows it."""
 
     group: str | None = None
     subscription_data: SubscriptionData | None = None

@@ -1,10 +1,10 @@
-"""Tables of text by text."""
+"""Key-value tables of texts."""
 
 from pyromq.protocol.bodies.body import Body
 
 
 class KVTable(Body):
-    """Keys and values: a namespace of the name server, or what a broker says about itself."""
+    """Keys and values: a namespace of the name server, or the figures of a broker."""
 
     table: dict[str, str] = {}
 

@@ -7,7 +7,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 
 
 class LockBatchRequestBody(Body):
-    """Queues a client wants to hold."""
+    """Queues that a client wants to lock."""
 
     client_id: str
     consumer_group: str
@@ -16,13 +16,13 @@ class LockBatchRequestBody(Body):
 
 
 class LockBatchResponseBody(Body):
-    """Queues the client now holds."""
+    """Queues that the client has locked now."""
 
     lock_ok_mq_set: set[MessageQueue] = field(name="lockOKMQSet", default_factory=set)
 
 
 class UnlockBatchRequestBody(Body):
-    """Queues a client gives up."""
+    """Queues that a client unlocks."""
 
     client_id: str
     consumer_group: str

@@ -1,4 +1,4 @@
-"""Offsets: where groups stand, and where an operator wants them to stand."""
+"""Offsets of groups, committed or reset by an operator."""
 
 from pyromq.protocol.bodies.body import Body, Int32, Int64
 from pyromq.protocol.bodies.queues import MessageQueue, MessageQueueForC
@@ -6,39 +6,39 @@ from pyromq.protocol.bodies.versions import DataVersion
 
 
 class ResetOffsetBody(Body):
-    """Where to continue, by queue."""
+    """The offsets at which to continue, by queue."""
 
     offset_table: dict[MessageQueue, Int64] = {}
 
 
 class ResetOffsetBodyForC(Body):
-    """Where to continue, for clients whose JSON has no objects as keys."""
+    """The same for clients whose JSON has no objects as keys."""
 
     offset_table: list[MessageQueueForC] = []
 
 
 class GetConsumerStatusBody(Body):
-    """Where clients stand: one client's own queues, or those of each client by its id."""
+    """The offsets of clients: those of one, or of each by its client id."""
 
     consumer_table: dict[str, dict[MessageQueue, Int64]] = {}
     message_queue_table: dict[MessageQueue, Int64] = {}
 
 
 class QueryCorrectionOffsetBody(Body):
-    """The least offset any of several groups has reached, by queue id."""
+    """The lowest offset of several groups, by queue id."""
 
     correction_offsets: dict[Int32, Int64] = {}
 
 
 class ConsumerOffsetSerializeWrapper(Body):
-    """Where every group stands: `topic@group`, then queue id; also `consumerOffset.json`."""
+    """The offsets of every group by `topic@group`, then queue id; also `consumerOffset.json`."""
 
     data_version: DataVersion | None = None
     offset_table: dict[str, dict[Int32, Int64]] = {}
 
 
 class DelayOffsetSerializeWrapper(Body):
-    """How far each delay level is delivered; also `delayOffset.json`."""
+    """The next offset to deliver of each delay level; also `delayOffset.json`."""
 
     data_version: DataVersion | None = None
     offset_table: dict[Int32, Int64] = {}

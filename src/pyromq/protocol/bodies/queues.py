@@ -6,7 +6,7 @@ from pyromq.protocol.bodies.body import Body, Int32, Int64
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel", gc=False):
-    """One queue of a topic on one broker; hashable, because whole tables are keyed by it."""
+    """One queue of a topic on one broker; hashable, because tables are keyed by it."""
 
     topic: str
     broker_name: str

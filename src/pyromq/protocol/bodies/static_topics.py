@@ -7,7 +7,7 @@ GLOBAL_SCOPE = "__global__"
 
 
 class LogicQueueMappingItem(Body):
-    """A stretch of a logical queue that lives in one queue of one broker."""
+    """A part of a logical queue that one queue of one broker stores."""
 
     bname: str | None = None
     end_offset: Int64 = -1

@@ -1,4 +1,4 @@
-"""Figures about topics, groups and queues, for people."""
+"""Figures of topics, groups and queues."""
 
 from pyromq.protocol.bodies.body import Body, Int32, Int64
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
@@ -6,7 +6,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 
 
 class TopicOffset(Body):
-    """The ends of one queue."""
+    """The first and last offset of one queue."""
 
     last_update_timestamp: Int64 = 0
     max_offset: Int64 = 0
@@ -14,14 +14,14 @@ class TopicOffset(Body):
 
 
 class TopicStatsTable(Body):
-    """The ends of every queue of a topic on one broker."""
+    """The first and last offsets of the queues of a topic on one broker."""
 
     offset_table: dict[MessageQueue, TopicOffset] = {}
     topic_put_tps: float = 0.0
 
 
 class OffsetWrapper(Body):
-    """How far a group is behind in one queue."""
+    """The offsets of a group in one queue."""
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
@@ -30,14 +30,14 @@ class OffsetWrapper(Body):
 
 
 class ConsumeStats(Body):
-    """How far a group is behind, by queue."""
+    """The offsets of a group, by queue."""
 
     consume_tps: float = 0.0
     offset_table: dict[MessageQueue, OffsetWrapper] = {}
 
 
 class ConsumeStatsList(Body):
-    """How far every group of a broker is behind."""
+    """The offsets of every group of a broker."""
 
     broker_addr: str | None = None
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
@@ -62,7 +62,7 @@ class QueryConsumeTimeSpanBody(Body):
 
 
 class ConsumeQueueData(Body):
-    """One entry of a consume queue, and whether a group's filter lets it through."""
+    """One entry of a consume queue, and whether a group's filter matches it."""
 
     bit_map: str | None = None
     eval: bool = False
@@ -74,7 +74,7 @@ class ConsumeQueueData(Body):
 
 
 class QueryConsumeQueueResponseBody(Body):
-    """A stretch of a consume queue."""
+    """Consecutive entries of a consume queue."""
 
     filter_data: str | None = None
     max_queue_index: Int64 = 0
@@ -100,7 +100,7 @@ class BrokerStatsData(Body):
 
 
 class Metric(Body):
-    """How many messages of a topic wait, and since when this is known."""
+    """The number of waiting messages of a topic, and the time of the count."""
 
     count: Int64 = 0
     time_stamp: Int64 = 0

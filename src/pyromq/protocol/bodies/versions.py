@@ -1,4 +1,4 @@
-"""A data version changes whenever the table it stands beside changes."""
+"""A table's data version changes with every change of the table."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from pyromq.protocol.bodies.body import Int64
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """Two tables are the same when all three numbers are."""
+    """Two copies of a table are the same if all three numbers are."""
 
     counter: Int64 = 0
     state_version: Int64 = 0

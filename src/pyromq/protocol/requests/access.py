@@ -1,4 +1,4 @@
-"""Who may do what: users and access lists, and the single access file of 4.x."""
+"""Users, their access lists, and the access file of 4.x."""
 
 from pyromq.protocol.bodies.access import AclInfo, UserInfo
 from pyromq.protocol.catalogue import BROKER, Answer, Request, request
@@ -53,7 +53,7 @@ class ListUsers(Request[ListUsersAnswer]):
 
 @request(3006, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_create_acl")
 class CreateAcl(Request[Answer]):
-    """Give a subject its access list."""
+    """Create the access list of a subject."""
 
     subject: str | None = None
     body: AclInfo

@@ -1,4 +1,4 @@
-"""How a name server learns which brokers there are, and what it tells them about each other."""
+"""Registration of brokers with name servers, and what brokers learn there about each other."""
 
 from pyromq.protocol.bodies.brokers import GetBrokerMemberGroupResponseBody
 from pyromq.protocol.bodies.kv import KVTable
@@ -26,7 +26,7 @@ class RegisterBrokerAnswer(Answer):
 
 @request(103, to=NAMESERVER, needs=(cluster(UPDATE),))
 class RegisterBroker(Request[RegisterBrokerAnswer]):
-    """Announce a broker with all its topics; repeated before the name server's patience ends."""
+    """Register a broker with all its topics; the broker repeats it before the registration expires."""
 
     broker_name: str
     broker_addr: str
@@ -44,7 +44,7 @@ class RegisterBroker(Request[RegisterBrokerAnswer]):
 
 @request(104, to=NAMESERVER, needs=(cluster(UPDATE),))
 class UnregisterBroker(Request[Answer]):
-    """Take a broker and its topics out of all routes."""
+    """Remove a broker and its topics from all routes."""
 
     broker_name: str
     broker_addr: str
@@ -81,7 +81,7 @@ class QueryDataVersionAnswer(Answer):
 
 @request(322, to=NAMESERVER, needs=(cluster(GET),))
 class QueryDataVersion(Request[QueryDataVersionAnswer]):
-    """Ask whether the name server's copy of a broker's topics is out of date; also keeps the broker alive."""
+    """Ask whether the name server's copy of a broker's topics is out of date; counts as a heartbeat."""
 
     broker_name: str
     broker_addr: str
@@ -104,7 +104,7 @@ class GetBrokerMemberGroup(Request[GetBrokerMemberGroupAnswer]):
 
 @request(904, to=NAMESERVER | CONTROLLER, needs=(cluster(UPDATE),), oneway=True, java_name="broker_heartbeat")
 class SendBrokerHeartbeat(Request[Answer]):
-    """Say that a broker is alive, between two registrations."""
+    """Report that a broker is alive, between two registrations."""
 
     cluster_name: str
     broker_addr: str

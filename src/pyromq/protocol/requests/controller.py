@@ -13,7 +13,7 @@ class AlterSyncStateSetAnswer(Answer):
 
 @request(1001, to=CONTROLLER, needs=(cluster(UPDATE),), java_name="controller_alter_sync_state_set")
 class AlterSyncStateSet(Request[AlterSyncStateSetAnswer]):
-    """Tell the controller which replicas keep up with their master."""
+    """Report to the controller which replicas are in sync with their master."""
 
     broker_name: str | None = None
     master_broker_id: Int64 | None = None
@@ -60,7 +60,7 @@ class RegisterBrokerAtControllerAnswer(Answer):
 
 @request(1003, to=CONTROLLER, needs=(cluster(UPDATE),), java_name="controller_register_broker")
 class RegisterBrokerAtController(Request[RegisterBrokerAtControllerAnswer]):
-    """Announce the address of a broker and learn who its master is."""
+    """Register the address of a broker; the answer names its master."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -78,7 +78,7 @@ class GetReplicaInfoAnswer(Answer):
 
 @request(1004, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_replica_info")
 class GetReplicaInfo(Request[GetReplicaInfoAnswer]):
-    """Read who is the master of a group and which replicas keep up."""
+    """Read the master of a group and the replicas that are in sync."""
 
     broker_name: str | None = None
 
@@ -93,7 +93,7 @@ class GetControllerMetadataAnswer(Answer):
 
 @request(1005, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_metadata_info")
 class GetControllerMetadata(Request[GetControllerMetadataAnswer]):
-    """Ask which controller leads the others."""
+    """Read which controller is the leader."""
 
 
 class GetSyncStateDataAnswer(Answer):
@@ -102,14 +102,14 @@ class GetSyncStateDataAnswer(Answer):
 
 @request(1006, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_sync_state_data")
 class GetSyncStateData(Request[GetSyncStateDataAnswer]):
-    """Read for several broker groups which replicas keep up."""
+    """Read the replicas in sync of several broker groups."""
 
     body: list[str]
 
 
 @request(1008, to=BROKER, needs=(cluster(UPDATE),))
 class NotifyBrokerRoleChanged(Request[Answer]):
-    """Tell a broker who is the master now."""
+    """Tell a broker its new master."""
 
     master_address: str | None = None
     master_epoch: Int32 | None = None
@@ -137,7 +137,7 @@ class GetNextBrokerIdAnswer(Answer):
 
 @request(1012, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_next_broker_id")
 class GetNextBrokerId(Request[GetNextBrokerIdAnswer]):
-    """Ask which id the next broker of a group may have."""
+    """Read the next free broker id of a group."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -150,7 +150,7 @@ class ApplyBrokerIdAnswer(Answer):
 
 @request(1013, to=CONTROLLER, needs=(cluster(UPDATE),), java_name="controller_apply_broker_id")
 class ApplyBrokerId(Request[ApplyBrokerIdAnswer]):
-    """Claim an id for a broker, with a text that tells its claims from those of others."""
+    """Claim an id for a broker; a text in the claim identifies the broker."""
 
     cluster_name: str | None = None
     broker_name: str | None = None

@@ -66,7 +66,7 @@ class GetGroupConfig(RoutedRequest[GetGroupConfigAnswer]):
 
 @request(207, to=BROKER, needs=(group(DELETE, at="group_name"),), java_name="delete_subscriptiongroup")
 class DeleteGroup(RoutedRequest[Answer]):
-    """Delete a group and, if wished, its offsets."""
+    """Delete a group, with its offsets if asked for."""
 
     group_name: str
     clean_offset: bool = False
@@ -83,7 +83,7 @@ class UpdateGroupForbiddenAnswer(Answer):
     java_name="update_and_get_group_forbidden",
 )
 class UpdateGroupForbidden(TopicRequest[UpdateGroupForbiddenAnswer]):
-    """Forbid or allow a group to read a topic; answers what holds now."""
+    """Forbid or allow a group to read a topic; the answer says which applies now."""
 
     group: str
     topic: str
@@ -116,7 +116,7 @@ class GetSubscriptionOfGroupAnswer(Answer):
     345, to=BROKER, needs=(group(GET, at="group"), topic(GET)), java_name="query_subscription_by_consumer"
 )
 class GetSubscriptionOfGroup(TopicRequest[GetSubscriptionOfGroupAnswer]):
-    """Read how a group filters a topic."""
+    """Read the filter of a group for a topic."""
 
     group: str
     topic: str | None = None

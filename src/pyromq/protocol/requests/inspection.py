@@ -1,4 +1,4 @@
-"""Looking into a running broker, and through it into its consumers."""
+"""Inspection of a running broker and, through it, of its consumers."""
 
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pyromq.protocol.bodies.kv import KVTable
@@ -40,7 +40,7 @@ class GetTopicStatsAnswer(Answer):
 
 @request(202, to=BROKER, needs=(topic(GET),), java_name="get_topic_stats_info")
 class GetTopicStats(TopicRequest[GetTopicStatsAnswer]):
-    """Read how far each queue of a topic reaches."""
+    """Read the first and last offset of each queue of a topic."""
 
     topic: str
 
@@ -59,7 +59,7 @@ class GetConsumeStatsAnswer(Answer):
     ),
 )
 class GetConsumeStats(TopicRequest[GetConsumeStatsAnswer]):
-    """Read how far a group is behind in each queue."""
+    """Read the lag of a group in each queue."""
 
     consumer_group: str
     topic: str | None = None
@@ -73,7 +73,7 @@ class GetBrokerConsumeStatsAnswer(Answer):
 
 @request(317, to=BROKER, needs=(cluster(GET),))
 class GetBrokerConsumeStats(Request[GetBrokerConsumeStatsAnswer]):
-    """Read how far all groups of a broker are behind."""
+    """Read the lag of all groups of a broker."""
 
     is_order: bool
 
@@ -84,7 +84,7 @@ class GetConsumeTimeSpansAnswer(Answer):
 
 @request(303, to=BROKER, needs=(topic(GET), group(GET, at="group")), java_name="query_consume_time_span")
 class GetConsumeTimeSpans(TopicRequest[GetConsumeTimeSpansAnswer]):
-    """Read for each queue of a topic which times it covers and which a group has reached."""
+    """Read for each queue of a topic the times of its messages, and the time that a group has reached."""
 
     topic: str
     group: str
@@ -108,7 +108,7 @@ class QueryConsumeQueueAnswer(Answer):
 
 @request(321, to=BROKER, needs=(topic(GET), group(GET, may_be_missing=True)))
 class QueryConsumeQueue(TopicRequest[QueryConsumeQueueAnswer]):
-    """Read entries of a queue's index and how a group's filter judges them."""
+    """Read entries of a consume queue, and whether the filter of a group matches them."""
 
     topic: str | None = None
     queue_id: Int32 = 0
@@ -128,7 +128,7 @@ class ConsumerStatusAnswer(Answer):
     java_name="invoke_broker_to_get_consumer_status",
 )
 class GetConsumerStatus(TopicRequest[ConsumerStatusAnswer]):
-    """Ask the members of a group, through the broker, how far they are."""
+    """Ask the members of a group for their offsets, through the broker."""
 
     topic: str
     group: str
@@ -141,7 +141,7 @@ class GetConsumerRunningInfoAnswer(Answer):
 
 @request(307, to=BROKER | CLIENT, needs=(group(GET),))
 class GetConsumerRunningInfo(RoutedRequest[GetConsumerRunningInfoAnswer]):
-    """Describe what a consumer is doing; a broker passes the question on."""
+    """Ask a consumer for its state; a broker passes the request on."""
 
     consumer_group: str
     client_id: str

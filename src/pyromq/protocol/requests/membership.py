@@ -1,4 +1,4 @@
-"""Which clients are there: their heartbeats and goodbyes, and who asks about them."""
+"""Connected clients: their heartbeats, their unregistration, and questions about them."""
 
 from pyromq.protocol.bodies.clients import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
@@ -22,14 +22,14 @@ class SendHeartbeatAnswer(Answer):
     java_name="heart_beat",
 )
 class SendHeartbeat(RoutedRequest[SendHeartbeatAnswer]):
-    """Say that a client is alive, what it produces and what it consumes."""
+    """Report that a client is alive, with its producer groups and its subscriptions."""
 
     body: HeartbeatData
 
 
 @request(35, to=BROKER, needs=(group(SUB, may_be_missing=True),))
 class UnregisterClient(RoutedRequest[Answer]):
-    """Say goodbye for a client, as a member of a producer or consumer group."""
+    """Unregister a client from a producer or consumer group."""
 
     client_id: str = wire(name="clientID")
     producer_group: str | None = None
@@ -38,7 +38,7 @@ class UnregisterClient(RoutedRequest[Answer]):
 
 @request(46, to=BROKER, needs=(group(SUB, at="body.group"), topic(SUB, at="body.subscription_data.topic")))
 class CheckClientConfig(Request[Answer]):
-    """Check whether the broker can filter as a consumer wishes."""
+    """Check whether the broker can apply the filter of a consumer."""
 
     body: CheckClientRequestBody
 
@@ -60,7 +60,7 @@ class GetConsumerConnectionsAnswer(Answer):
 
 @request(203, to=BROKER, needs=(group(GET),), java_name="get_consumer_connection_list")
 class GetConsumerConnections(RoutedRequest[GetConsumerConnectionsAnswer]):
-    """Describe the members of a consumer group and what they subscribe to."""
+    """List the members of a consumer group and their subscriptions."""
 
     consumer_group: str
 
@@ -71,7 +71,7 @@ class GetProducerConnectionsAnswer(Answer):
 
 @request(204, to=BROKER, needs=(cluster(GET),), java_name="get_producer_connection_list")
 class GetProducerConnections(RoutedRequest[GetProducerConnectionsAnswer]):
-    """Describe the members of a producer group."""
+    """List the members of a producer group."""
 
     producer_group: str
 
@@ -82,4 +82,4 @@ class GetAllProducersAnswer(Answer):
 
 @request(328, to=BROKER, needs=(cluster(GET),), java_name="get_all_producer_info")
 class GetAllProducers(Request[GetAllProducersAnswer]):
-    """Describe every producer of every group."""
+    """List the producers of all groups."""

@@ -1,4 +1,4 @@
-"""Positions in queues: how far groups have read, how far queues reach."""
+"""Offsets of groups, and the first and last offsets of queues."""
 
 from pyromq.protocol.bodies.offsets import (
     ConsumerOffsetSerializeWrapper,
@@ -25,7 +25,7 @@ class OffsetAnswer(Answer):
 
 @request(14, to=BROKER, needs=(topic(SUB, GET), group(SUB, GET)))
 class QueryConsumerOffset(TopicRequest[OffsetAnswer]):
-    """Read how far a group has read a queue; refused with QUERY_NOT_FOUND if it never did."""
+    """Read the offset of a group in a queue; refused with QUERY_NOT_FOUND if it has none."""
 
     consumer_group: str
     topic: str
@@ -35,7 +35,7 @@ class QueryConsumerOffset(TopicRequest[OffsetAnswer]):
 
 @request(15, to=BROKER, needs=(topic(SUB, UPDATE), group(SUB, UPDATE)), oneway=True)
 class UpdateConsumerOffset(TopicRequest[Answer]):
-    """Note how far a group has read a queue."""
+    """Commit the offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -89,7 +89,7 @@ class GetAllConsumerOffsetsAnswer(Answer):
 
 @request(43, to=BROKER, needs=(every_group(LIST),), java_name="get_all_consumer_offset")
 class GetAllConsumerOffsets(Request[GetAllConsumerOffsetsAnswer]):
-    """Read the offsets of all groups, as a replica copies them."""
+    """Read the offsets of all groups, for replicas."""
 
 
 class GetAllDelayOffsetsAnswer(Answer):
@@ -98,7 +98,7 @@ class GetAllDelayOffsetsAnswer(Answer):
 
 @request(45, to=BROKER, needs=(cluster(GET),), java_name="get_all_delay_offset")
 class GetAllDelayOffsets(Request[GetAllDelayOffsetsAnswer]):
-    """Read how far each delay level is delivered, as a replica copies it."""
+    """Read the next offset to deliver of each delay level, for replicas."""
 
 
 class ResetOffsetAnswer(Answer):
@@ -112,7 +112,7 @@ class ResetOffsetAnswer(Answer):
     java_name="invoke_broker_to_reset_offset",
 )
 class ResetOffset(TopicRequest[ResetOffsetAnswer]):
-    """Send a group back, or forward, to a point in time."""
+    """Reset a group to a point in time."""
 
     group: str
     topic: str
@@ -154,7 +154,7 @@ class QueryCorrectionOffsets(TopicRequest[QueryCorrectionOffsetsAnswer]):
     ),
 )
 class CloneGroupOffset(RoutedRequest[Answer]):
-    """Give one group the offsets of another."""
+    """Copy the offsets of one group to another."""
 
     src_group: str
     dest_group: str

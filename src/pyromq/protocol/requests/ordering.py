@@ -16,7 +16,7 @@ class LockQueuesAnswer(Answer):
     java_name="lock_batch_mq",
 )
 class LockQueues(RoutedRequest[LockQueuesAnswer]):
-    """Reserve queues for one member of a group; answers with those it got."""
+    """Lock queues for one member of a group; the answer lists those it holds."""
 
     body: LockBatchRequestBody
 
@@ -29,6 +29,6 @@ class LockQueues(RoutedRequest[LockQueuesAnswer]):
     java_name="unlock_batch_mq",
 )
 class UnlockQueues(RoutedRequest[Answer]):
-    """Give reserved queues back."""
+    """Release locked queues."""
 
     body: UnlockBatchRequestBody

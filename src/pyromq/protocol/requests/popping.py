@@ -1,4 +1,4 @@
-"""Reading without owning queues: the broker hands out messages, hides them, and wants a receipt.
+"""Pop consumption: the broker hands out messages of any queue and hides them until they are acknowledged.
 
 java: these codes do not fit into the two bytes of Apache's binary header; see binary_header.
 """
@@ -39,7 +39,7 @@ class PopMessageAnswer(Answer):
     ),
 )
 class PopMessage(TopicRequest[PopMessageAnswer]):
-    """Take messages of any queue and hide them from others for a while; waits if there is nothing yet."""
+    """Pop messages of any queue, hidden from others for a while; waits if there is none yet."""
 
     consumer_group: str
     topic: str
@@ -57,7 +57,7 @@ class PopMessage(TopicRequest[PopMessageAnswer]):
 
 @request(200051, to=BROKER, needs=(topic(SUB), group(SUB)))
 class AckMessage(TopicRequest[Answer]):
-    """Say that a popped message is done with."""
+    """Acknowledge a popped message."""
 
     consumer_group: str
     topic: str
@@ -73,7 +73,7 @@ class AckMessage(TopicRequest[Answer]):
     java_name="batch_ack_message",
 )
 class AckMessages(Request[Answer]):
-    """Say that several popped messages are done with."""
+    """Acknowledge several popped messages."""
 
     body: BatchAckMessageRequestBody
 
@@ -103,7 +103,7 @@ class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
     accepts=(ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND),
 )
 class PeekMessage(TopicRequest[PopMessageAnswer]):
-    """Look at the next messages of a group without taking them."""
+    """Read the next messages of a group without popping them."""
 
     topic: str
     queue_id: Int32
@@ -118,7 +118,7 @@ class WaitForMessageAnswer(Answer):
 
 @request(200054, to=BROKER, needs=(topic(SUB), group(SUB)), java_name="notification")
 class WaitForMessage(TopicRequest[WaitForMessageAnswer]):
-    """Wait until there is something to pop."""
+    """Wait until there is a message to pop."""
 
     consumer_group: str
     topic: str
@@ -144,7 +144,7 @@ class GetPollingInfo(TopicRequest[GetPollingInfoAnswer]):
 
 @request(200056, to=BROKER, needs=(cluster(UPDATE),), java_name="pop_rollback")
 class RollBackPopStore(Request[Answer]):
-    """Move what is known about popped messages out of the key-value store, before a downgrade."""
+    """Move the state of popped messages out of the key-value store, before a downgrade."""
 
 
 class QueryAssignmentAnswer(Answer):
@@ -153,14 +153,14 @@ class QueryAssignmentAnswer(Answer):
 
 @request(400, to=BROKER, needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.topic")))
 class QueryAssignment(Request[QueryAssignmentAnswer]):
-    """Ask the broker which queues a consumer shall read, and whether by pulling or popping."""
+    """Ask the broker which queues a consumer is to read, and whether by pulling or popping."""
 
     body: QueryAssignmentRequestBody
 
 
 @request(401, to=BROKER, needs=(group(UPDATE, at="body.consumer_group"), topic(UPDATE, at="body.topic")))
 class SetMessageRequestMode(Request[Answer]):
-    """Decide whether a group reads a topic by pulling or popping."""
+    """Set whether a group pulls or pops a topic."""
 
     body: SetMessageRequestModeRequestBody
 
@@ -171,4 +171,4 @@ class GetMessageRequestModesAnswer(Answer):
 
 @request(402, to=BROKER, needs=(cluster(GET),), java_name="get_all_message_request_mode")
 class GetMessageRequestModes(Request[GetMessageRequestModesAnswer]):
-    """Read which groups pull and which pop, as a replica copies it."""
+    """Read which groups pull and which pop, for replicas."""

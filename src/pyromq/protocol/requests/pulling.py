@@ -30,7 +30,7 @@ class PullMessageAnswer(Answer):
 
 @request(11, to=BROKER, needs=(topic(SUB), group(SUB)), accepts=PULLED)
 class PullMessage(TopicRequest[PullMessageAnswer]):
-    """Read one queue from an offset; waits if there is nothing yet."""
+    """Read one queue from an offset; waits if there is no message yet."""
 
     consumer_group: str
     topic: str
@@ -77,7 +77,7 @@ class ViewMessageAnswer(Answer):
 
 @request(33, to=BROKER, needs=(topic(SUB, GET),), java_name="view_message_by_id")
 class ViewMessage(Request[ViewMessageAnswer]):
-    """Read the message at a place of the log."""
+    """Read the message at an offset of the log."""
 
     topic: str | None = None
     offset: Int64

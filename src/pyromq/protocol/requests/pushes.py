@@ -1,4 +1,4 @@
-"""What servers ask of clients, on the connections that the clients opened."""
+"""Requests of servers to clients, on the connections that the clients opened."""
 
 from pyromq.protocol.catalogue import (
     CLIENT,
@@ -30,14 +30,14 @@ class CheckTransactionState(RoutedRequest[Answer]):
 
 @request(40, to=CLIENT, needs=NOTHING, oneway=True)
 class NotifyConsumerIdsChanged(RoutedRequest[Answer]):
-    """Tell the members of a group that they must divide the queues anew."""
+    """Tell the members of a group to rebalance."""
 
     consumer_group: str
 
 
 @request(220, to=CLIENT, needs=NOTHING, oneway=True, java_name="reset_consumer_client_offset")
 class ResetConsumerOffset(TopicRequest[Answer]):
-    """Tell a consumer to go on from other offsets."""
+    """Tell a consumer to continue at other offsets."""
 
     group: str
     topic: str
@@ -51,7 +51,7 @@ class ResetConsumerOffset(TopicRequest[Answer]):
 
 @request(221, to=CLIENT, needs=NOTHING)
 class GetConsumerStatusFromClient(TopicRequest[ConsumerStatusAnswer]):
-    """Ask a consumer how far it is."""
+    """Ask a consumer for its offsets."""
 
     topic: str
     group: str
@@ -81,6 +81,6 @@ class PushReply(TopicRequest[Answer]):
 
 @request(30105, to=CLIENT, needs=NOTHING, oneway=True, extension=True)
 class NotifyRoutesChanged(Request[Answer]):
-    """Tell a client that asked with `watch` which topics have another route now."""
+    """Tell a client that asked with `watch` which topics have a new route."""
 
     body: list[str]

@@ -1,4 +1,4 @@
-"""Brokers that share a name: what master and replicas tell each other and their operator."""
+"""Requests between a master and its replicas, and about them."""
 
 from pyromq.protocol.bodies.brokers import EpochEntryCache, HARuntimeInfo
 from pyromq.protocol.bodies.replicated_tables import ReplicatedTables
@@ -30,7 +30,7 @@ class ExchangeHaInfoAnswer(Answer):
 
 @request(906, to=BROKER, needs=(cluster(UPDATE),), java_name="exchange_broker_ha_info")
 class ExchangeHaInfo(Request[ExchangeHaInfoAnswer]):
-    """Tell a broker where its master is, or ask a master where it replicates and how far it has flushed."""
+    """Tell a broker its master's address, or ask a master for its replication address and flushed offset."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -43,12 +43,12 @@ class GetHaStatusAnswer(Answer):
 
 @request(907, to=BROKER, needs=(cluster(GET),), java_name="get_broker_ha_status")
 class GetHaStatus(Request[GetHaStatusAnswer]):
-    """Read how far replication has come."""
+    """Read the state of replication."""
 
 
 @request(908, to=BROKER, needs=(cluster(UPDATE),))
 class ResetMasterFlushOffset(Request[Answer]):
-    """Tell a replica anew how far its master has flushed."""
+    """Tell a replica the flushed offset of its master."""
 
     master_flush_offset: Int64
 
@@ -73,4 +73,4 @@ class GetEpochsAnswer(Answer):
 
 @request(1007, to=BROKER, needs=(cluster(GET),), java_name="get_broker_epoch_cache")
 class GetEpochs(Request[GetEpochsAnswer]):
-    """Read which masters have written which parts of the log."""
+    """Read the epochs: which master has written which part of the log."""

@@ -1,4 +1,4 @@
-"""Where topics live: what the name server is asked about topics and clusters.
+"""Questions to the name server about topics and clusters.
 
 Every topic list is answered alike; only the question differs.
 """
@@ -48,7 +48,7 @@ class GetAllTopics(Request[TopicListAnswer]):
 
 @request(216, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="delete_topic_in_namesrv")
 class DeleteTopicFromNameServer(TopicRequest[Answer]):
-    """Forget the route of a topic, in one cluster or everywhere."""
+    """Delete the route of a topic, in one cluster or everywhere."""
 
     topic: str
     cluster_name: str | None = None
@@ -56,7 +56,7 @@ class DeleteTopicFromNameServer(TopicRequest[Answer]):
 
 @request(217, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="register_topic_in_namesrv")
 class RegisterTopic(TopicRequest[Answer]):
-    """Announce the queues of one topic without a whole broker registration."""
+    """Register the queues of one topic without a whole broker registration."""
 
     topic: str
     body: TopicRouteData

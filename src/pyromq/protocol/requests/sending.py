@@ -1,4 +1,4 @@
-"""How messages enter a broker.
+"""Sends: messages, replies, and messages that a consumer gives back.
 
 Sending exists twice: with long field names, and with the one-letter names most producers use. Both have the
 same attributes here, so that a handler need not care.
@@ -72,17 +72,17 @@ class SendMessageV2(TopicRequest[SendMessageAnswer]):
 
 @request(320, to=BROKER, needs=(topic(PUB),), accepts=STORED, java_name="send_batch_message")
 class SendMessageBatch(SendMessageV2):
-    """Store several messages for one topic, packed into one body."""
+    """Store several messages of one topic, in one body."""
 
 
 @request(324, to=BROKER, needs=(topic(PUB),), accepts=STORED, java_name="send_reply_message")
 class SendReply(SendMessage):
-    """Bring a reply to the producer that waits for it."""
+    """Pass a reply to the producer that waits for it."""
 
 
 @request(325, to=BROKER, needs=(topic(PUB),), accepts=STORED, java_name="send_reply_message_v2")
 class SendReplyV2(SendMessageV2):
-    """Bring a reply to the producer that waits for it; the same as SendReply with one-letter field names."""
+    """Pass a reply to the producer that waits for it; the same as SendReply with one-letter field names."""
 
 
 @request(
@@ -92,7 +92,7 @@ class SendReplyV2(SendMessageV2):
     java_name="consumer_send_msg_back",
 )
 class SendMessageBack(RoutedRequest[Answer]):
-    """Have a message delivered to its group again, later, or put aside when it failed too often."""
+    """Give a message back for a later retry; after too many retries it becomes a dead letter."""
 
     offset: Int64
     group: str
@@ -110,7 +110,7 @@ class RecallMessageAnswer(Answer):
 
 @request(370, to=BROKER, needs=(topic(PUB),))
 class RecallMessage(TopicRequest[RecallMessageAnswer]):
-    """Take back a timed message that is not delivered yet."""
+    """Recall a timed message that is not delivered yet."""
 
     producer_group: str | None = None
     topic: str

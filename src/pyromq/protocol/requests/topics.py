@@ -80,4 +80,4 @@ class GetTopicConfig(TopicRequest[GetTopicConfigAnswer]):
 
 @request(305, to=BROKER, needs=(every_topic(LIST),), java_name="get_system_topic_list_from_broker")
 class GetSystemTopicsFromBroker(Request[TopicListAnswer]):
-    """List the topics that a broker keeps for itself."""
+    """List the system topics of a broker."""

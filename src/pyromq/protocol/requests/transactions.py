@@ -6,7 +6,7 @@ from pyromq.protocol.needs import PUB, UPDATE, topic
 
 @request(37, to=BROKER, needs=(topic(PUB),), oneway=True)
 class EndTransaction(RoutedRequest[Answer]):
-    """Commit a prepared message, roll it back, or say that its fate is not known yet."""
+    """Commit a half message, roll it back, or report that its transaction is undecided."""
 
     topic: str | None = None
     producer_group: str
@@ -22,7 +22,7 @@ class EndTransaction(RoutedRequest[Answer]):
 
 @request(323, to=BROKER, needs=(topic(UPDATE),), java_name="resume_check_half_message")
 class ResumeTransactionCheck(Request[Answer]):
-    """Ask producers again about a prepared message that was given up."""
+    """Check a half message again whose checks were given up."""
 
     topic: str | None = None
     msg_id: str | None = None

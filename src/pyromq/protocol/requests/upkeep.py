@@ -1,4 +1,4 @@
-"""Housekeeping that an operator asks of a broker's store."""
+"""Maintenance of a broker's store, for operators."""
 
 from pyromq.protocol.bodies.config_tables import TimerMetricsTable
 from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, request, wire
@@ -7,17 +7,17 @@ from pyromq.protocol.needs import GET, UPDATE, cluster, topic
 
 @request(306, to=BROKER, needs=(cluster(UPDATE),), java_name="clean_expired_consumequeue")
 class CleanExpiredConsumeQueues(Request[Answer]):
-    """Drop the parts of queues whose messages are gone."""
+    """Delete consume queue entries whose messages are gone."""
 
 
 @request(316, to=BROKER, needs=(cluster(UPDATE),), java_name="clean_unused_topic")
 class CleanUnusedTopics(Request[Answer]):
-    """Drop the queues of topics that no longer exist."""
+    """Delete the consume queues of deleted topics."""
 
 
 @request(329, to=BROKER, needs=(cluster(UPDATE),), java_name="delete_expired_commitlog")
 class DeleteExpiredCommitLog(Request[Answer]):
-    """Delete log files that are past their time without waiting for the usual hour."""
+    """Delete expired log files now, without waiting for the usual hour."""
 
 
 class GetTimerCheckpointAnswer(Answer):
@@ -26,7 +26,7 @@ class GetTimerCheckpointAnswer(Answer):
 
 @request(60, to=BROKER, needs=(cluster(GET),), java_name="get_timer_check_point")
 class GetTimerCheckpoint(Request[GetTimerCheckpointAnswer]):
-    """Read how far timed messages are handled, as a replica copies it."""
+    """Read the progress of timed messages, for replicas."""
 
 
 class GetTimerMetricsAnswer(Answer):
@@ -35,7 +35,7 @@ class GetTimerMetricsAnswer(Answer):
 
 @request(61, to=BROKER, needs=(cluster(GET),))
 class GetTimerMetrics(Request[GetTimerMetricsAnswer]):
-    """Count the timed messages of each topic, as a replica copies it."""
+    """Count the timed messages of each topic, for replicas."""
 
 
 class JsonTextAnswer(Answer):
@@ -68,14 +68,14 @@ class UpdateColdDataLimits(Request[Answer]):
 
 @request(2002, to=BROKER, needs=(cluster(UPDATE),), java_name="remove_cold_data_flow_ctr_config")
 class RemoveColdDataLimit(Request[Answer]):
-    """Lift the limit of the group named in the body."""
+    """Remove the limit of the group named in the body."""
 
     body: str = ""
 
 
 @request(2003, to=BROKER, needs=(cluster(GET),), java_name="get_cold_data_flow_ctr_info")
 class GetColdDataLimits(Request[JsonTextAnswer]):
-    """Read the limits for old data and how much of them is used."""
+    """Read the limits for old data and their use."""
 
 
 @request(2004, to=BROKER, needs=(cluster(UPDATE),), java_name="set_commitlog_read_mode")
