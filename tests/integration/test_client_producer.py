@@ -284,9 +284,9 @@ async def test_a_producer_belongs_to_the_loop_it_was_started_on(producer: aio.Pr
         await asyncio.to_thread(asyncio.run, sending)
 
 
-async def test_a_transaction_is_refused_by_a_broker_without_them(
-    cluster: ClientCluster, broker: Broker
-) -> None:
+async def test_a_transaction_is_refused_by_a_broker_without_them(cluster: ClientCluster) -> None:
+    await cluster.add_broker("broker-a", reject_transaction_messages=True)
+
     async def nothing(_: object) -> aio.TransactionState:
         raise AssertionError("the local transaction must not run")
 
