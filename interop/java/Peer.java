@@ -29,9 +29,13 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -50,6 +54,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public final class Peer {
     private static final String LOOPBACK = "127.0.0.1";
     private static final Map<String, Member> members = new HashMap<>();
+    private static final Map<String, Transactor> transactors = new HashMap<>();
     private static int instances;
 
     public static void main(String[] arguments) throws Exception {
@@ -115,6 +120,23 @@ public final class Peer {
                 break;
             case "leave":
                 members.remove(rest.get(0)).consumer.shutdown();
+                break;
+            case "transactor":
+                transactors.put(rest.get(0), new Transactor(rest.get(0), rest.get(1), rest.get(2)));
+                break;
+            case "transact":
+                for (Map<String, String> wanted : split(rest.subList(1, rest.size()))) {
+                    transactors.get(rest.get(0)).send(message(wanted));
+                }
+                break;
+            case "asked":
+                print(transactors.get(rest.get(0)).asked());
+                break;
+            case "retire":
+                transactors.remove(rest.get(0)).producer.shutdown();
+                break;
+            case "recall":
+                recall(rest.get(0), rest.get(1), rest.get(2));
                 break;
             case "request":
                 request(rest.get(0), rest.get(1), Long.parseLong(rest.get(2)), rest.subList(3, rest.size()));
@@ -245,6 +267,57 @@ public final class Peer {
         return producer;
     }
 
+    /** Takes back a timed message; clients before 5.3 cannot. */
+    private static void recall(String nameServer, String topic, String handle) throws Exception {
+        DefaultMQProducer producer = producer(nameServer, "peer_recalling", Map.of());
+        try {
+            Object id = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class).invoke(producer, topic, handle);
+            System.out.println(json("msgId", id));
+        } finally {
+            later(producer::shutdown);
+        }
+    }
+
+    /**
+     * Producer of transactions that stays until it is told to retire. The properties "local" and "check" of a message say how its local
+     * transaction ends and what a broker that asks is told: COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW, or anything else for an exception.
+     */
+    private static final class Transactor implements TransactionListener {
+        final TransactionMQProducer producer;
+        private final List<MessageExt> asked = new ArrayList<>();
+
+        Transactor(String name, String nameServer, String group) throws Exception {
+            producer = new TransactionMQProducer(group);
+            producer.setNamesrvAddr(nameServer);
+            producer.setClientIP(LOOPBACK);
+            producer.setInstanceName(name);
+            producer.setSendMsgTimeout(20_000);
+            producer.setTransactionListener(this);
+            producer.start();
+        }
+
+        void send(Message message) throws Exception {
+            TransactionSendResult result = producer.sendMessageInTransaction(message, null);
+            System.out.println(json("status", result.getSendStatus().name(), "msgId", result.getMsgId(), "transactionId", result.getTransactionId(),
+                "state", result.getLocalTransactionState().name(), "queueId", result.getMessageQueue().getQueueId()));
+        }
+
+        synchronized List<MessageExt> asked() {
+            return new ArrayList<>(asked);
+        }
+
+        @Override
+        public LocalTransactionState executeLocalTransaction(Message message, Object nothing) {
+            return LocalTransactionState.valueOf(message.getProperty("local"));
+        }
+
+        @Override
+        public synchronized LocalTransactionState checkLocalTransaction(MessageExt message) {
+            asked.add(message);
+            return LocalTransactionState.valueOf(message.getProperty("check"));
+        }
+    }
+
     /** Sends a message and waits for what a replying consumer says to it. Other forms of request() stop waiting in 5.3.3 once it is sent. */
     private static void request(String nameServer, String group, long timeoutMs, List<String> words) throws Exception {
         DefaultMQProducer producer = producer(nameServer, group, Map.of());
@@ -324,7 +397,18 @@ public final class Peer {
 
     private static void report(SendResult result) {
         System.out.println(json("status", result.getSendStatus().name(), "msgId", result.getMsgId(), "offsetMsgId", result.getOffsetMsgId(),
-            "brokerName", result.getMessageQueue().getBrokerName(), "queueId", result.getMessageQueue().getQueueId(), "queueOffset", result.getQueueOffset()));
+            "brokerName", result.getMessageQueue().getBrokerName(), "queueId", result.getMessageQueue().getQueueId(), "queueOffset", result.getQueueOffset(),
+            "recallHandle", recallHandle(result)));
+    }
+
+    /** Empty for messages that cannot be taken back, and with clients before 5.3, which know nothing of it. */
+    private static String recallHandle(SendResult result) {
+        try {
+            Object handle = SendResult.class.getMethod("getRecallHandle").invoke(result);
+            return handle == null ? "" : handle.toString();
+        } catch (ReflectiveOperationException unknown) {
+            return "";
+        }
     }
 
     /** Every message the topic's queues hold, in queue order, by pulling. */

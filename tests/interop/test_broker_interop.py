@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from tests.support.apache import ApacheClient, ClientOf, wait_until
+from tests.support.apache import ClientOf, wait_until
 from tests.support.apache_releases import RELEASES
-from tests.support.own_broker import OwnBroker
-from tests.support.own_nameserver import OwnNameServer
+from tests.support.java_at_ours import Peers, our_cluster
 
 # A JVM takes its time to start, and longer on a busy machine.
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 FORMS = ("JSON", "ROCKETMQ")
-_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Peers:
-    name_server: str
-    broker: OwnBroker
-    client: ApacheClient
-
-    def new_topic(self, name: str, queues: int = 4) -> str:
-        topic = f"{name}-{next(_numbers)}"
-        self.client.create_topic(self.name_server, self.broker.address, topic, queues)
-        return topic
-
-    def send(self, *messages: dict[str, Any], **options: object) -> list[dict[str, Any]]:
-        return self.client.send(self.name_server, messages, **options)  # type: ignore[arg-type]
-
-    def read(self, topic: str) -> list[dict[str, Any]]:
-        return self.client.read(self.name_server, topic)
-
-    def bodies(self, topic: str) -> list[bytes]:
-        return sorted(row["body"] for row in self.read(topic))
-
-    def wait_committed(self, topic: str, queues: int = 4) -> None:
-        """For a group that is called like its topic."""
-        self.client.wait_committed(self.name_server, topic, topic, queues)
-
-    def mqadmin(self, *words: str) -> str:
-        return self.client.mqadmin(*words, "-n", self.name_server)
-
-
-@contextlib.contextmanager
-def our_cluster(client: ApacheClient, form: str) -> Iterator[Peers]:
-    with (
-        OwnNameServer({"serializeTypeCurrentRPC": form}) as name_server,
-        OwnBroker(name_server.address, settings={"serializeTypeCurrentRPC": form}) as broker,
-    ):
-        client.wait_for_broker(name_server.address, broker.name)
-        yield Peers(name_server.address, broker, client)
-        assert " ERROR " not in broker.output(), broker.output()
 
 
 @pytest.fixture(
@@ -155,7 +110,7 @@ def test_the_fast_port_takes_messages(peers: Peers) -> None:
 
 
 def test_a_topic_is_made_by_its_first_message(peers: Peers) -> None:
-    topic = f"MadeBySending-{next(_numbers)}"
+    topic = peers.unused_topic("MadeBySending")
     peers.send({"topic": topic, "body": b"first"})
     wait_until(lambda: topic in peers.mqadmin("topicList").split(), "the new topic's route")
     assert peers.bodies(topic) == [b"first"]

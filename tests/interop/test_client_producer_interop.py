@@ -2,24 +2,32 @@
 
 import asyncio
 import random
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.support.apache import ApacheServers, wait_until
-from tests.support.apache_releases import APACHE_5
+from tests.support.apache_releases import ALL_RELEASES, APACHE_4
 
 from pyromq import Compression, Message, Producer, ReceivedMessage, TransactionState, aio
 from pyromq.admin import messages
 from pyromq.admin.cluster import Cluster
+from pyromq.errors import Refused
 from pyromq.protocol.frame import HeaderForm
+from pyromq.protocol.message_id import RecallHandle, encode_recall_handle
 
 # A JVM takes its time to start, and longer on a busy machine.
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.timeout(600),
+    pytest.mark.parametrize("servers", ALL_RELEASES, indirect=True, ids=str, scope="module"),
+]
 
 # Brokers of 5.x write down what ended only every three seconds, and ask about everything else.
 SETTINGS = {
     "transactionTimeOut": "5000",
     "transactionCheckInterval": "2000",
     "traceTopicEnable": "true",
+    "recallMessageEnable": "true",
     # A message has to fit into one file of the log.
     "mappedFileSizeCommitLog": str(16 << 20),
 }
@@ -131,13 +139,57 @@ async def test_delayed_messages_arrive_later(servers: ApacheServers) -> None:
     expected = {b"level"}
     async with aio.Producer("orders", servers.names) as producer:
         await producer.send(Message("Delayed", b"level", delay_level=1))
-        if servers.release is APACHE_5:
-            await producer.send(Message("Delayed", b"timer", delay_ms=2000))
-            expected.add(b"timer")
+        if servers.release is not APACHE_4:
+            await producer.send(Message("Delayed", b"timer"), delay=timedelta(seconds=2))
+            soon = datetime.now(UTC) + timedelta(seconds=3)
+            await producer.send(Message("Delayed", b"clock"), deliver_at=soon)
+            expected |= {b"timer", b"clock"}
     consume, count = servers.client.consume, len(expected)
     consumed = await asyncio.to_thread(consume, servers.names, "Delayed", count, group="late")
     assert {row["body"] for row in consumed} == expected
     assert all(row["storeTimestamp"] - row["bornTimestamp"] >= 1000 for row in consumed)
+
+
+async def test_timed_messages_are_taken_back(servers: ApacheServers) -> None:
+    topic = "Recalled"
+    async with aio.Producer("orders", servers.names) as producer:
+        if servers.release is APACHE_4:
+            await producer.send(Message(topic, b"there"))
+            handle = RecallHandle(topic, servers.broker.name, 2**41, "A" * 32)
+            with pytest.raises(Refused, match=r"code 3: .*Apache's brokers can since 5\.3"):
+                await producer.recall(encode_recall_handle(handle))
+            return
+        recalled = await producer.send(Message(topic, b"never"), delay=timedelta(seconds=4))
+        await producer.send(Message(topic, b"in the end"), delay=timedelta(seconds=6))
+        assert await producer.recall(recalled) == recalled.message_id
+        with pytest.raises(Refused, match=r"the message .* is due at 2286"):
+            await producer.recall(
+                encode_recall_handle(RecallHandle("Other", servers.broker.name, 9_999_999_999_999, "A" * 32))
+            )
+    assert await asyncio.to_thread(bodies, servers, topic) == [b"in the end"]
+
+
+async def test_a_producer_answers_for_one_that_is_gone(servers: ApacheServers) -> None:
+    topic = "Inherited"
+    await asyncio.to_thread(servers.client.create_topic, servers.names, servers.broker.address, topic)
+
+    async def work(_: Message) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async def too_early(_: ReceivedMessage) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async with aio.TransactionProducer("heirs", servers.names, check=too_early) as producer:
+        await producer.send_in_transaction(Message(topic, b"left open"), work)
+    asked: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        asked.put_nowait(message)
+        return TransactionState.COMMIT
+
+    async with aio.TransactionProducer("heirs", servers.names, check=check, topics=[topic]):
+        assert (await asked.get()).body == b"left open"
+        assert set(await asyncio.to_thread(bodies, servers, topic)) == {b"left open"}
 
 
 async def test_transactions_end_as_they_should(servers: ApacheServers) -> None:

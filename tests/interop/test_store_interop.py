@@ -52,10 +52,13 @@ class Directory:
     name_server: str
 
     @contextlib.contextmanager
-    def apaches_broker(self) -> Iterator[ApacheBroker]:
+    def apaches_broker(self, **settings: str) -> Iterator[ApacheBroker]:
         sizes = {name: str(size) for name, size in SIZES.items()}
         broker = ApacheBroker(
-            self.release, self.name_server, self.root, settings={**sizes, "timerWheelEnable": "false"}
+            self.release,
+            self.name_server,
+            self.root,
+            settings={**sizes, "timerWheelEnable": "false", **settings},
         )
         with broker:
             self.client.wait_for_broker(self.name_server, broker.name)
@@ -64,9 +67,11 @@ class Directory:
         self.client.wait_for_broker(self.name_server, broker.name, present=False)
 
     @contextlib.contextmanager
-    def our_broker(self) -> Iterator[OwnBroker]:
+    def our_broker(self, **settings: str) -> Iterator[OwnBroker]:
         sizes = {name: str(size) for name, size in SIZES.items()}
-        with OwnBroker(self.name_server, settings={**sizes, "storePathRootDir": str(self.root)}) as broker:
+        with OwnBroker(
+            self.name_server, settings={**sizes, "storePathRootDir": str(self.root), **settings}
+        ) as broker:
             self.client.wait_for_broker(self.name_server, broker.name)
             yield broker
 
@@ -185,6 +190,55 @@ def test_our_broker_takes_over_from_apaches_and_hands_back(directory: Directory,
         send_and_consume("by Apache's again")
         rows = directory.client.read(directory.name_server, TOPIC, at_least=60)
     assert sorted(row["body"] for row in rows) == sorted(sent)
+
+
+ASKING_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
+
+
+def test_open_transactions_move_with_the_store(directory: Directory) -> None:
+    """Both sides ask about those that the other left open, and deliver no other transaction once more."""
+    names, client = directory.name_server, directory.client
+    seen: list[bytes] = []
+
+    def wait_for(*bodies: bytes) -> None:
+        seen.extend(bodies)
+        wait_until(lambda: directory_bodies() == sorted(seen), f"{bodies}")
+
+    def directory_bodies() -> list[bytes]:
+        return sorted(row["body"] for row in client.read(names, TOPIC))
+
+    def leave_transactions(where: str) -> None:
+        """One of each kind; nobody is there when the broker wants to ask about the open one."""
+        with client.transactor(names, f"payers-{where}") as producer:
+            producer.send(TOPIC, b"committed at %s" % where.encode(), "COMMIT_MESSAGE")
+            producer.send(TOPIC, b"rolled back at %s" % where.encode(), "ROLLBACK_MESSAGE")
+            producer.send(
+                TOPIC,
+                b"open at %s" % where.encode(),
+                "UNKNOW",
+                "COMMIT_MESSAGE",
+                CHECK_IMMUNITY_TIME_IN_SECONDS="4",
+            )
+        wait_for(b"committed at %s" % where.encode())
+
+    def answer_for(where: str) -> None:
+        with client.transactor(names, f"payers-{where}") as producer:
+            # Brokers learn of a producer of 5.x with its first message.
+            producer.send(TOPIC, b"introduces it", "ROLLBACK_MESSAGE")
+            wait_for(b"open at %s" % where.encode())
+            assert b"open at %s" % where.encode() in {row["body"] for row in producer.asked()}
+
+    with directory.apaches_broker() as apaches:
+        leave_transactions("theirs")
+        apaches.terminate()
+    with directory.our_broker(**ASKING_SOON) as ours:
+        answer_for("theirs")
+        leave_transactions("ours")
+        assert ours.terminate() == 0
+    client.wait_for_broker(names, "broker-a", present=False)
+    with directory.apaches_broker(**ASKING_SOON):
+        answer_for("ours")
+        assert directory_bodies() == sorted(seen)
 
 
 def _committed(root: Path) -> int:

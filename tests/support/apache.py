@@ -472,6 +472,21 @@ class ApacheClient(JavaProcess):
         """
         return _rows(self.run("send", name_server, group, *_options(options), *_message_words(messages)))
 
+    @contextlib.contextmanager
+    def transactor(self, name_server: str, group: str) -> Iterator[Transactor]:
+        """A producer of transactions while the block runs."""
+        transactor = Transactor(self, f"transactor-{next(_numbers)}")
+        self.run("transactor", transactor.name, name_server, group)
+        try:
+            yield transactor
+        finally:
+            self.run("retire", transactor.name)
+
+    def recall(self, name_server: str, topic: str, handle: str) -> str:
+        """Take back a timed message; its id."""
+        [row] = _rows(self.run("recall", name_server, topic, handle))
+        return str(row["msgId"])
+
     def request(
         self,
         name_server: str,
@@ -568,6 +583,29 @@ class Member:
         """The queues of a topic that it has been given."""
         rows = _rows(self._client.run("assigned", self.name))
         return {(row["brokerName"], row["queueId"]) for row in rows if row["topic"] == topic}
+
+
+class Transactor:
+    """A producer of transactions that runs in Apache's client until its `with` block ends."""
+
+    def __init__(self, client: ApacheClient, name: str) -> None:
+        self.name = name
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<Transactor {self.name}>"
+
+    def send(
+        self, topic: str, body: bytes, local: str, check: str = "never", **properties: str
+    ) -> dict[str, Any]:
+        """`local`, `check`: the states that the local transaction and a check return, in Java's words."""
+        message = {"topic": topic, "body": body, "properties": {"local": local, "check": check, **properties}}
+        [row] = _rows(self._client.run("transact", self.name, *_message_words([message])))
+        return row
+
+    def asked(self) -> list[dict[str, Any]]:
+        """The messages that brokers have asked about."""
+        return _rows(self._client.run("asked", self.name))
 
 
 _numbers = itertools.count(1)

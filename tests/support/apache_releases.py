@@ -55,7 +55,10 @@ class Release:
 # only in which settings may be changed at run time.
 APACHE_4: Final = Release(servers="4.9.7", clients="4.9.8")
 APACHE_5: Final = Release(servers="5.3.3", clients="5.3.3")
+APACHE_NEWEST: Final = Release(servers="5.5.0", clients="5.5.0")
 RELEASES: Final = (APACHE_4, APACHE_5)
+"""Those that everything is tried with."""
+ALL_RELEASES: Final = (*RELEASES, APACHE_NEWEST)
 
 
 def cache_directory() -> Path:
@@ -94,7 +97,7 @@ def fetch(version: str, part: str) -> Path:
     return directory
 
 
-def fetch_all(releases: Iterable[Release] = RELEASES) -> None:
+def fetch_all(releases: Iterable[Release] = ALL_RELEASES) -> None:
     """Fetch and compile everything the tests need, so that they measure no download."""
     tool("java")
     for release in releases:
@@ -102,7 +105,7 @@ def fetch_all(releases: Iterable[Release] = RELEASES) -> None:
         driver_class_path(release)
 
 
-def probe(releases: Iterable[Release] = RELEASES) -> str:
+def probe(releases: Iterable[Release] = ALL_RELEASES) -> str:
     """Why `fetch_all` would work, told at once; PeerUnavailable says why not."""
     _check_java()
     tool("javac")
