@@ -239,6 +239,10 @@ async def test_a_controller_says_what_it_was_not(tmp_path: Path) -> None:
         ({"peers": "h:1"}, "controllerDLegerPeers"),
         ({"peers": "n0-h"}, "controllerDLegerPeers"),
         ({"controller_type": "jRaft"}, "controllerType"),
+        ({"store_kind": "etcd"}, "controllerEtcdEndpoints"),
+        ({"store_kind": "etcd", "etcd_endpoints": "host:2379"}, "controllerEtcdEndpoints"),
+        ({"store_kind": "etcd", "etcd_endpoints": "ftp://host:2379"}, "controllerEtcdEndpoints"),
+        ({"store_kind": "etcd", "etcd_endpoints": "http://host:x"}, "controllerEtcdEndpoints"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(

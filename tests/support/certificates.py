@@ -27,9 +27,9 @@ class Authority:
         self.trust = directory / "trust.pem"
         self._authority.cert_pem.write_to_path(self.trust)
 
-    def issue(self, name: str, password: str | None = None) -> CertificateFiles:
+    def issue(self, name: str, password: str | None = None, host: str = "") -> CertificateFiles:
         """Write NAME.pem and NAME.key; issuing the same name again replaces both."""
-        issued = self._authority.issue_cert(f"{name}.example.org", common_name=name)
+        issued = self._authority.issue_cert(host or f"{name}.example.org", common_name=name)
         files = CertificateFiles(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         key = issued.private_key_pem.bytes()

@@ -10,6 +10,8 @@ from pyromq.cluster.local_address import local_address
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.controller.elections import Elections
+from pyromq.controller.etcd_gateway import EtcdGateway
+from pyromq.controller.etcd_store import EtcdStore
 from pyromq.controller.file_store import FileStore
 from pyromq.controller.group_requests import GroupRequests
 from pyromq.controller.journal import Journal
@@ -40,6 +42,20 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 _TEXT = "text/plain; charset=utf-8"
 
 
+def _chosen_store(settings: ControllerSettings, clock: Clock) -> ControllerStore:
+    if settings.store_kind == "file":
+        return FileStore(Journal(settings.store_path))
+    endpoints, lease_s = settings.all_etcd_endpoints, int(settings.etcd_lease_seconds)
+    gateway = EtcdGateway(
+        endpoints,
+        timeout_s=lease_s / 4,
+        tls=settings.etcd_tls() if any(each.is_tls for each in endpoints) else None,
+        user=settings.etcd_user,
+        password=settings.etcd_password,
+    )
+    return EtcdStore(gateway, settings.etcd_prefix, lease_s, clock)
+
+
 class Controller:
     """`async with Controller(settings) as controller: controller.address`."""
 
@@ -54,7 +70,7 @@ class Controller:
         """Without an `admission` every request is allowed."""
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._settings = LiveSettings(settings)
-        self._store = store if store is not None else FileStore(Journal(settings.store_path))
+        self._store = store if store is not None else _chosen_store(settings, self._clock)
         self._file = SettingsFile(settings.config_store_path)
         self.liveness: Liveness[Channel] = Liveness(
             self._clock.monotonic(), unheard_timeout_s=settings.unheard_broker_timeout_ms / 1000

@@ -1,6 +1,7 @@
 """The settings of a controller: Apache's keys under Apache's names, and a few of our own."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import ClassVar, Literal
 
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
+from pyromq.controller.etcd_gateway import Endpoint, endpoints_in
 from pyromq.controller.inert_keys import INERT_KEYS
 from pyromq.controller.store import Leader
 from pyromq.errors import ConfigError, ConnectFailed
@@ -16,6 +18,7 @@ from pyromq.remoting.settings import ServerSettings
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 MetricsExporter = Literal["DISABLE", "PROM", "OTLP_GRPC", "LOG"]
+StoreKind = Literal["file", "etcd"]
 ControllerType = Literal["DLedger", "jRaft"]
 
 _MIB = 1024 * 1024
@@ -35,7 +38,16 @@ class ControllerSettings(ServerSettings):
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping controller waits for requests in flight.", key="shutdownWaitTimeSeconds", mutable=True, check=NOT_NEGATIVE)
 
     # Where it keeps its decisions
-    store_path: Path = setting(Path("~/controller"), "The directory of the journal, in which the controller keeps its decisions.", key="controllerStorePath")
+    store_kind: StoreKind = setting("file", "Where decisions are kept: file, a journal of one controller, or etcd, for several controllers.", key="controllerStore", local=True)
+    store_path: Path = setting(Path("~/controller"), "The directory of the journal, with controllerStore=file.", key="controllerStorePath")
+    etcd_endpoints: str = setting("", "The servers of etcd, as http://host:port;http://host:port, or https.", key="controllerEtcdEndpoints", local=True)
+    etcd_prefix: str = setting("/pyromq/controller/", "The prefix of all keys in etcd; controllers of different clusters have different ones.", key="controllerEtcdPrefix", local=True)
+    etcd_lease_seconds: Seconds = setting(5, "The lease of the leading controller: after its death another one leads within this time.", key="controllerEtcdLeaseSeconds", check=POSITIVE, local=True)
+    etcd_user: str = setting("", "The user at etcd; empty if it has none.", key="controllerEtcdUser", local=True)
+    etcd_password: str = setting("", "The password of that user.", key="controllerEtcdPassword", secret=True)
+    etcd_trust_cert_path: Path | None = setting(None, "The certificates that etcd's are checked against, PEM; empty trusts those of the system.", key="controllerEtcdTrustCertPath")
+    etcd_cert_path: Path | None = setting(None, "The certificate chain that the controller shows to etcd, PEM.", key="controllerEtcdCertPath")
+    etcd_key_path: Path | None = setting(None, "The private key of that certificate, PEM.", key="controllerEtcdKeyPath")
     controller_type: ControllerType = setting("DLedger", "Apache: how controllers share their decisions. jRaft is refused.", local=True)
 
     # Brokers and elections
@@ -68,10 +80,14 @@ class ControllerSettings(ServerSettings):
         peers = self.all_peers
         if peers and self.self_id not in peers:
             raise ConfigError("controllerDLegerSelfId", self.self_id, f"one of {', '.join(sorted(peers))}")
-        if len(peers) > 1:
-            raise ConfigError("controllerDLegerPeers", self.peers, "one controller: its journal is a file")
+        if len(peers) > 1 and self.store_kind == "file":
+            expected = "one controller, or controllerStore=etcd: only etcd lets several share their decisions"
+            raise ConfigError("controllerDLegerPeers", self.peers, expected)
+        if self.store_kind == "etcd" and not self.all_etcd_endpoints:
+            raise ConfigError("controllerEtcdEndpoints", "", "http://host:port, because controllerStore=etcd")
         if self.controller_type == "jRaft":
-            raise ConfigError("controllerType", "jRaft", "DLedger, which stands for the journal here")
+            expected = "DLedger; set controllerStore=etcd for several controllers"
+            raise ConfigError("controllerType", "jRaft", expected)
 
     @property
     def all_peers(self) -> dict[str, Leader]:
@@ -87,6 +103,22 @@ class ControllerSettings(ServerSettings):
                 raise ConfigError("controllerDLegerPeers", self.peers, "id-host:port;id-host:port")
             found[name] = Leader(name, address)
         return found
+
+    @property
+    def all_etcd_endpoints(self) -> tuple[Endpoint, ...]:
+        return endpoints_in(self.etcd_endpoints, key="controllerEtcdEndpoints")
+
+    def etcd_tls(self) -> ssl.SSLContext:
+        """Raises ConfigError if the files cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.etcd_trust_cert_path)
+            if self.etcd_cert_path is not None:
+                context.load_cert_chain(self.etcd_cert_path, self.etcd_key_path)
+        except OSError as problem:
+            files = f"{self.etcd_trust_cert_path}, {self.etcd_cert_path}, {self.etcd_key_path}"
+            expected = f"readable PEM files ({problem.strerror or problem})"
+            raise ConfigError("controllerEtcdTrustCertPath and others", files, expected) from None
+        return context
 
     @property
     def port(self) -> int:
