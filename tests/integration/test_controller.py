@@ -101,6 +101,18 @@ async def test_a_restarted_controller_knows_everything_and_deposes_nobody_it_has
         assert refused.value.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
 
 
+async def test_a_restarted_broker_that_was_alone_in_sync_is_elected_before_its_first_heartbeat(
+    tmp_path: Path,
+) -> None:
+    async with controller(tmp_path) as server, ControlledBroker(server.advertised_address) as broker:
+        await broker.join()
+        await broker.elect()
+        await broker.hang_up()
+        assert (await broker.register(heartbeat=False)).master_broker_id is None
+        elected = await broker.elect()
+        assert (elected.code, elected.master_broker_id) == (ResponseCode.SUCCESS, 1)
+
+
 async def test_an_operator_allows_an_unclean_election_while_the_controller_runs(tmp_path: Path) -> None:
     async with (
         controller(tmp_path) as server,

@@ -95,13 +95,14 @@ class ControlledBroker:
         )
         return await self.register()
 
-    async def register(self) -> RegisterBrokerAtControllerAnswer:
+    async def register(self, *, heartbeat: bool = True) -> RegisterBrokerAtControllerAnswer:
         answer = await self.call(
             RegisterBrokerAtController(
                 cluster_name="c", broker_name=self.group, broker_id=self.id, broker_address=self.address
             )
         )
-        await self.heartbeat()
+        if heartbeat:
+            await self.heartbeat()
         return answer
 
     async def heartbeat(self, max_offset: int = 0, timeout_ms: int = 10_000) -> None:

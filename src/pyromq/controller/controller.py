@@ -82,7 +82,7 @@ class Controller:
             self._store, self.liveness, self._notices, self._settings, self._clock, self._count_election
         )
         self.routes = Routes(
-            GroupRequests(self.elections, self._store),
+            GroupRequests(self.elections, self._store, self.liveness, self._clock),
             OwnRequests(
                 self._store, self.liveness, self._settings, self._file, self._clock, self._require_own
             ),

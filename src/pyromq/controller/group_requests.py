@@ -2,8 +2,10 @@
 
 from typing import Any, TypeVar, cast
 
+from pyromq.clock import Clock
 from pyromq.controller.decisions import replicas_info
 from pyromq.controller.elections import Elections
+from pyromq.controller.liveness import Liveness
 from pyromq.controller.store import ControllerStore, NotLeading
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol.bodies.controller import BrokerReplicasInfo
@@ -26,15 +28,20 @@ from pyromq.protocol.requests.controller import (
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
 )
+from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
 
 A = TypeVar("A", bound=Answer)
 
 
 class GroupRequests:
-    def __init__(self, elections: Elections, store: ControllerStore) -> None:
+    def __init__(
+        self, elections: Elections, store: ControllerStore, liveness: Liveness[Channel], clock: Clock
+    ) -> None:
         self._elections = elections
         self._store = store
+        self._liveness = liveness
+        self._clock = clock
 
     def __repr__(self) -> str:
         return f"<GroupRequests {self._elections!r}>"
@@ -61,7 +68,12 @@ class GroupRequests:
     async def register(
         self, request: RegisterBrokerAtController, caller: Caller
     ) -> RegisterBrokerAtControllerAnswer:
-        return await self._execute(request.broker_name, request)
+        answer = await self._execute(request.broker_name, request)
+        # It will ask for an election next, perhaps before its first heartbeat has arrived.
+        member = request.broker_name or "", request.broker_id or 0
+        now = self._clock.monotonic()
+        self._liveness.greet(request.cluster_name or "", member, caller.channel, now)
+        return answer
 
     @handles(ElectMaster)
     async def elect(self, request: ElectMaster, caller: Caller) -> ElectMasterAnswer:

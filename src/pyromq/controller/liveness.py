@@ -75,6 +75,11 @@ class Liveness(Generic[C]):
         self._lost.discard(member)
         return is_news
 
+    def greet(self, cluster: str, member: Member, channel: C, now: float) -> None:
+        """A broker has just spoken to us: it is alive, also before its first heartbeat."""
+        if member not in self._pulses:
+            self.beat(cluster, member, Vitals(), DEFAULT_TIMEOUT_S, channel, now)
+
     def connection_lost(self, channel: C) -> list[Member]:
         """The brokers whose last heartbeat came over this connection; they count as gone from now on."""
         found = [member for member, pulse in self._pulses.items() if pulse.channel is channel]
