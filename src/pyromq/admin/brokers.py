@@ -7,7 +7,6 @@ import msgspec
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.name_servers import require_setting, settings_of
 from pyromq.config.properties import render
-from pyromq.protocol.bodies.brokers import HARuntimeInfo
 from pyromq.protocol.bodies.statistics import BrokerStatsData, ConsumeStatsList, QueryConsumeQueueResponseBody
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.inspection import (
@@ -16,7 +15,6 @@ from pyromq.protocol.requests.inspection import (
     GetBrokerStatistics,
     QueryConsumeQueue,
 )
-from pyromq.protocol.requests.replication import GetHaStatus
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.upkeep import (
     CleanExpiredConsumeQueues,
@@ -54,12 +52,8 @@ async def statuses(cluster: Cluster, cluster_name: str | None = None) -> list[Br
 
 
 async def runtime_info(cluster: Cluster, address: str) -> dict[str, str]:
+    """The figures of a running broker."""
     return (await cluster.ask(address, GetBrokerRuntimeInfo())).body.table
-
-
-async def ha_status(cluster: Cluster, address: str) -> HARuntimeInfo:
-    """How replication stands, seen from a master or a replica."""
-    return (await cluster.ask(address, GetHaStatus())).body
 
 
 async def config(cluster: Cluster, address: str) -> dict[str, str]:
@@ -81,6 +75,7 @@ async def update_config(cluster: Cluster, addresses: Collection[str], key: str, 
 async def consume_stats(
     cluster: Cluster, address: str, *, ordered_only: bool = False, timeout_s: float | None = None
 ) -> ConsumeStatsList:
+    """The lag of all groups of a broker."""
     return (await cluster.ask(address, GetBrokerConsumeStats(is_order=ordered_only), timeout_s)).body
 
 

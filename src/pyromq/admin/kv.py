@@ -31,6 +31,7 @@ async def get(cluster: Cluster, namespace: str, key: str) -> str:
 
 
 async def namespace(cluster: Cluster, name: str) -> dict[str, str]:
+    """All entries of a namespace."""
     return (await cluster.ask_name_server(GetKvNamespace(namespace=name))).body.table
 
 

@@ -30,10 +30,12 @@ from pyromq.broker.services.ordering import Ordering
 from pyromq.broker.services.protection import Protection
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.services.queries import Queries
+from pyromq.broker.services.recalls import Recalls
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.services.replies import Replies
 from pyromq.broker.services.retries import Retries
 from pyromq.broker.services.sending import Sending
+from pyromq.broker.services.timers import Timers
 from pyromq.broker.services.topics import Topics
 from pyromq.broker.services.transaction_checks import TransactionChecks
 from pyromq.broker.services.transactions import Transactions
@@ -135,8 +137,6 @@ class Parts:
         self._all_services = self._services()
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=UNSERVED)
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
-        if self.metering is not None:
-            self.metering.watch_replication(self.replication)
         self.servers = self._servers(store_host, admission)
 
     def _services(self) -> list[object]:
@@ -157,6 +157,7 @@ class Parts:
             save_interval_ms=live.now.flush_delay_offsets_ms,
         )
         transactions = OpenTransactions(live, store, tables, inbound.appending, slices, clock)
+        self.timers = Timers(store, inbound.appending, tables, clock, slices)
         topics = Topics(live, store, tables, self._topic_deleted, slices)
         topics.finish_deletions()
         tables.write_in_threads()
@@ -166,10 +167,12 @@ class Parts:
             Pulling(live, store, tables, reading, self.held_pulls, self._read_grants, slices),
             Sending(live, inbound, tables, clock),
             Retries(live, store, tables, inbound),
+            Recalls(live, store, tables, inbound, clock),
             Replies(live, inbound, tables, clock, self.advertised),
             delays,
             Transactions(live, store, tables, inbound.appending, transactions, clock),
             TransactionChecks(live, store, tables, inbound.appending, transactions, slices, clock),
+            self.timers,
             self._membership,
             Offsets(live, store, tables, slices=slices, on_reset=self.held_pulls.release),
             Ordering(tables.locks, clock),
@@ -181,7 +184,12 @@ class Parts:
                 live,
                 store,
                 tables,
-                (tables.statistics.runtime_figures, delays.figures, transactions.figures),
+                (
+                    tables.statistics.runtime_figures,
+                    delays.figures,
+                    transactions.figures,
+                    self.timers.figures,
+                ),
                 self.settings_file,
                 clock,
             ),
@@ -194,6 +202,7 @@ class Parts:
     def _topic_deleted(self, topic: str) -> None:
         self.tables.statistics.forget_topic(topic)
         self.tables.transaction_counts.forget(topic)
+        self.tables.timer_counts.forget(topic)
         self.held_pulls.release(topic)
 
     def _metering(self) -> Metering:

@@ -107,6 +107,8 @@ class BrokerSettings(ServerSettings):
 
     # Sending
     reject_transaction_messages: bool = setting(False, "The broker refuses transactional messages.", key="rejectTransactionMessage", mutable=True)
+    recalls: bool = setting(False, "Producers may recall timed messages before their time.", key="recallMessageEnable", mutable=True)
+    recalls_when_read_only: bool = setting(True, "They may do so while brokerPermission forbids writing.", key="allowRecallWhenBrokerNotWriteable", mutable=True)
     start_accept_send_ms: Millis = setting(0, "The broker refuses sends before this time, in milliseconds since 1970.", key="startAcceptSendRequestTimeStamp", mutable=True)
     store_replies: bool = setting(True, "The broker also stores the replies to requests that it passes on.", key="storeReplyMessageEnable", mutable=True)
     fast_failure: bool = setting(True, "The broker answers a request that has waited too long with SYSTEM_BUSY.", key="brokerFastFailureEnable", mutable=True)

@@ -3,7 +3,6 @@
 _POP = "pop consumption is not supported yet"
 _ACTING_MASTER = "replicas do not act as master"
 _ACCESS = "access control is not supported yet"
-_TIMERS = "timer messages are not supported yet"
 _STATIC = "static topics are not supported yet"
 _CONTROLLER = "controller mode is not supported"
 _CONTAINER = "broker containers are not supported: each broker is its own process"
@@ -15,11 +14,8 @@ UNSERVED = {
     51: _ACCESS,
     52: _ACCESS,
     53: _ACCESS,
-    60: _TIMERS,
-    61: _TIMERS,
     354: _ROCKSDB,
     355: _ROCKSDB,
-    370: _TIMERS,
     400: _POP,
     401: _POP,
     402: _POP,

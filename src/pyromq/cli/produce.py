@@ -40,6 +40,8 @@ Part = list[Outgoing]
 
 @dataclass(slots=True)
 class Outcome:
+    """The outcome of some sends."""
+
     sent: int = 0
     sent_bytes: int = 0
     unsafe: int = 0
@@ -171,7 +173,7 @@ class Sending:
 )
 @click.option(
     "--compress",
-    type=click.Choice(["none", *(kind.name.lower() for kind in Compression)]),
+    type=click.Choice(["none", "zlib", "lz4", "zstd"]),
     help="How to compress every body; without it, zlib for bodies of 4 KiB or more.",
 )
 @click.option(

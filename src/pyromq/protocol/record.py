@@ -66,6 +66,8 @@ class SysFlag:
     HOSTS_MASK: Final = 0x30
     NEED_UNWRAP: Final = 0x40
     INNER_BATCH: Final = 0x80
+    COMPRESSION_LZ4: Final = 0x100
+    COMPRESSION_ZSTD: Final = 0x200
     COMPRESSION_ZLIB: Final = 0x300
     COMPRESSION_MASK: Final = 0x700
 
@@ -142,6 +144,7 @@ class StoredMessage(msgspec.Struct, gc=False):
 
     @property
     def size_bytes(self) -> int:
+        """The size of its record."""
         return record_size(
             len(self.body), len(self.topic.encode()), len(self.properties), self.sys_flag, self.magic
         )

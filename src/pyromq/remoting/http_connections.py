@@ -15,6 +15,8 @@ from pyromq.clock import Clock
 
 
 class HttpConnection:
+    """One connection."""
+
     def __init__(self, address: str, transport: asyncio.WriteTransport, deadline: float) -> None:
         self.address = address
         self.deadline = deadline

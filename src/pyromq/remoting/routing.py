@@ -76,6 +76,8 @@ def handles(
 
 
 class Route:
+    """One entry of the table."""
+
     __slots__ = ("declaration", "handler", "is_async", "may_wait")
 
     def __init__(

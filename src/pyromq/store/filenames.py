@@ -30,6 +30,9 @@ class StorePaths:
         """Ours; Apache's broker looks only for files that it knows here."""
         self.abort = root / "abort"
         self.lock = root / "lock"
+        self.timer_wheel = root / "timerwheel"
+        self.timer_log = root / "timerlog"
+        self.timer_checkpoint = self.config / "timercheck"
 
     def queue(self, topic: str, queue_id: int) -> Path:
         return self.consume_queues / topic / str(queue_id)

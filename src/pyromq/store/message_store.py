@@ -7,13 +7,15 @@ One thread owns it and makes every call; the flusher is the only other thread, a
 
 import os
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from pyromq.clock import Clock, SystemClock
-from pyromq.errors import StateError, StoreError
-from pyromq.protocol.record import SysFlag
+from pyromq.errors import RemoteProtocolError, StateError, StoreError
+from pyromq.protocol.names import TIMER_TOPIC
+from pyromq.protocol.record import RecordOutline, SysFlag, scan_record
 from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.copying import Copying
@@ -39,6 +41,8 @@ from pyromq.store.results import AppendResult, AppendStatus, Boundary, QueueAdva
 from pyromq.store.retention import CleaningReport, Retention
 from pyromq.store.settings import StoreSettings
 from pyromq.store.statistics import StoreStatistics
+from pyromq.store.timers.timer_files import TimerFiles
+from pyromq.store.timers.timer_log import TimerUnit
 from pyromq.store.upkeep import Upkeep
 
 
@@ -82,6 +86,7 @@ class MessageStore:
         self.append_batch = self._appending.append_batch
         self.append_encoded_batch = self._appending.append_encoded_batch
         self._read_messages = self._read_bytes = 0
+        self.timers = TimerFiles(files, self.paths, settings.timer_slot_ms, settings.timer_log_file_bytes)
 
     def __repr__(self) -> str:
         state = f" {self._faults.present!r}" if self._faults.is_refusing else ""
@@ -175,6 +180,21 @@ class MessageStore:
         )
         self._faults.replace(Fault.NONE, "")
         self._upkeep.check_disk()
+        if self._settings.timer_wheel:
+            self.timers.recover(self.time.now_ms(), self._timed_queue_offset)
+
+    def _timed_queue_offset(self, unit: TimerUnit) -> int | None:
+        """See `QueueOffsetOf`; -1 for a message that has expired or is damaged."""
+        if unit.log_offset < self._log.start_offset:
+            return -1
+        if unit.log_offset + unit.size_bytes > self._log.end_offset:
+            return None
+        record = self._log.record(unit.log_offset)
+        if record is None:
+            return -1
+        outline = scan_record(record)
+        is_same = outline is not None and (outline.topic, outline.size) == (TIMER_TOPIC, unit.size_bytes)
+        return outline.queue_offset if outline is not None and is_same else None
 
     def close(self) -> None:
         """Dispatch and flush everything, and mark the stop as clean."""
@@ -209,6 +229,7 @@ class MessageStore:
     def _release(self) -> None:
         self._faults.replace(Fault.NOT_WRITEABLE, "the store is closed")
         self._mending.close()
+        self.timers.close()
         self._log.close()
         self._queues.close()
         if self._index is not None:
@@ -406,6 +427,28 @@ class MessageStore:
         the log as it is now. From time to time it yields None, so that the caller can pause."""
         mask, bits = SysFlag.TRANSACTION_MASK, SysFlag.TRANSACTION_COMMIT
         return self._log.flagged(begin, self._log.end_offset, mask, bits)
+
+    def records_from(self, log_offset: int) -> Iterator[tuple[RecordOutline, bytes]]:
+        """The records of the log from a record on, each with its properties; ends at damage."""
+        with suppress(RemoteProtocolError):
+            for segment, outline in self._log.outlines(log_offset, self._log.end_offset):
+                view = segment.mapped.view
+                yield outline, bytes(view[outline.properties_start : outline.properties_end])
+
+    def log_offset_at(self, timestamp_ms: int) -> int:
+        """Where the first record is that was stored at or after a time; reads a file of the log at most."""
+        offset = self._log.start_offset
+        for segment in self._log.segments.row:
+            if 0 < self._log.first_store_timestamp(segment) < timestamp_ms:
+                offset = segment.start
+        for outline, _ in self.records_from(offset):
+            if outline.store_timestamp >= timestamp_ms:
+                return outline.log_offset
+        return self._log.end_offset
+
+    def is_deleted(self, topic: str, log_offset: int) -> bool:
+        """Whether the topic of a message was deleted after the message was stored."""
+        return self._deletions.covers(topic, log_offset)
 
     def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int = 0, end_ms: int = (1 << 63) - 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE, Millis, SizeBytes, at_least, between
+from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE, Millis, Seconds, SizeBytes, at_least, between
 from pyromq.config.options import setting
 from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
@@ -61,6 +61,17 @@ class StoreSettings(Settings):
     max_query_messages: int = setting(64, "Maximum number of messages in the answer to a query by key.", key="maxMsgsNumBatch", mutable=True, check=POSITIVE)
     message_delay_levels: str = setting(DEFAULT_DELAYS, "Delay of each delay level, starting with level 1.", key="messageDelayLevel")
 
+    # Timed messages
+    timer_wheel: bool = setting(True, "The broker accepts messages with a time of delivery.", key="timerWheelEnable")
+    timer_precision_ms: Millis = setting(1000, "Width of a slot of the timer wheel: 100, 200, 500 or 1000; other values are rounded down to one of them. Messages are delivered to the millisecond with any.", key="timerPrecisionMs", check=POSITIVE)
+    timer_max_delay_seconds: Seconds = setting(3 * 86_400, "Maximum time from a send to the delivery that it asks for.", key="timerMaxDelaySec", mutable=True, check=POSITIVE)
+    timer_roll_window_slots: int = setting(2 * 86_400, "A message that waits longer than this many slots is stored anew on the way, so that its commit-log file can expire.", key="timerRollWindowSlot", check=POSITIVE)
+    timer_log_file_bytes: SizeBytes = setting(100 * _MIB, "Size of one timer-log file.", key="mappedFileSizeTimerLog", check=at_least(1024))
+    timer_flush_interval_ms: Millis = setting(1000, "How often the files of timed messages are flushed.", key="timerFlushIntervalMs", mutable=True, check=POSITIVE)
+    timer_max_per_slot: int = setting(2**31 - 1, "Messages for one slot above which the broker refuses more of them at random; above twice this number, all.", key="timerCongestNumEachSlot", mutable=True, check=POSITIVE)
+    timer_stop_enqueue: bool = setting(False, "Timed messages are accepted, but not put into the timer wheel.", key="timerStopEnqueue", mutable=True)
+    timer_stop_dequeue: bool = setting(False, "Timed messages are not delivered.", key="timerStopDequeue", mutable=True)
+
     # Cleaning
     file_reserved_hours: int = setting(72, "Commit-log files older than this many hours are deleted.", key="fileReservedTime", mutable=True, check=NOT_NEGATIVE)
     delete_when: str = setting("04", "Hours of the day at which expired files are deleted, separated by semicolons.", mutable=True)
@@ -87,6 +98,18 @@ class StoreSettings(Settings):
     @property
     def flush_policy(self) -> FlushPolicy:
         return FLUSH_POLICIES[self.flush_disk_type]
+
+    @property
+    def timer_slot_ms(self) -> int:
+        # java: rounded down to one of these
+        return max((each for each in (200, 500, 1000) if each <= self.timer_precision_ms), default=100)
+
+    @property
+    def timer_window_slots(self) -> int:
+        """How far ahead a message is put into the wheel at most."""
+        # java: half of the wheel, less a minute
+        limit = 7 * 86_400 - 60
+        return self.timer_roll_window_slots if 2 <= self.timer_roll_window_slots <= limit else limit
 
     @property
     def delays_ms(self) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class Appending:
         self._half_listeners: list[Callable[[Draft, AppendResult], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
-        self._parking = Parking(len(store.settings.delays_ms))
+        self._parking = Parking(store)
         durability.on_progress(self.dispatch_soon)
 
     def __repr__(self) -> str:
@@ -50,8 +50,10 @@ class Appending:
 
     def append(self, draft: Draft) -> AppendResult:
         """Store a message; `durability` says when it is safe. Parking a message that must wait changes the
-        topic and queue of its draft."""
-        self._parking.park(draft)
+        topic and queue of its draft; a time that is too far away is refused."""
+        refused = self._parking.park(draft)
+        if refused is not None:
+            return refused
         result = self._store.append(
             draft.topic,
             draft.queue_id,

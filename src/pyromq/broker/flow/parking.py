@@ -3,41 +3,95 @@
 A parked message carries the names of its real topic and queue as properties.
 """
 
+from collections.abc import Callable
+from random import random
+
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.message_properties import with_property
+from pyromq.broker.flow.timing import ASKING, asked_ms, is_timed, slot_of
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property, without_property
 from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, StoredMessage, SysFlag
+from pyromq.store.message_store import MessageStore
+from pyromq.store.results import AppendResult, AppendStatus
+
+_PARKED_TOPICS = frozenset((names.TIMER_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC))
+"""Messages of these topics wait already."""
 
 
 class Parking:
-    """One method for each reason to wait: a transaction, a delay level."""
+    """One method for each reason to wait: a transaction, a delay level, a time."""
 
-    def __init__(self, delay_levels: int) -> None:
-        self._delay_levels = delay_levels
+    def __init__(self, store: MessageStore, chance: Callable[[], float] = random) -> None:
+        self._store = store
+        self._delay_levels = len(store.settings.delays_ms)
+        self._chance = chance
 
-    def park(self, draft: Draft) -> None:
-        """Redirect a message to its waiting place, if it must wait."""
+    def park(self, draft: Draft) -> AppendResult | None:
+        """Redirect a message to its waiting place, if it must wait; a result means that it is refused."""
         if draft.is_half:
             _park_half(draft)
+        elif draft.sys_flag & SysFlag.TRANSACTION_MASK not in (0, SysFlag.TRANSACTION_COMMIT):
+            return None
         elif draft.delay_level > 0:
             self._park_on_level(draft)
+        elif b"TIMER_DEL" in draft.properties and draft.topic not in _PARKED_TOPICS:
+            return self._park_until(draft)
+        return None
 
     def _park_on_level(self, draft: Draft) -> None:
-        is_half = draft.sys_flag & SysFlag.TRANSACTION_MASK not in (0, SysFlag.TRANSACTION_COMMIT)
-        if not self._delay_levels or is_half:
-            return
-        if _is_refused(draft.topic):
+        if not self._delay_levels or _is_refused(draft.topic):
             return
         raw = draft.properties
         # java: a delay level takes precedence over timer properties
-        for name in (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS):
+        for name in ASKING:
             raw = without_property(raw, name)
         # java: a level above the highest one means the highest one
         level = min(draft.delay_level, self._delay_levels)
         draft.properties = with_property(raw, props.DELAY, str(level))
         _move(draft, names.SCHEDULE_TOPIC, level - 1)
+
+    def _park_until(self, draft: Draft) -> AppendResult | None:
+        if not is_timed(draft.properties) or _is_refused(draft.topic):
+            return None
+        settings = self._store.settings
+        if not settings.timer_wheel:
+            return AppendResult(
+                AppendStatus.WHEEL_TIMER_NOT_ENABLE,
+                reason="the broker does not accept messages with a time of delivery: timerWheelEnable is off",
+            )
+        now_ms = self._store.time.now_ms()
+        try:
+            deliver_ms = asked_ms(draft.properties, now_ms)
+        except ValueError as problem:
+            return _illegal(str(problem))
+        if deliver_ms <= now_ms:
+            if get_property(draft.properties, props.TIMER_DEL_UNIQKEY) is not None:
+                return _illegal("a message whose time has come cannot be recalled")
+            return None
+        max_delay_ms = settings.timer_max_delay_seconds * 1000
+        if deliver_ms - now_ms > max_delay_ms:
+            return _illegal(
+                f"the time of delivery is {deliver_ms - now_ms} ms ahead, expected at most"
+                f" {max_delay_ms} ms (timerMaxDelaySec)"
+            )
+        slot_ms = slot_of(deliver_ms, settings.timer_slot_ms)
+        if self._is_crowded(slot_ms, settings.timer_max_per_slot):
+            return AppendResult(
+                AppendStatus.WHEEL_TIMER_FLOW_CONTROL,
+                reason=f"too many messages wait for this time: expected at most {settings.timer_max_per_slot}"
+                " (timerCongestNumEachSlot)",
+            )
+        draft.properties = with_property(draft.properties, props.TIMER_OUT_MS, str(slot_ms))
+        _move(draft, names.TIMER_TOPIC, 0)
+        return None
+
+    def _is_crowded(self, slot_ms: int, limit: int) -> bool:
+        """From the limit on a growing share is refused, above twice the limit all."""
+        timers = self._store.timers
+        excess = timers.count_at(slot_ms // timers.precision_ms) - limit
+        return excess > 0 and self._chance() < excess / limit
 
 
 def _park_half(draft: Draft) -> None:
@@ -73,6 +127,10 @@ def unpark(message: StoredMessage) -> Draft:
         message.sys_flag,
         message.reconsume_times,
     )
+
+
+def _illegal(reason: str) -> AppendResult:
+    return AppendResult(AppendStatus.WHEEL_TIMER_MSG_ILLEGAL, reason=reason)
 
 
 def _move(draft: Draft, topic: str, queue_id: int) -> None:

@@ -21,9 +21,15 @@ SEND_CODES = {
     AppendStatus.CREATE_MAPPED_FILE_FAILED: ResponseCode.SYSTEM_ERROR,
     AppendStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     AppendStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    AppendStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    AppendStatus.WHEEL_TIMER_FLOW_CONTROL: ResponseCode.SYSTEM_ERROR,
+    AppendStatus.WHEEL_TIMER_NOT_ENABLE: ResponseCode.SYSTEM_ERROR,
 }
 
 _MESSAGE_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_KEY = "msgId", "queueId", "queueOffset", "transactionId"
+
+RECALL_HANDLE = "recallHandle"
+"""Only in the answer for a message that waits for its time."""
 
 
 def send_answer_fields(

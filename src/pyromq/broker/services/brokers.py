@@ -140,11 +140,6 @@ class Brokers:
             "earliestMessageTimeStamp": str(self._store.earliest_time()),
             "remainTransientStoreBufferNumbs": str(2**31 - 1),
             "remainHowManyDataToFlush": _size(store.flush_behind_bytes),
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
             # java: exporters fail without these; single appends are not timed here

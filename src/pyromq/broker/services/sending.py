@@ -1,30 +1,32 @@
 """Sending: stores a message in its queue, or tells its producer why not."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair
 from pyromq.broker.flow.retry_policy import RetryPolicy
-from pyromq.broker.flow.send_answers import SEND_CODES, send_answer_fields
+from pyromq.broker.flow.send_answers import RECALL_HANDLE, SEND_CODES, send_answer_fields
+from pyromq.broker.flow.timing import is_timed
 from pyromq.broker.flow.writable_queues import NotWrittenYet, SendRequest, WritableQueue
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.live import LiveSettings
-from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
+from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.message_id import RecallHandle, encode_recall_handle
 from pyromq.protocol.properties import get_property, without_property
 from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.results import AppendResult, AppendStatus
-
-_TIMERS = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
 
 Reply = RawAnswer | asyncio.Future[RawAnswer]
 
@@ -99,7 +101,6 @@ class Sending:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
         if unusual or request.sys_flag & SysFlag.INNER_BATCH:
             _refuse_inner_batch(request, text)
-            _refuse_timer(text)
         draft = self._draft(request, target, text + self._broker_properties.suffix, caller)
         draft.delay_level = delay_level(text)
         draft.is_half = is_half
@@ -119,6 +120,8 @@ class Sending:
         text = closed(request.properties)
         if delay_level(text) > 0:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
+        if is_unusual(text) and is_timed(text.encode()):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot have a time of delivery")
         draft = self._draft(request, queue, text, caller)
         result = self._appending.append_batch(draft, _entries(request.body))
         return self._answer(result, draft, text, queue.queue_id, get_property(text, props.UNIQ_KEY))
@@ -190,9 +193,21 @@ class Sending:
                 unique_key,
             )
         )
+        if draft.topic == names.TIMER_TOPIC and unique_key is not None:
+            self._add_recall_handle(answer.ext, draft.properties, unique_key)
         if self._appending.durability.is_safe_enough(result, properties):
             return answer
         return self._when_safe(result, answer)
+
+    def _add_recall_handle(self, fields: dict[str, str], properties: bytes, unique_key: str) -> None:
+        topic = get_property(properties, props.REAL_TOPIC) or ""
+        if names.is_retry_topic(topic):
+            return
+        # java: any time in the slot will do; a name with a space would make a handle that nobody can read
+        in_slot_ms = int(get_property(properties, props.TIMER_OUT_MS) or 0) + 1
+        with suppress(LocalProtocolError):
+            handle = RecallHandle(topic, self._live.now.broker_name, in_slot_ms, unique_key)
+            fields[RECALL_HANDLE] = encode_recall_handle(handle)
 
     def _when_safe(self, result: AppendResult, answer: RawAnswer) -> "asyncio.Future[RawAnswer]":
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
@@ -212,17 +227,6 @@ def _refuse_inner_batch(request: SendRequest, text: str) -> None:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL, "inner batches are not supported: send the messages as a batch"
         )
-
-
-def _refuse_timer(text: str) -> None:
-    if delay_level(text) > 0 or get_property(text, props.TIMER_OUT_MS) is not None:
-        return
-    for name in _TIMERS:
-        if get_property(text, name) is not None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"timer messages ({name}) are not supported yet: use a delay level ({props.DELAY})",
-            )
 
 
 def _entries(body: bytes) -> list[BatchEntry]:

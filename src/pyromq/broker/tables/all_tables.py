@@ -12,6 +12,7 @@ from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.timer_counts import TimerCounts
 from pyromq.broker.tables.topics import TopicTable, system_topics
 from pyromq.broker.tables.transaction_counts import TransactionCounts
 from pyromq.clock import Clock
@@ -29,6 +30,7 @@ class Tables:
     offsets: OffsetTable
     delay_offsets: DelayOffsetTable
     transaction_counts: TransactionCounts
+    timer_counts: TimerCounts
     filters: FilterTable
     consumers: ConsumerTable
     producers: ProducerTable
@@ -44,6 +46,7 @@ class Tables:
         self.filters.write_in_threads()
         self.delay_offsets.write_in_threads()
         self.transaction_counts.write_in_threads()
+        self.timer_counts.write_in_threads()
 
     def abandon(self) -> None:
         """From now on no thread writes any more."""
@@ -52,6 +55,7 @@ class Tables:
         self.filters.abandon()
         self.delay_offsets.abandon()
         self.transaction_counts.abandon()
+        self.timer_counts.abandon()
         self.offsets.abandon()
 
     @classmethod
@@ -64,7 +68,7 @@ class Tables:
             files.append(store.table(name))
             return files[-1]
 
-        topics = TopicTable(file("topics.json"), clock, _system_topics(settings))
+        topics = TopicTable(file("topics.json"), clock, _system_topics(settings, store.settings.timer_wheel))
         return cls(
             role=RoleTable(Role(settings.broker_id)),
             topics=topics,
@@ -79,6 +83,7 @@ class Tables:
                 file("delayOffset.json"), clock, deliveries_per_version=settings.deliveries_per_version
             ),
             transaction_counts=TransactionCounts(file("transactionMetrics"), clock),
+            timer_counts=TimerCounts(file("timermetrics"), clock),
             filters=FilterTable(
                 file("consumerFilter.json"),
                 clock,
@@ -93,7 +98,7 @@ class Tables:
         )
 
 
-def _system_topics(settings: BrokerSettings) -> list[TopicConfig]:
+def _system_topics(settings: BrokerSettings, timer_topic: bool) -> list[TopicConfig]:
     return system_topics(
         broker_name=settings.broker_name,
         cluster=settings.broker_cluster_name,
@@ -102,4 +107,5 @@ def _system_topics(settings: BrokerSettings) -> list[TopicConfig]:
         trace_topic=settings.trace_topic if settings.trace_topic_enabled else None,
         cluster_topic=settings.cluster_topic,
         broker_topic=settings.broker_topic,
+        timer_topic=timer_topic,
     )

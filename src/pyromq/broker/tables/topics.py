@@ -29,6 +29,7 @@ def system_topics(
     trace_topic: str | None,
     cluster_topic: bool = True,
     broker_topic: bool = True,
+    timer_topic: bool = True,
 ) -> list[TopicConfig]:
     """The topics that every broker has.
 
@@ -53,6 +54,8 @@ def system_topics(
     ]
     if auto_create:
         topics.append(topic(names.AUTO_CREATE_TOPIC, default_queues, inherited))
+    if timer_topic:
+        topics.append(topic(names.TIMER_TOPIC, 1))
     if trace_topic is not None:
         topics.append(topic(trace_topic, 1))
     return topics

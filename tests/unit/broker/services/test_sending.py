@@ -309,9 +309,8 @@ FORBIDDEN, ERROR = ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR
         ({"body": b""}, ILLEGAL, "no body"),
         ({"properties": "INNER_NUM\x012\x02"}, ILLEGAL, "inner batches are not supported"),
         ({"sys_flag": 0x80}, ILLEGAL, "inner batches are not supported"),
-        ({"properties": "TIMER_DELIVER_MS\x011\x02"}, ERROR, "use a delay level"),
-        ({"properties": "TIMER_DELAY_SEC\x011\x02"}, ERROR, "use a delay level"),
-        ({"properties": "TIMER_DELAY_MS\x011\x02DELAY\x010\x02"}, ERROR, "use a delay level"),
+        ({"properties": "TIMER_DELIVER_MS\x01soon\x02"}, ILLEGAL, "TIMER_DELIVER_MS is 'soon', not a number"),
+        ({"properties": "TIMER_DELAY_SEC\x01259201\x02"}, ILLEGAL, "expected at most 259200000 ms"),
         ({"properties": "a\x01" + "b" * 32_700 + "\x02"}, ILLEGAL, "the properties have"),
         ({"body": b"x" * 4_194_305}, ILLEGAL, "the maximum is 4194304"),
         ({"topic": "%DLQ%" + "g" * 123}, ILLEGAL, "128 bytes"),
@@ -320,6 +319,7 @@ FORBIDDEN, ERROR = ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR
         ({"batch": True, "topic": RETRY}, ILLEGAL, "retry topic"),
         ({"batch": True, "topic": "%DLQ%" + "g" * 123}, ILLEGAL, "at most 127"),
         ({"batch": True, "properties": "DELAY\x013\x02"}, ILLEGAL, "cannot be delayed"),
+        ({"batch": True, "properties": "TIMER_DELAY_MS\x013\x02"}, ILLEGAL, "time of delivery"),
     ],
 )
 async def test_what_is_wrong_with_a_message_is_refused_and_named(

@@ -59,6 +59,8 @@ def _mean(total: float, count: int) -> float:
 
 
 class ConsumerStats:
+    """The counts of each topic."""
+
     def __init__(self) -> None:
         self._topics: dict[str, TopicStats] = {}
 

@@ -1,0 +1,43 @@
+"""Timed messages that were delivered before a stop although the checkpoint does not say so.
+
+A delivery is a record of the log, and the checkpoint is written later. After a crash the records behind it
+tell which messages of the unfinished slot have left it: these are not delivered again.
+"""
+
+from collections import Counter
+
+from pyromq.broker.flow.timing import delivery_key
+from pyromq.store.message_store import MessageStore
+
+_MARK = b"TIMER_DEQUEUE_MS\x01"
+
+
+class DeliveredTimers:
+    def __init__(self, store: MessageStore) -> None:
+        timers = store.timers
+        start = timers.delivered_from
+        if not store.statistics().log_start_offset <= start <= store.log_end:
+            start = store.log_offset_at(timers.read_number * timers.precision_ms)
+        self._seen: Counter[int] = Counter()
+        """By hash: a hot slot may have a million of them."""
+        for outline, properties in store.records_from(start):
+            if _MARK in properties:
+                key = delivery_key(outline.topic, properties)
+                if key is not None:
+                    self._seen[hash(key)] += 1
+
+    def __len__(self) -> int:
+        return self._seen.total()
+
+    def take(self, topic: str, properties: bytes) -> bool:
+        """Whether this delivery, about to be stored, was made before; each one is told once."""
+        if not self._seen:
+            return False
+        key = hash(delivery_key(topic, properties))
+        if not self._seen[key]:
+            return False
+        self._seen[key] -= 1
+        return True
+
+    def clear(self) -> None:
+        self._seen.clear()

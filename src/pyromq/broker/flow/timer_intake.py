@@ -1,0 +1,127 @@
+"""Intake: messages of the timers' topic are put into the timer wheel, each once, in the order of the queue.
+
+A message for a time beyond the window of the wheel waits there for a stage of its way only.
+"""
+
+import logging
+from collections.abc import Callable
+
+from pyromq.broker.flow.timer_slot import outline_of
+from pyromq.broker.flow.timing import number_in
+from pyromq.broker.tables.timer_counts import TimerCounts
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.java_hash import java_string_hash
+from pyromq.protocol.properties import get_property
+from pyromq.protocol.record import RecordOutline
+from pyromq.store.message_store import MessageStore
+from pyromq.store.timers.timer_log import NOWHERE, PLAIN, RECALL, ROLLED, TimerUnit
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 64
+_MAX_DELAY_MS = 1 << 31
+
+OnScheduled = Callable[[int, TimerUnit, RecordOutline, bytes], None]
+"""Told the position of a new unit, the unit, and its message."""
+
+
+class TimerIntake:
+    def __init__(self, store: MessageStore, counts: TimerCounts, on_scheduled: OnScheduled) -> None:
+        self._store = store
+        self._timers = store.timers
+        self._counts = counts
+        self._on_scheduled = on_scheduled
+        self._complaint = ""
+        self.messages = 0
+        self.by_topic: dict[str, int] = {}
+        self.taken_end = 0
+        """The log offset behind the last message that was put into the wheel."""
+
+    @property
+    def behind(self) -> int:
+        """How many messages of the topic are not in the wheel yet."""
+        return max(self._store.max_offset(names.TIMER_TOPIC, 0) - self._timers.queue_offset, 0)
+
+    def step(self, is_over: Callable[[], bool]) -> bool:
+        """Take messages until all are taken or the time is over; whether all are. Raises OSError."""
+        if self._store.settings.timer_stop_enqueue:
+            return True
+        queue = self._store.find_queue(names.TIMER_TOPIC, 0)
+        if queue is None:
+            return True
+        self._move_into_queue()
+        while self._timers.queue_offset < queue.end_offset:
+            units = self._store.sound_units(queue, self._timers.queue_offset, _BATCH)
+            if not units:
+                return True  # being mended; it advances then
+            for log_offset, _ in units:
+                if log_offset is not None and not self._take(log_offset):
+                    return True
+                self._timers.queue_offset += 1
+            if is_over():
+                return self._timers.queue_offset >= queue.end_offset
+        return True
+
+    def _move_into_queue(self) -> None:
+        """Apache's rule for messages that have expired, and for a queue that was cut."""
+        first = self._store.min_offset(names.TIMER_TOPIC, 0)
+        end = self._store.max_offset(names.TIMER_TOPIC, 0)
+        wanted = self._timers.queue_offset
+        offset = min(max(wanted, first), end)
+        if offset != wanted:
+            _log.warning("intake of timed messages moved from=%d to=%d", wanted, offset)
+            self._timers.queue_offset = offset
+
+    def _take(self, log_offset: int) -> bool:
+        """Whether the message is finished; False if the wheel has no place for it yet."""
+        settings, timers = self._store.settings, self._timers
+        found = outline_of(self._store, log_offset)
+        if found is None:
+            return True
+        outline, properties = found
+        topic = get_property(properties, props.REAL_TOPIC)
+        try:
+            out_ms = number_in(props.TIMER_OUT_MS, get_property(properties, props.TIMER_OUT_MS) or "")
+            if topic is None:
+                raise ValueError(f"the property {props.REAL_TOPIC} is missing")
+        except ValueError as problem:
+            _log.error("timed message dropped offset=%d: %s", timers.queue_offset, problem)
+            return True
+        precision_ms = timers.precision_ms
+        now_ms = self._store.time.now_ms()
+        if not timers.wheel.is_made:
+            timers.make(now_ms, self._store.log_end)
+        write_ms = now_ms // precision_ms * precision_ms
+        kind, slot_ms = self._place(out_ms, write_ms, settings.timer_window_slots * precision_ms)
+        if get_property(properties, props.TIMER_DEL_UNIQKEY) is not None:
+            kind |= RECALL
+        # A message that comes too late for its slot goes into the one that is being delivered.
+        slot_ms = max(slot_ms, timers.read_number * precision_ms)
+        if slot_ms // precision_ms - timers.read_number >= timers.wheel.slots:
+            return False  # after two weeks without deliveries: these come first
+        if slot_ms - write_ms < -_MAX_DELAY_MS:
+            write_ms = slot_ms  # the broker was off for weeks; the unit has 32 bits for the difference
+        unit = TimerUnit(
+            NOWHERE, kind, write_ms, slot_ms - write_ms, log_offset, outline.size, java_string_hash(topic)
+        )
+        position = timers.schedule(unit)
+        change = -1 if kind & RECALL else 1
+        self._counts.add(topic, change)
+        self.messages += 1
+        self.by_topic[topic] = self.by_topic.get(topic, 0) + 1
+        self.taken_end = log_offset + outline.size
+        self._on_scheduled(position, unit, outline, properties)
+        return True
+
+    def _place(self, out_ms: int, write_ms: int, window_ms: int) -> tuple[int, int]:
+        """The kind and the slot for a time."""
+        excess_ms = out_ms - write_ms - window_ms
+        if excess_ms < 0:
+            return PLAIN, out_ms
+        precision_ms = self._timers.precision_ms
+        window_slots = window_ms // precision_ms
+        # java: half of the way if the rest would be short
+        is_short = excess_ms < window_slots // 3 * precision_ms
+        stage_ms = window_slots // 2 * precision_ms if is_short else window_ms
+        return PLAIN | ROLLED, write_ms + stage_ms

@@ -1,0 +1,77 @@
+"""How many messages of each topic wait for their time.
+
+The counts are for people: after a crash they may be a little off, and are right again when nothing waits.
+"""
+
+from pyromq.broker.tables.table_file import TableFile
+from pyromq.clock import Clock
+from pyromq.protocol.bodies.config_tables import TimerMetricsTable
+from pyromq.protocol.bodies.statistics import Metric
+from pyromq.store.json_table import JsonTable
+
+
+class TimerCounts:
+    def __init__(self, file: JsonTable, clock: Clock) -> None:
+        self._file = TableFile(file, self.table)
+        self._clock = clock
+        loaded = file.load(TimerMetricsTable) or TimerMetricsTable()
+        self._counts = loaded.timing_count
+        self.data_version = loaded.data_version
+        self._is_dirty = False
+
+    def __repr__(self) -> str:
+        return f"<TimerCounts topics={len(self._counts)}>"
+
+    def get(self, topic: str) -> int:
+        metric = self._counts.get(topic)
+        return 0 if metric is None else metric.count
+
+    def all(self) -> dict[str, Metric]:
+        return self._counts
+
+    def add(self, topic: str, change: int) -> None:
+        now_ms = self._clock.now_ms()
+        metric = self._counts.get(topic)
+        if metric is None:
+            metric = self._counts[topic] = Metric()
+        metric.count += change
+        metric.time_stamp = now_ms
+        self._is_dirty = True
+
+    def forget(self, topic: str) -> None:
+        if self._counts.pop(topic, None) is not None:
+            self._is_dirty = True
+
+    def reset(self) -> None:
+        """Nothing waits."""
+        for metric in self._counts.values():
+            self._is_dirty |= metric.count != 0
+            metric.count = 0
+
+    def table(self) -> TimerMetricsTable:
+        counts = {
+            topic: Metric(count=each.count, time_stamp=each.time_stamp)
+            for topic, each in self._counts.items()
+        }
+        return TimerMetricsTable(data_version=self.data_version, timing_count=counts)
+
+    def save(self) -> None:
+        """Write the counts if they changed; under a loop a thread does so. A failure is logged."""
+        if self._is_dirty:
+            self._is_dirty = False
+            self.data_version = self.data_version.next(self._clock.now_ms())
+            self._file.save_or_wait()
+        else:
+            self._file.retry()
+
+    def save_now(self) -> None:
+        """Write the counts here; raises OSError."""
+        if self._is_dirty:
+            self._is_dirty = False
+            self._file.save_now()
+
+    def write_in_threads(self) -> None:
+        self._file.write_in_threads()
+
+    def abandon(self) -> None:
+        self._file.abandon()

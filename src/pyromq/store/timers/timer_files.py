@@ -1,0 +1,251 @@
+"""The files of timed messages as one: a unit goes into the timer log first, then into its slot of the wheel.
+
+Every message of the timers' topic gets exactly one unit, in the order of its queue. So the last unit tells
+how far the queue was read, and nothing is scheduled twice or not at all. Files are made with the first
+message; a broker without timed messages has none.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from pyromq.store.filenames import StorePaths
+from pyromq.store.filesystem import Files
+from pyromq.store.flushing import TEMPORARY_ERRORS
+from pyromq.store.timers.slot_counts import SlotCounts
+from pyromq.store.timers.timer_checkpoint import (
+    TimerCheckpoint,
+    read_timer_checkpoint,
+    write_timer_checkpoint,
+)
+from pyromq.store.timers.timer_log import NOWHERE, RECALL, TimerLog, TimerUnit
+from pyromq.store.timers.wheel import SLOTS, Slot, Wheel
+
+QueueOffsetOf = Callable[[TimerUnit], int | None]
+"""The queue offset of a unit's message; None if the log has no such message in the timers' topic."""
+
+_MINUTE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class TimerRecovery:
+    """What opening the files found."""
+
+    replayed_units: int = 0
+    forgotten_units: int = 0
+    """Units whose messages the log has lost; their slots were mended."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerSnapshot:
+    """A checkpoint, and the files to sync before it is written."""
+
+    checkpoint: TimerCheckpoint
+    paths: tuple[Path, ...]
+
+
+class TimerFiles:
+    def __init__(
+        self, files: Files, paths: StorePaths, precision_ms: int, log_file_bytes: int, slots: int = SLOTS
+    ) -> None:
+        self._files = files
+        self._path = paths.timer_checkpoint
+        self.precision_ms = precision_ms
+        self.log = TimerLog(files, paths.timer_log, log_file_bytes)
+        self.wheel = Wheel(files, paths.timer_wheel, slots)
+        self.counts = SlotCounts(max(_MINUTE_MS // precision_ms, 1))
+        """How many messages wait in the slots from `read_number` on."""
+        self.checkpoint = TimerCheckpoint()
+        """As it was saved last."""
+        self.queue_offset = 0
+        """The next message of the timers' topic to schedule."""
+        self.read_number = 0
+        """The slot whose messages are being delivered; earlier slots are done."""
+        self.delivered_from = 0
+        """The end of the log when that slot's turn came."""
+        self.recovery = TimerRecovery()
+        self._synced_end = 0
+        self._failure: OSError | None = None
+
+    def __repr__(self) -> str:
+        return f"<TimerFiles slot={self.read_number} waiting={self.counts.total} {self.log!r}>"
+
+    # Opening
+
+    def recover(self, now_ms: int, queue_offset_of: QueueOffsetOf) -> None:
+        """Load the files and bring them in line with each other and with the log.
+
+        1. Units behind the checkpoint whose messages the log has are put into their slots, if they are not.
+        2. Units behind those are forgotten; slots that led to them are mended.
+        3. The last unit tells where in the queue to continue.
+
+        Raises StoreError if a file has an unexpected size, OSError if one cannot be read.
+        """
+        self.checkpoint = checkpoint = read_timer_checkpoint(self._files, self._path)
+        self.log.load()
+        has_wheel = self.wheel.load()
+        self.queue_offset = checkpoint.queue_offset
+        begin = self.log.aligned(checkpoint.log_position if has_wheel else 0)
+        if self.log.end:
+            self.wheel.make()
+            end, replayed = self._replay(begin, queue_offset_of)
+            forgotten = self._mend_slots(end)
+            self.log.cut(end)
+            self.log.reserve()
+            self.recovery = TimerRecovery(replayed, forgotten)
+            self._synced_end = begin
+        self.read_number = self._first_slot(checkpoint.read_ms // self.precision_ms, now_ms)
+        self.delivered_from = checkpoint.delivered_from
+        for slot in self.wheel.all():
+            if slot.number >= self.read_number:
+                self.counts.add(slot.number, slot.messages)
+
+    def _replay(self, position: int, queue_offset_of: QueueOffsetOf) -> tuple[int, int]:
+        """Put units into their slots; returns where sound units end, and how many were missing in slots."""
+        replayed = 0
+        while True:
+            position = self.log.following(position)
+            unit = self.log.unit(position)
+            queue_offset = None if unit is None else queue_offset_of(unit)
+            if unit is None or queue_offset is None:
+                return position, replayed
+            number = unit.slot_ms // self.precision_ms
+            slot = self.wheel.slot(number)
+            if slot is None or slot.last < position:
+                self._link(number, position, unit.kind)
+                replayed += 1
+            self.queue_offset = max(self.queue_offset, queue_offset + 1)
+            position += self.log.unit_bytes
+
+    def _mend_slots(self, end: int) -> int:
+        """Take units at or behind `end` out of their slots; returns how many slots had any."""
+        broken = {slot.number: slot for slot in self.wheel.all() if slot.last >= end}
+        if not broken:
+            return 0
+        kept: dict[int, Slot] = {}
+        position = min(slot.first for slot in broken.values())
+        position = self.log.following(max(position, self.log.start))
+        while position < end and (unit := self.log.unit(position)) is not None:
+            number = unit.slot_ms // self.precision_ms
+            if number in broken:
+                before = kept.get(number)
+                kept[number] = _linked(before, number, position, unit.kind)
+            position = self.log.following(position + self.log.unit_bytes)
+        for number in broken:
+            if number in kept:
+                self.wheel.put(kept[number])
+            else:
+                self.wheel.clear(number)
+        return len(broken)
+
+    def _first_slot(self, number: int, now_ms: int) -> int:
+        if not number:  # there is no checkpoint yet
+            number = min((slot.number for slot in self.wheel.all()), default=now_ms // self.precision_ms)
+        return number
+
+    # Scheduling
+
+    def make(self, now_ms: int, log_end: int) -> None:
+        """Create the files before the first message is scheduled. Raises OSError."""
+        if self._files.size(self._path) is None:
+            self.read_number, self.delivered_from = now_ms // self.precision_ms, log_end
+            # Before any unit: a crash right after it must not start with the slots of long ago.
+            self.save(self.take(now_ms))
+        self.wheel.make()
+
+    def schedule(self, unit: TimerUnit) -> int:
+        """Append a unit and put it into its slot; returns its position. Raises OSError."""
+        number = unit.slot_ms // self.precision_ms
+        slot = self.wheel.slot(number)
+        position = self.log.append(unit._replace(previous=NOWHERE if slot is None else slot.last))
+        self._link(number, position, unit.kind)
+        self.counts.add(number, -1 if unit.kind & RECALL else 1)
+        return position
+
+    def _link(self, number: int, position: int, kind: int) -> None:
+        self.wheel.put(_linked(self.wheel.slot(number), number, position, kind))
+
+    # Reading
+
+    def units(self, number: int) -> Iterator[tuple[int, TimerUnit]]:
+        """The units of a slot and their positions, the last one first."""
+        slot = self.wheel.slot(number)
+        position = NOWHERE if slot is None else slot.last
+        while position != NOWHERE and (unit := self.log.unit(position)) is not None:
+            if unit.slot_ms // self.precision_ms != number:
+                return  # the slot is damaged: the messages of another one must not leave with it
+            yield position, unit
+            position = unit.previous
+
+    def count_at(self, number: int) -> int:
+        slot = self.wheel.slot(number)
+        return 0 if slot is None else slot.messages
+
+    def finish_slot(self, log_end: int) -> None:
+        """Every message of the slot is delivered: the next one is up."""
+        slot = self.wheel.slot(self.read_number)
+        if slot is not None:
+            self.counts.add(slot.number, -slot.messages)
+        self.read_number += 1
+        self.delivered_from = log_end
+
+    def skip_empty_slots(self, end: int, log_end: int) -> None:
+        """Go on to the next slot with messages, but not beyond `end`."""
+        self.read_number = self.wheel.next_used(self.read_number, end)
+        self.delivered_from = log_end
+
+    # Saving
+
+    def take(self, now_ms: int) -> TimerSnapshot:
+        """The state as it is now, for `save`."""
+        checkpoint = replace(
+            self.checkpoint,
+            read_ms=self.read_number * self.precision_ms,
+            log_position=self.log.end,
+            queue_offset=self.queue_offset,
+            master_queue_offset=self.queue_offset,
+            version_ms=now_ms,
+            version_counter=self.checkpoint.version_counter + 1,
+            delivered_from=self.delivered_from,
+        )
+        paths = self.log.covering(self._synced_end, self.log.end)
+        if self.wheel.is_unsynced:
+            self.wheel.is_unsynced = False
+            paths.append(self.wheel.path)
+        return TimerSnapshot(checkpoint, tuple(paths))
+
+    def save(self, taken: TimerSnapshot) -> None:
+        """Sync the files, then write the checkpoint; any thread may do so. Raises OSError.
+
+        The log must be on disk already, as far as `taken` speaks of messages. A failed sync is final: nobody
+        knows which pages reached the disk, so the last good checkpoint stays.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            for path in taken.paths:
+                self._files.sync(path)
+        except OSError as error:
+            self.wheel.is_unsynced = True
+            if error.errno not in TEMPORARY_ERRORS:
+                self._failure = error
+            raise
+        write_timer_checkpoint(self._files, self._path, taken.checkpoint)
+        self._synced_end = taken.checkpoint.log_position
+        self.checkpoint = taken.checkpoint
+
+    def clean(self, log_start: int) -> int:
+        return self.log.clean(log_start)
+
+    def close(self) -> None:
+        self.log.close()
+        self.wheel.close()
+
+
+def _linked(slot: Slot | None, number: int, position: int, kind: int) -> Slot:
+    """The slot with one unit more."""
+    change = -1 if kind & RECALL else 1
+    if slot is None:
+        return Slot(number, position, position, change)
+    return Slot(number, slot.first, position, slot.messages + change, slot.reserved)
