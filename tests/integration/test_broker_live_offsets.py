@@ -283,9 +283,9 @@ async def test_offsets_of_dead_groups_are_cleaned_once_their_messages_are_gone(
         async def known() -> set[str]:
             return set((await bench.client.call(GetAllConsumerOffsets())).body.offset_table)
 
-        while len(await known()) > 1:  # each round of writing is one closer to a round of cleaning
+        while f"{TOPIC}@dead" in await known():  # each round of writing is one closer to a round of cleaning
             await bench.client.call(commit(2, "alive"))
-        assert await known() == {f"{TOPIC}@alive"}
+        assert f"{TOPIC}@alive" in await known()
 
 
 @pytest.mark.parametrize("form", HeaderForm)
