@@ -35,7 +35,6 @@ def test_a_table_in_buckets_has_the_entries_of_a_dict(
             assert len(set(taken)) == min(details, len(model))
             for name in taken:
                 del model[name]
-        assert dict(table.items()) == model
         assert sorted(table) == sorted(model)
         assert len(table) == len(model)
         assert bool(table) == bool(model)

@@ -55,9 +55,6 @@ class BucketDict(Generic[V]):
         """Like `get`, for a name that is not in `first`."""
         return self._by_hash[hash(name) & self._mask].get(name) if self._by_hash else None
 
-    def items(self) -> Iterator[tuple[str, V]]:
-        return chain.from_iterable(bucket.items() for bucket in self._buckets)
-
     def __setitem__(self, name: str, value: V) -> None:
         bucket = self._dict_of(name)
         before = len(bucket)

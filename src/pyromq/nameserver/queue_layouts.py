@@ -8,6 +8,7 @@ layout, both exist until all topics have moved.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from pyromq.nameserver.bucket_dict import BucketDict
@@ -109,7 +110,7 @@ class QueueLayouts:
     @property
     def topics(self) -> Topics:
         if self._abandoned:
-            return [topic for topic, layout in self._of_topic.items() if layout.shapes]
+            return list(chain.from_iterable(layout.topics for layout in self.layouts))
         return self._of_topic
 
     @property

@@ -5,10 +5,11 @@ Pure: no loop, no socket, no clock. Every change returns `Changes`, which the ca
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from pyromq.nameserver import registration, unregistration
 from pyromq.nameserver.changes import Changes
-from pyromq.nameserver.queue_layouts import QueueShape
+from pyromq.nameserver.queue_layouts import Layout, QueueShape
 from pyromq.nameserver.registration import Announcement, Inventory, Registered
 from pyromq.nameserver.route_answers import RouteAnswers, broker_data
 from pyromq.nameserver.tables import BrokerKey, RouteRules, Tables
@@ -240,11 +241,10 @@ class RouteTable:
         return TopicList(topic_list=list(self._tables.queues.topics))
 
     def topics_of_cluster(self, cluster: str) -> TopicList:
-        topics: dict[str, None] = {}
+        layouts: dict[Layout, None] = {}
         for broker in self._tables.clusters.get(cluster, ()):
-            for layout in self._tables.queues.of_broker(broker):
-                topics.update(dict.fromkeys(layout.topics))
-        return TopicList(topic_list=list(topics))
+            layouts.update(dict.fromkeys(self._tables.queues.of_broker(broker)))
+        return TopicList(topic_list=list(chain.from_iterable(layout.topics for layout in layouts)))
 
     def system_topics(self) -> TopicList:
         """The names of all clusters and brokers, which are system topics, and the address of any broker."""

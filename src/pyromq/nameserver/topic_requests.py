@@ -7,6 +7,7 @@ from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.bodies.topics import TopicList
+from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.routes import (
     DeleteTopicFromNameServer,
@@ -21,6 +22,7 @@ from pyromq.protocol.requests.routes import (
     RegisterTopic,
     TopicListAnswer,
 )
+from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 
 
@@ -40,33 +42,33 @@ class TopicRequests:
         return GetClusterInfoAnswer(body=self._table.cluster_info())
 
     @handles(GetAllTopics)
-    def all_topics(self, request: GetAllTopics, caller: Caller) -> TopicListAnswer:
+    async def all_topics(self, request: GetAllTopics, caller: Caller) -> RawAnswer:
         if not self._settings.now.enable_all_topic_list:
             raise _disabled()
-        return TopicListAnswer(body=self._table.all_topics())
+        return await _written(self._table.all_topics())
 
     @handles(GetTopicsOfCluster)
-    def topics_of_cluster(self, request: GetTopicsOfCluster, caller: Caller) -> TopicListAnswer:
+    async def topics_of_cluster(self, request: GetTopicsOfCluster, caller: Caller) -> RawAnswer:
         self._check_lists_are_allowed()
-        return TopicListAnswer(body=self._table.topics_of_cluster(request.cluster))
+        return await _written(self._table.topics_of_cluster(request.cluster))
 
     @handles(GetSystemTopicsFromNameServer)
     def system_topics(self, request: GetSystemTopicsFromNameServer, caller: Caller) -> TopicListAnswer:
         return TopicListAnswer(body=self._table.system_topics())
 
     @handles(GetUnitTopics)
-    def unit_topics(self, request: GetUnitTopics, caller: Caller) -> TopicListAnswer:
-        return self._unit_list(self._table.unit_topics())
+    async def unit_topics(self, request: GetUnitTopics, caller: Caller) -> RawAnswer:
+        return await self._unit_list(self._table.unit_topics())
 
     @handles(GetUnitSubscribedTopics)
-    def unit_subscribed_topics(self, request: GetUnitSubscribedTopics, caller: Caller) -> TopicListAnswer:
-        return self._unit_list(self._table.unit_subscribed_topics())
+    async def unit_subscribed_topics(self, request: GetUnitSubscribedTopics, caller: Caller) -> RawAnswer:
+        return await self._unit_list(self._table.unit_subscribed_topics())
 
     @handles(GetUnitSubscribedSharedTopics)
-    def unit_subscribed_shared_topics(
+    async def unit_subscribed_shared_topics(
         self, request: GetUnitSubscribedSharedTopics, caller: Caller
-    ) -> TopicListAnswer:
-        return self._unit_list(self._table.unit_subscribed_shared_topics())
+    ) -> RawAnswer:
+        return await self._unit_list(self._table.unit_subscribed_shared_topics())
 
     @handles(RegisterTopic)
     def register_topic(self, request: RegisterTopic, caller: Caller) -> None:
@@ -91,13 +93,17 @@ class TopicRequests:
     def delete_topic(self, request: DeleteTopicFromNameServer, caller: Caller) -> None:
         self._consequences.act(self._table.delete_topic(request.topic, request.cluster_name))
 
-    def _unit_list(self, topics: TopicList) -> TopicListAnswer:
+    async def _unit_list(self, topics: TopicList) -> RawAnswer:
         self._check_lists_are_allowed()
-        return TopicListAnswer(body=topics)
+        return await _written(topics)
 
     def _check_lists_are_allowed(self) -> None:
         if not self._settings.now.enable_topic_list:
             raise _disabled()
+
+
+async def _written(topics: TopicList) -> RawAnswer:
+    return await written(topics, len(topics.topic_list))
 
 
 def _disabled() -> Refused:

@@ -78,7 +78,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_in_pieces(value: msgspec.Struct, entries_per_piece: int = 50) -> Iterator[bytes]:
-    """The same bytes as `encode`, bit by bit: large maps take long, and others may work in between."""
+    """The same bytes as `encode`, bit by bit: long maps and lists take time; others may work meanwhile."""
     opened = b"{"
     for field in sorted(msgspec.structs.fields(value), key=lambda field: field.encode_name):
         member = getattr(value, field.name)
@@ -93,6 +93,10 @@ def encode_in_pieces(value: msgspec.Struct, entries_per_piece: int = 50) -> Iter
                 yield separator + encode(piece)[1:-1]
                 separator = b","
             yield b"}"
+        elif isinstance(member, list) and len(member) > entries_per_piece:
+            for start in range(0, len(member), entries_per_piece):
+                yield (b"," if start else b"[") + encode(member[start : start + entries_per_piece])[1:-1]
+            yield b"]"
         else:
             yield encode(member)
     yield b"{}" if opened == b"{" else b"}"

@@ -10,7 +10,6 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Final
 
-from pyromq.broker.flow.long_answers import written
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.replicated_tables import DeletedTopic, ReplicatedTables
@@ -18,6 +17,7 @@ from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.requests.replication import WatchTables
+from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore

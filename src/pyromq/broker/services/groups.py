@@ -15,6 +15,7 @@ from pyromq.protocol.bodies.groups import (
 )
 from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicList
+from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import (
     CreateOrUpdateGroup,
@@ -33,6 +34,7 @@ from pyromq.protocol.requests.groups import (
     UpdateGroupForbiddenAnswer,
 )
 from pyromq.protocol.requests.routes import TopicListAnswer
+from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 
@@ -89,23 +91,25 @@ class Groups:
         await self._groups.saved()
 
     @handles(GetAllGroupConfigs)
-    def get_all(self, request: GetAllGroupConfigs, caller: Caller) -> GetAllGroupConfigsAnswer:
-        table = self._groups.wrapper()
-        total = None
-        if request.max_group_num is not None and request.group_seq is not None:
-            groups = table.subscription_group_table
-            total = len(groups)
-            page = page_of(
-                groups, request.group_seq, request.max_group_num, request.data_version, table.data_version
-            )
-            table = SubscriptionGroupWrapper(
+    async def get_all(
+        self, request: GetAllGroupConfigs, caller: Caller
+    ) -> GetAllGroupConfigsAnswer | RawAnswer:
+        table = self._groups.snapshot()
+        groups = table.subscription_group_table
+        if request.max_group_num is None or request.group_seq is None:
+            return await written(table, len(groups))
+        page = page_of(
+            groups, request.group_seq, request.max_group_num, request.data_version, table.data_version
+        )
+        forbidden = table.forbidden_table
+        return GetAllGroupConfigsAnswer(
+            total_group_num=len(groups),
+            body=SubscriptionGroupWrapper(
                 data_version=table.data_version,
-                forbidden_table={
-                    group: table.forbidden_table[group] for group in page if group in table.forbidden_table
-                },
+                forbidden_table={group: forbidden[group] for group in page if group in forbidden},
                 subscription_group_table={group: groups[group] for group in page},
-            )
-        return GetAllGroupConfigsAnswer(total_group_num=total, body=table)
+            ),
+        )
 
     @handles(GetGroupConfig)
     def get(self, request: GetGroupConfig, caller: Caller) -> GetGroupConfigAnswer:

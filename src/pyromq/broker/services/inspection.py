@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from pyromq.broker.flow.long_answers import written
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
@@ -41,6 +40,7 @@ from pyromq.protocol.requests.inspection import (
     QueryConsumeQueueAnswer,
 )
 from pyromq.remoting.channel import Channel
+from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-from pyromq.broker.flow.long_answers import written
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.clients import Client
@@ -26,7 +25,6 @@ from pyromq.protocol.requests.inspection import ConsumerStatusAnswer, GetConsume
 from pyromq.protocol.requests.offsets import (
     CloneGroupOffset,
     GetAllConsumerOffsets,
-    GetAllConsumerOffsetsAnswer,
     GetAllDelayOffsets,
     GetAllDelayOffsetsAnswer,
     GetEarliestStoreTime,
@@ -42,6 +40,7 @@ from pyromq.protocol.requests.offsets import (
     UpdateConsumerOffset,
 )
 from pyromq.protocol.requests.pushes import GetConsumerStatusFromClient, ResetConsumerOffset
+from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
@@ -151,8 +150,9 @@ class Offsets:
         return self._store.find_queue(config.topic_name, queue_id) is not None
 
     @handles(GetAllConsumerOffsets)
-    def all_consumers(self, request: GetAllConsumerOffsets, caller: Caller) -> GetAllConsumerOffsetsAnswer:
-        return GetAllConsumerOffsetsAnswer(body=self._offsets.wrapper())
+    async def all_consumers(self, request: GetAllConsumerOffsets, caller: Caller) -> RawAnswer:
+        table = await self._offsets.copied(self._slices)
+        return await written(table, len(table.offset_table))
 
     @handles(GetAllDelayOffsets)
     def all_delays(self, request: GetAllDelayOffsets, caller: Caller) -> GetAllDelayOffsetsAnswer:

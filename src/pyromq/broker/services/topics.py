@@ -14,6 +14,7 @@ from pyromq.protocol import names
 from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicConfig, TopicFilterType, TopicList
+from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import pop_retry_topics
 from pyromq.protocol.requests.routes import TopicListAnswer
@@ -28,6 +29,7 @@ from pyromq.protocol.requests.topics import (
     GetTopicConfigAnswer,
 )
 from pyromq.protocol.requests.upkeep import CleanUnusedTopics
+from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
@@ -197,25 +199,20 @@ class Topics:
                 _log.info("queues of an unknown topic deleted topic=%s queues=%d", topic, queues)
 
     @handles(GetAllTopicConfigs)
-    def get_all(self, request: GetAllTopicConfigs, caller: Caller) -> GetAllTopicConfigsAnswer:
-        topics = self._topics.all()
-        total = None
-        if request.max_topic_num is not None and request.topic_seq is not None:
-            total = len(topics)
-            page = page_of(
-                topics,
-                request.topic_seq,
-                request.max_topic_num,
-                request.data_version,
-                self._topics.data_version,
-            )
-            topics = {topic: topics[topic] for topic in page}
-        return GetAllTopicConfigsAnswer(
-            total_topic_num=total,
-            body=TopicConfigAndMappingSerializeWrapper(
-                data_version=self._topics.data_version, topic_config_table=topics
-            ),
+    async def get_all(
+        self, request: GetAllTopicConfigs, caller: Caller
+    ) -> GetAllTopicConfigsAnswer | RawAnswer:
+        topics = dict(self._topics.all())
+        table = TopicConfigAndMappingSerializeWrapper(
+            data_version=self._topics.data_version, topic_config_table=topics
         )
+        if request.max_topic_num is None or request.topic_seq is None:
+            return await written(table, len(topics))
+        page = page_of(
+            topics, request.topic_seq, request.max_topic_num, request.data_version, table.data_version
+        )
+        table.topic_config_table = {topic: topics[topic] for topic in page}
+        return GetAllTopicConfigsAnswer(total_topic_num=len(topics), body=table)
 
     @handles(GetTopicConfig)
     def get(self, request: GetTopicConfig, caller: Caller) -> GetTopicConfigAnswer:

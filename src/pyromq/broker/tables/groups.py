@@ -108,13 +108,6 @@ class GroupTable(FiledTable):
         self._file.save()
         return gone
 
-    def wrapper(self) -> SubscriptionGroupWrapper:
-        return SubscriptionGroupWrapper(
-            data_version=self.data_version,
-            forbidden_table=self._forbidden,
-            subscription_group_table=self._groups,
-        )
-
     def snapshot(self) -> SubscriptionGroupWrapper:
         """A copy that later changes leave alone."""
         return SubscriptionGroupWrapper(

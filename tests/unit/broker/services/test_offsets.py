@@ -28,6 +28,7 @@ from pyromq.errors import CallTimeout, Refused
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
 from pyromq.protocol.bodies.offsets import (
+    ConsumerOffsetSerializeWrapper,
     GetConsumerStatusBody,
     ResetOffsetBody,
     ResetOffsetBodyForC,
@@ -231,10 +232,11 @@ class TestQueues:
 
 
 class TestManyAtOnce:
-    def test_all_offsets(self, world: World) -> None:
+    async def test_all_offsets(self, world: World) -> None:
         world.update(3)
-        body = world.offsets.all_consumers(GetAllConsumerOffsets(), caller_on()).body
-        assert body.offset_table == {"T@g": {0: 3}}
+        answer = await world.offsets.all_consumers(GetAllConsumerOffsets(), caller_on())
+        table = json_body.decode(answer.body, ConsumerOffsetSerializeWrapper)
+        assert table.offset_table == {"T@g": {0: 3}}
 
     def test_all_delay_offsets(self, world: World) -> None:
         world.parts.tables.delay_offsets.advance(3, 17)

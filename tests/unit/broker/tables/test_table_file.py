@@ -19,8 +19,9 @@ from pyromq.protocol import json_body
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
+from pyromq.protocol.bodies.statistics import ConsumeStats, ConsumeStatsList
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
-from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.bodies.topics import TopicConfig, TopicList
 from pyromq.store.json_table import JsonTable
 
 
@@ -188,7 +189,9 @@ def test_a_table_encoded_in_pieces_has_the_same_bytes(count: int) -> None:
         topic_config_table={f"T{n}": TopicConfig(topic_name=f"T{n}") for n in range(count)}
     )
     offsets = ConsumerOffsetSerializeWrapper(offset_table={f"T@{n}": {n: 1, 7: 2} for n in range(count)})
-    for table in (groups, topics, offsets):
+    names = TopicList(broker_addr="a:1", topic_list=[f'T"é{n}' for n in range(count)])
+    lags = ConsumeStatsList(consume_stats_list=[{f"g{n}": [ConsumeStats()]} for n in range(count)])
+    for table in (groups, topics, offsets, names, lags):
         pieces = list(json_body.encode_in_pieces(table))
         assert b"".join(pieces) == json_body.encode(table)
     assert len(list(json_body.encode_in_pieces(topics))) >= count // 50
