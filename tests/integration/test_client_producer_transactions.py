@@ -263,6 +263,15 @@ async def test_the_answer_finds_a_broker_whose_connection_was_lost_meanwhile(bro
         assert (await broker.ended.get()).commit_or_rollback == 8
 
 
+async def test_a_producer_that_sends_nothing_connects_again_at_once(broker: ScriptedBroker) -> None:
+    async with aio.TransactionProducer("orders", broker.address, check=never, topics=["Orders"]):
+        for _ in range(2):  # at the start, and the first of the regular ones
+            await broker.heartbeats.get()
+        for connection in broker.connections:
+            connection.abort()
+        assert (await broker.heartbeats.get()).body.producer_data_set[0].group_name == "orders"
+
+
 async def test_a_failing_check_is_unknown(broker: ScriptedBroker, error_logs: ErrorLogs) -> None:
     def check(_: ReceivedMessage) -> TransactionState:
         raise ValueError("the books are closed")

@@ -78,6 +78,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._producers: dict[str, list[ProducerMember]] = {}
         self._consumers: dict[str, ConsumerMember] = {}
+        self._asked: set[ProducerMember] = set()
         self._reserved: set[str] = set()
         self._users = 0
         self._introduced: set[str] = set()
@@ -273,11 +274,15 @@ class Session:
             return
         if address in self.name_servers.addresses:
             self.routes.watch_lost()
-        if self._consumers and address in self._broker_addresses():
-            # Producers reconnect with their next message; consumers may send nothing for a long time.
+        if self._must_be_connected() and address in self._broker_addresses():
+            # Other producers reconnect with their next message.
             self._heartbeat_soon(address)
 
     # Members
+
+    def _must_be_connected(self) -> bool:
+        """Whether someone here waits for requests of brokers, and may send nothing for a long time."""
+        return bool(self._consumers or self._asked)
 
     def has_consumer(self, group: str) -> bool:
         return group in self._consumers or group in self._reserved
@@ -300,8 +305,13 @@ class Session:
     def add_producer(self, group: str, member: ProducerMember) -> None:
         self._producers.setdefault(group, []).append(member)
 
+    def keep_connected(self, member: ProducerMember) -> None:
+        """Brokers ask this producer questions, so they must reach it even if it sends nothing."""
+        self._asked.add(member)
+
     async def remove_producer(self, group: str, member: ProducerMember) -> None:
         """Forget the producer; after the last one of its group, unregister the group at every broker."""
+        self._asked.discard(member)
         members = self._producers.get(group, [])
         if member in members:
             members.remove(member)
@@ -394,7 +404,7 @@ class Session:
         async def heartbeat_all() -> None:
             self._is_heartbeat_planned = False
             new = set(self._broker_addresses()) - self._introduced
-            if self._consumers:
+            if self._must_be_connected():
                 await asyncio.gather(*map(self._heartbeat_and_rebalance, new))
 
         self._start_task(heartbeat_all())

@@ -110,6 +110,7 @@ class TransactionProducer(Producer):
         await super().start()
         try:
             session = self._started().session
+            session.keep_connected(self)
             await asyncio.gather(
                 *map(self._find_brokers, {*map(session.wrap, self._topics), self.settings.create_topic_key})
             )
