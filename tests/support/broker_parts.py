@@ -32,6 +32,7 @@ from pyromq.protocol.frame import Frame
 from pyromq.protocol.message_id import UniqueKeys
 from pyromq.protocol.record import Host, StoredMessage
 from pyromq.remoting.routing import Caller
+from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
 
 A = TypeVar("A", bound=Answer)
@@ -152,8 +153,12 @@ def broker_parts(
     clock: ManualClock | None = None,
     broker: dict[str, Any] | None = None,
     store: dict[str, Any] | None = None,
+    files: Files | None = None,
 ) -> Iterator[BrokerParts]:
-    """`broker` and `store` are settings by their names in Python. The same root again is a restart."""
+    """`broker` and `store` are settings by their names in Python. The same root again is a restart.
+
+    With `files` of the test's own no thread flushes: the test does.
+    """
     clock = clock or ManualClock()
     settings = BrokerSettings(
         **{"broker_name": BROKER_NAME, "broker_cluster_name": CLUSTER, "broker_ip1": "10.9.8.7"}
@@ -164,7 +169,7 @@ def broker_parts(
         **{"log_segment_bytes": 262_144, "queue_file_bytes": 2000} | (store or {}),
     )
     live = LiveSettings(settings)
-    with MessageStore.open(store_settings, clock=clock) as opened:
+    with MessageStore.open(store_settings, clock=clock, files=files, start_flusher=files is None) as opened:
         yield BrokerParts(clock, live, opened, Tables.open(live, opened, clock))
 
 

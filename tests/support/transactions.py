@@ -25,6 +25,7 @@ from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessage
 from pyromq.protocol.requests.transactions import EndTransaction, ResumeTransactionCheck
 from pyromq.remoting.slices import Slices
+from pyromq.store.filesystem import Files
 
 TOPIC = "Orders"
 PRODUCERS = "tills"
@@ -154,11 +155,12 @@ async def transaction_bench(
     *,
     crash: bool = False,
     store: dict[str, Any] | None = None,
+    files: Files | None = None,
     **broker: Any,
 ) -> AsyncIterator[TransactionBench]:
     """The same root again is a restart. `crash`: at the end nothing is saved or flushed."""
     store = {"file_reserved_hours": 72} | (store or {})
-    with broker_parts(root, clock=clock, broker=broker, store=store) as parts:
+    with broker_parts(root, clock=clock, broker=broker, store=store, files=files) as parts:
         bench = TransactionBench(parts)
         await bench.open.rebuild()
         yield bench

@@ -60,7 +60,7 @@ class OpenTransactions:
         self._slices = slices
         self._clock = clock
         self.counts = tables.transaction_counts
-        self.ops = OpMessages(live, appending, clock)
+        self.ops = OpMessages(live, store, appending, clock)
         self.halves = OpenHalves()
         self._end = 0
         """The offset behind the last half message that is known."""
@@ -135,7 +135,7 @@ class OpenTransactions:
         """A copy was stored in place of the half message at `offset`."""
         self.halves.close(offset)
         if not is_immune:  # java: an op message for an immune one would end its transaction
-            self.ops.add(offset)
+            self.ops.add(offset, result.end_offset)
         self.halves.add(result.queue_offset, key_of(half))
         self._end = result.queue_offset + 1
         self._needed_end = result.end_offset
@@ -145,13 +145,14 @@ class OpenTransactions:
         if not self.halves.close(offset):
             return
         self.counts.count(real_topic(half), -1)
+        needed_end = 0
         if result is not None:
-            self._needed_end = result.end_offset
+            needed_end = self._needed_end = result.end_offset
         # java: an immune half message is over if its first copy is
         first = half.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET)
         if first is not None and first.isdigit() and int(first) < offset:
-            self.ops.add(int(first))
-        self.ops.add(offset)
+            self.ops.add(int(first), needed_end)
+        self.ops.add(offset, needed_end)
 
     def lost(self, offset: int) -> None:
         """The log does not have a half message any more."""
@@ -189,8 +190,8 @@ class OpenTransactions:
         """Record all ends in the log and flush it, then save the position."""
         if not self.is_ready or not self._role.now.is_master:
             return
-        self.ops.write()
         self._store.flush_log()
+        self.ops.write()
         self._taken = None
         self.take_position()
 
@@ -288,12 +289,9 @@ class OpenTransactions:
             except RemoteProtocolError:
                 continue
             half = self.read_at(message.prepared_transaction_offset)
-            # The field is 0 in retried and delivered copies of a committed message.
-            if half is None or half.get(props.UNIQ_KEY) != message.get(props.UNIQ_KEY):
-                continue
-            position = half.queue_offset - first
+            position = -1 if half is None else half.queue_offset - first
             if not 0 <= position < len(is_over) or not is_over[position]:
-                keys.add(key_of(half))
+                keys.add(key_of(message))
         return keys
 
     async def _read_queue(self, topic: str, offset: int, end: int) -> AsyncIterator[StoredMessage]:
