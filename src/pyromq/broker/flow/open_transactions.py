@@ -141,18 +141,19 @@ class OpenTransactions:
         self._needed_end = result.end_offset
 
     def close(self, offset: int, half: StoredMessage, result: AppendResult | None = None) -> None:
-        """The transaction of a half message is over; `result`: the message that was stored for that."""
+        """The transaction of a half message is over, whose last copy is at `offset`.
+
+        `result`: the message that was stored for that.
+        """
         if not self.halves.close(offset):
             return
         self.counts.count(real_topic(half), -1)
         needed_end = 0
         if result is not None:
             needed_end = self._needed_end = result.end_offset
-        # java: an immune half message is over if its first copy is
-        first = half.get(props.TRANSACTION_PREPARED_QUEUE_OFFSET)
-        if first is not None and first.isdigit() and int(first) < offset:
-            self.ops.add(int(first), needed_end)
-        self.ops.add(offset, needed_end)
+        # java: an immune half message is over if its first copy is; that is the copy which its producer names
+        for over in sorted({half.queue_offset, offset}):
+            self.ops.add(over, needed_end)
 
     def lost(self, offset: int) -> None:
         """The log does not have a half message any more."""

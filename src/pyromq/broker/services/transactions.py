@@ -34,6 +34,7 @@ from pyromq.store.results import AppendResult, AppendStatus
 _log = logging.getLogger(__name__)
 
 _MAX_COPIES: Final = 64
+_MAX_ENDED: Final = 10_000
 _TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 Reply = Answer | asyncio.Future[Answer]
@@ -57,8 +58,8 @@ class Transactions:
         self._appending = appending
         self._open = transactions
         self._clock = clock
-        self._late: set[bytes] = set()
-        """Transactions that were committed after they had been given up; the index may not have them yet."""
+        self._ended: dict[bytes, bool] = {}
+        """The last transactions that ended, and whether they were committed; the index may lag behind."""
         self._loop = asyncio.get_running_loop()
 
     @handles(EndTransaction, may_wait=True)
@@ -114,8 +115,9 @@ class Transactions:
         self._counts.ended(topic, is_commit=is_commit, seconds=max(seconds, 0))
         if offset is not None:
             self._open.close(offset, half, result)
-        else:
-            self._late.add(key_of(half))
+        self._ended[key_of(half)] = is_commit
+        if len(self._ended) > _MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
         if caller.frame.flag & ONEWAY_FLAG:
             return Answer()
         if result is None:
@@ -172,9 +174,9 @@ class Transactions:
         return False
 
     def _is_committed(self, half: StoredMessage) -> bool:
-        """Whether the log has the committed message; without an index that is known of late commits only."""
-        if key_of(half) in self._late:
-            return True
+        """Whether the log has the committed message; without an index only the last ends are known."""
+        if (is_commit := self._ended.get(key_of(half))) is not None:
+            return is_commit
         places = {copy.log_offset for copy in self._indexed(names.HALF_TOPIC, half)} | {half.log_offset}
         return any(
             message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT

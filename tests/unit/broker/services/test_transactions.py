@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.broker_parts import caller_on
+from tests.support.faulty_files import FaultyFiles
 from tests.support.transactions import (
     COMMIT,
     HALF,
@@ -92,10 +93,7 @@ class TestEnds:
             bench.end(half, COMMIT, oneway=True)
             if is_dispatched:
                 bench.dispatch()
-                bench.end(half, COMMIT)
-            else:
-                bench.refused(half, COMMIT)
-            bench.dispatch()
+            bench.end(half, COMMIT)
             assert bench.refused(half, ROLLBACK).code == ResponseCode.ILLEGAL_OPERATION
             assert bench.delivered() == ["A1"]
 
@@ -183,6 +181,21 @@ class TestOps:
             group = "CID_RMQ_SYS_TRANS"
             assert bench.parts.offsets.query(group, HALF, 0) == 1
             assert bench.parts.offsets.query(group, OPS, 0) == 1
+
+    async def test_the_position_is_saved_only_after_the_copies_that_it_relies_on_are_flushed(
+        self, tmp_path: Path
+    ) -> None:
+        async with transaction_bench(tmp_path, files=FaultyFiles(tmp_path)) as bench:
+            bench.prepare("A1")
+            await bench.check(after_s=7)
+
+            def saved() -> int:
+                bench.checks.record()
+                return bench.parts.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0)
+
+            assert saved() == -1
+            bench.parts.store.flush_log()
+            assert saved() == 1
 
 
 class TestChecks:
@@ -362,6 +375,19 @@ class TestRestarts:
             await bench.check(after_s=7)
             assert [question.msg_id for question in bench.asked()] == ["A2"]
             assert bench.delivered() == (["A1"] if state == COMMIT else [])
+
+    async def test_the_copies_of_an_immune_message_end_together(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        async with transaction_bench(tmp_path, clock, crash=True) as bench:
+            half = bench.prepare("A1", CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+            await bench.check(after_s=7)
+            await bench.check(after_s=7)
+            assert len(bench.messages(HALF, 0)) == 3
+            bench.end(half, ROLLBACK)
+            (op,) = bench.messages(OPS, 0)
+            assert op.body == b"0,2,"
+        async with transaction_bench(tmp_path, clock) as bench:
+            assert len(bench.open.halves) == 0
 
     async def test_ends_wait_until_the_open_transactions_are_known(self, tmp_path: Path) -> None:
         async with transaction_bench(tmp_path) as bench:
