@@ -1,10 +1,10 @@
 """A broker group and its controllers in one thread, where chance decides what happens next, and when.
 
-The controllers run the shipped code: `Commands` with the state machine, `Liveness`, the entries of the
-journal, and the epochs of a log. The store, the network and the brokers are simulated: messages are lost,
-doubled and overtake each other, answers of the store get lost after the fact, controllers and brokers crash
-at every step, leadership moves while the former leader has not noticed. After every step the invariants are
-checked. A run follows from its seed alone.
+The controllers run the shipped code: `Commands` with the state machine, `Liveness` and the entries of the
+journal; so do the brokers where they decide: `InSyncSet` and the epochs of a log. All else is simulated.
+Messages are lost, doubled and overtake each other, answers of the store get lost after the fact, controllers
+and brokers crash at every step, leadership moves while the former leader has not noticed. After every step
+the invariants are checked. A run follows from its seed alone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+from pyromq.broker.replication.in_sync_set import InSyncSet
 from pyromq.controller.commands import Commands, Outcome
 from pyromq.controller.decisions import Situation
 from pyromq.controller.groups import BrokerGroup, Replica
@@ -40,6 +41,7 @@ from pyromq.store.log.epochs import Epoch, Epochs, agreed_end, begin_epoch, cut_
 
 NAME = "g"
 TIMEOUT_S = 10.0
+MAX_BEHIND_S = 5.0
 MAX_IN_FLIGHT = 25
 NOWHERE = Path("simulated")
 
@@ -225,11 +227,8 @@ class Broker:
     def _follow_anew(self) -> None:
         self.is_aligned = False
         self.fetch_number: object | None = None
-        self.acknowledged: dict[int, int] = {}
         self.unanswered: list[int] = []
-        self.sync_set: frozenset[int] = frozenset()
-        self.sync_set_epoch = 0
-        self.proposed: frozenset[int] | None = None
+        self.in_sync = InSyncSet(self.id, frozenset(), 0, len(self.log))
 
     def crash(self) -> None:
         """Records that were not flushed may be lost; nobody was told of them."""
@@ -248,14 +247,14 @@ class Broker:
 
     # To the controllers
 
-    def _ask(self, request: Request[Any], answered: Callable[[Any], None]) -> None:
+    def _ask(self, request: Request[Any], answered: Callable[[Any], None], *, once: bool = False) -> None:
         controller = self.world.random.choice(self.world.controllers)
         incarnation = self.incarnation
 
         def back(answer: Answer) -> None:
             self.world.post(self, lambda: answered(answer) if self.incarnation is incarnation else None)
 
-        self.world.post(None, lambda: controller.receive(request, back))
+        self.world.post(None, lambda: controller.receive(request, back), once=once)
 
     def heartbeat(self) -> None:
         vitals = Vitals(self.epochs[-1].number if self.epochs else 0, len(self.log))
@@ -310,25 +309,12 @@ class Broker:
             self.is_master = master == self.id
             if self.is_master:
                 self.epochs = begin_epoch(self.epochs, epoch, len(self.log))
-                self.sync_set, self.sync_set_epoch = members, version
+                self.in_sync = InSyncSet(self.id, members, version, len(self.log))
                 self.world.took_over(self)
-        elif epoch == self.epoch and self.is_master and version > self.sync_set_epoch:
-            # A change that was proposed for an older version can never happen any more.
-            self.sync_set, self.sync_set_epoch, self.proposed = members, version, None
+        elif epoch == self.epoch and self.is_master:
+            self.in_sync.confirmed_by_controller(members, version)
 
     # As master
-
-    @property
-    def awaited(self) -> frozenset[int]:
-        """The replicas that must have a record before it is acknowledged."""
-        return self.sync_set | (self.proposed or frozenset())
-
-    @property
-    def confirmed(self) -> int:
-        return min(
-            (len(self.log) if each == self.id else self.acknowledged.get(each, 0) for each in self.awaited),
-            default=0,
-        )
 
     def append(self) -> None:
         if self.is_master:
@@ -339,43 +325,33 @@ class Broker:
         if not self.is_master:
             return
         self.flushed = len(self.log)
-        confirmed = self.confirmed
+        confirmed = self.in_sync.confirm(len(self.log))
         for offset in [each for each in self.unanswered if each < confirmed]:
             self.unanswered.remove(offset)
             self.world.acknowledged[offset] = self.log[offset]
 
     def change_set(self) -> None:
-        if not self.is_master or self.proposed is not None:
+        if not self.is_master:
             return
-        caught_up = {each for each, end in self.acknowledged.items() if end >= len(self.log)}
-        wanted = set(self.sync_set)
-        for each in self.world.random.sample(sorted(self.acknowledged), len(self.acknowledged)):
-            if each not in wanted and each in caught_up:
-                wanted.add(each)
-                break
-            if each in wanted and each not in caught_up:
-                wanted.remove(each)
-                break
-        for each in self.sync_set - {self.id} - self.acknowledged.keys():
-            if self.world.random.random() < 0.3:
-                wanted.discard(each)
-        if wanted != self.sync_set:
-            self.proposed = frozenset(wanted)
-            self.propose()
-
-    def propose(self) -> None:
-        """Also again: whether a lost request was carried out is only known once the version has moved."""
-        if not self.is_master or self.proposed is None:
+        was_proposed = self.in_sync.proposed is not None
+        wanted = self.in_sync.propose(len(self.log), self.world.now, MAX_BEHIND_S)
+        if wanted is None:
             return
-        body = SyncStateSet(sync_state_set=set(self.proposed), sync_state_set_epoch=self.sync_set_epoch)
+        if was_proposed:  # Nobody has answered for so long that it is sent again.
+            self.in_sync.unanswered()
+        body = SyncStateSet(sync_state_set=set(wanted), sync_state_set_epoch=self.in_sync.version)
         request = AlterSyncStateSet(
             broker_name=NAME, master_broker_id=self.id, master_epoch=self.epoch, body=body
         )
-        self._ask(request, self._set_changed)
+        self._ask(request, partial(self._set_changed, self.in_sync, wanted), once=True)
 
-    def _set_changed(self, answer: Answer) -> None:
-        if isinstance(answer, AlterSyncStateSetAnswer) and answer.body is not None and self.is_master:
+    def _set_changed(self, asked_for: InSyncSet, wanted: frozenset[int], answer: Answer) -> None:
+        if self.in_sync is not asked_for:
+            return
+        if isinstance(answer, AlterSyncStateSetAnswer) and answer.body is not None:
             self._learn(self.id, self.epoch, answer.body)
+        elif self.in_sync.proposed == wanted:
+            self.in_sync.refused()
 
     # As replica
 
@@ -394,7 +370,7 @@ class Broker:
         if not self.is_master or self.epoch != epoch:
             return
         if is_aligned:
-            self.acknowledged[replica.id] = max(end, self.acknowledged.get(replica.id, 0))
+            self.in_sync.reported(replica.id, end, len(self.log), self.world.now)
         start = end if is_aligned else agreed_end(epochs, end, self.epochs, len(self.log)) or 0
         upto = self.world.random.randint(start, len(self.log))
         records, own_epochs = self.log[start:upto], self.epochs
@@ -421,11 +397,18 @@ class Broker:
             self.epochs = begin_epoch(self.epochs, begun.number, begun.start)
 
 
+class Message(NamedTuple):
+    to: Broker | None
+    incarnation: object
+    deliver: Callable[[], object]
+    once: bool
+
+
 class World:
     def __init__(self, seed: int, *, is_file: bool) -> None:
         self.random = Random(seed)
         self.now = 1000.0
-        self.in_flight: list[tuple[Broker | None, object, Callable[[], object]]] = []
+        self.in_flight: list[Message] = []
         self.acknowledged: dict[int, tuple[int, int]] = {}
         self._value = 0
         first = BrokerGroup(
@@ -441,9 +424,10 @@ class World:
         self._value += 1
         return self._value
 
-    def post(self, to: Broker | None, deliver: Callable[[], object]) -> None:
-        """Send a message; one to a broker is lost if that has restarted meanwhile."""
-        self.in_flight.append((to, to.incarnation if to is not None else None, deliver))
+    def post(self, to: Broker | None, deliver: Callable[[], object], *, once: bool = False) -> None:
+        """Send a message; one to a broker is lost if that has restarted meanwhile. TCP doubles no request:
+        it matters to those that say `once`."""
+        self.in_flight.append(Message(to, to.incarnation if to is not None else None, deliver, once))
 
     def took_over(self, master: Broker) -> None:
         self.masters += 1
@@ -477,17 +461,17 @@ class World:
         index = min(
             int(self.random.expovariate(0.3)), len(self.in_flight) - 1
         )  # Older ones come first, mostly.
-        if self.random.random() < 0.1:  # It will come once more.
-            message = self.in_flight[index]
-        else:
-            message = self.in_flight.pop(index)
-            if self.random.random() < 0.1:
-                return
-        self._deliver(*message)
+        message = self.in_flight.pop(index)
+        chance = self.random.random()
+        if chance < 0.1:
+            return
+        if chance < 0.2 and not message.once:
+            self.in_flight.append(message)
+        self._deliver(message)
 
-    def _deliver(self, to: Broker | None, incarnation: object, deliver: Callable[[], object]) -> None:
-        if to is None or to.incarnation is incarnation:
-            deliver()
+    def _deliver(self, message: Message) -> None:
+        if message.to is None or message.to.incarnation is message.incarnation:
+            message.deliver()
 
     def _advance_any(self) -> None:
         waiting = [(controller, task) for controller in self.controllers for task in controller.tasks]
@@ -503,11 +487,11 @@ class World:
         else:
             fetch, append = broker.fetch, broker.append
             acts = (broker.heartbeat, broker.heartbeat, broker.poll, fetch, fetch, append, append)
-            acts = (*acts, broker.acknowledge, broker.acknowledge, broker.change_set, broker.propose)
+            acts = (*acts, broker.acknowledge, broker.acknowledge, broker.change_set)
         self.random.choice(list(acts))()
 
     def _something_breaks(self) -> None:
-        kind = self.random.choice((0, 1, 2, 3, 4, 5, 5, 5))
+        kind = self.random.choice((0, 1, 2, 3, 4, 5, 5, 5, 6))
         if kind == 0:
             self.random.choice(self.controllers).crash()
         elif kind == 1:
@@ -518,6 +502,10 @@ class World:
             broker, controller = self.random.choice(self.brokers), self.random.choice(self.controllers)
             controller.liveness.connection_lost(broker.channel)
             broker.channel = object()
+        elif kind == 6:  # A replica loses its connection to the master.
+            broker, other = self.random.sample(self.brokers, 2)
+            broker.in_sync.lost(other.id)
+            other.is_aligned, other.fetch_number = False, None
         elif kind == 4:
             self.now += self.random.choice((3.0, 11.0, 60.0))
         else:
@@ -539,7 +527,6 @@ class World:
                     broker.poll()
                     broker.fetch()
                     broker.change_set()
-                    broker.propose()
                 else:
                     broker.register()
             self._settle()
@@ -561,7 +548,7 @@ class World:
     def _settle(self) -> None:
         while self.in_flight or any(controller.tasks for controller in self.controllers):
             while self.in_flight:
-                self._deliver(*self.in_flight.pop(0))
+                self._deliver(self.in_flight.pop(0))
             for controller in self.controllers:
                 for task in list(controller.tasks):
                     controller.advance(task)
@@ -578,8 +565,8 @@ class World:
             assert group.master_id in group.sync_set
             self._has_everything_acknowledged(master)
         if master is not None and master.is_master and master.epoch == group.master_epoch:
-            assert group.sync_set <= master.awaited, "the master waits for everyone who may follow it"
-            confirmed = master.confirmed
+            assert group.sync_set <= master.in_sync.awaited, "the master waits for all who may follow it"
+            confirmed = master.in_sync.confirm(len(master.log))
             for each in group.sync_set:
                 assert self.brokers[each - 1].log[:confirmed] == master.log[:confirmed]
         self._logs_agree()

@@ -1,0 +1,107 @@
+"""Which replicas a master waits for, in one epoch under a controller. Pure: reports, answers, times come in.
+
+Every replica that the controller may make master must have what the master acknowledges. So the master waits
+for the members that the controller has confirmed and for those it has proposed, until it is certain which of
+the two sets counts.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Report(NamedTuple):
+    """How far a replica has the log, on its present connection."""
+
+    offset: int
+    caught_up_at: float
+    """The last time at which it had everything that the master had a moment before."""
+    at: float
+    log_end: int
+    """Where the master's log ended at the time of this report."""
+
+
+class InSyncSet:
+    def __init__(self, own_id: int, members: frozenset[int], version: int, epoch_start: int) -> None:
+        """`members` and `version` are the controller's; the master's log ended at `epoch_start`."""
+        self._own_id = own_id
+        self.members = members
+        self.version = version
+        self.proposed: frozenset[int] | None = None
+        self._is_uncertain = False
+        self._epoch_start = epoch_start
+        self._confirmed = 0
+        self._reports: dict[int, Report] = {}
+
+    def __repr__(self) -> str:
+        return f"<InSyncSet {sorted(self.members)} version={self.version} proposed={self.proposed}>"
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """The brokers that must have a record before it is acknowledged."""
+        return self.members | (self.proposed or frozenset())
+
+    @property
+    def reports(self) -> Mapping[int, Report]:
+        return self._reports
+
+    def reported(self, broker_id: int, offset: int, log_end: int, now: float) -> None:
+        """A replica has the log up to `offset`; the master's ends at `log_end`."""
+        last = self._reports.get(broker_id)
+        if offset >= log_end:
+            caught_up_at = now
+        elif last is not None and offset >= last.log_end:
+            caught_up_at = last.at
+        else:
+            caught_up_at = last.caught_up_at if last is not None else float("-inf")
+        reached = max(offset, last.offset) if last is not None else offset
+        self._reports[broker_id] = Report(reached, caught_up_at, now, log_end)
+
+    def lost(self, broker_id: int) -> None:
+        """The connection to a replica has closed."""
+        self._reports.pop(broker_id, None)
+
+    def confirm(self, log_end: int) -> int:
+        """Up to where everyone who is awaited has the log; it never goes back."""
+        have = [
+            log_end if each == self._own_id else self._reports[each].offset if each in self._reports else 0
+            for each in self.awaited
+        ]
+        self._confirmed = max(self._confirmed, min(have, default=0))
+        return self._confirmed
+
+    # Changing the set
+
+    def propose(self, log_end: int, now: float, max_behind_s: float) -> frozenset[int] | None:
+        """The set that the controller should confirm; None if the present one is right.
+
+        A proposal whose fate is not known is repeated: only the next version makes an end of it.
+        """
+        if self.proposed is not None:
+            return self.proposed
+        wanted = {self._own_id}
+        for each, report in self._reports.items():
+            if each in self.members:
+                if now - report.caught_up_at <= max_behind_s:
+                    wanted.add(each)
+            elif report.offset >= max(log_end, self._confirmed, self._epoch_start):
+                wanted.add(each)
+        if wanted == self.members:
+            return None
+        self.proposed = frozenset(wanted)
+        self._is_uncertain = False
+        return self.proposed
+
+    def confirmed_by_controller(self, members: frozenset[int], version: int) -> None:
+        """The controller has said which set counts; older proposals can never come true any more."""
+        if version > self.version:
+            self.members, self.version = members, version
+            self.proposed = None
+
+    def refused(self) -> None:
+        """The controller has refused the proposal: it never comes true, unless it was sent more than once."""
+        if not self._is_uncertain:
+            self.proposed = None
+
+    def unanswered(self) -> None:
+        """Nobody knows whether the controller has the proposal, or will get it."""
+        self._is_uncertain = True

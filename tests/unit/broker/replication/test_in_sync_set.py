@@ -1,0 +1,103 @@
+"""Which replicas a master waits for, and which it proposes to the controller."""
+
+import pytest
+
+from pyromq.broker.replication.in_sync_set import InSyncSet
+
+MAX_BEHIND_S = 15.0
+
+
+@pytest.fixture
+def pair() -> InSyncSet:
+    """Master 1 and replica 2 in sync, both with 100 bytes."""
+    found = InSyncSet(1, frozenset({1, 2}), 7, epoch_start=50)
+    found.reported(2, 100, 100, now=0.0)
+    return found
+
+
+def is_proposing(found: InSyncSet) -> bool:
+    return found.proposed is not None
+
+
+def test_a_master_alone_in_sync_waits_for_nobody() -> None:
+    assert InSyncSet(1, frozenset({1}), 1, 0).confirm(100) == 100
+
+
+def test_a_record_is_confirmed_when_every_member_has_it(pair: InSyncSet) -> None:
+    assert pair.confirm(150) == 100
+    pair.reported(2, 150, 150, now=1.0)
+    assert pair.confirm(150) == 150
+
+
+def test_what_was_confirmed_stays_it(pair: InSyncSet) -> None:
+    pair.confirm(100)
+    pair.lost(2)
+    assert pair.confirm(150) == 100
+    pair.reported(2, 60, 150, now=1.0)
+    assert pair.confirm(150) == 100
+
+
+def test_a_replica_that_caught_up_is_proposed_and_waited_for_at_once(pair: InSyncSet) -> None:
+    pair.reported(3, 99, 100, now=0.0)
+    assert pair.propose(100, 0.0, MAX_BEHIND_S) is None
+    pair.reported(3, 100, 100, now=1.0)
+    assert pair.propose(100, 1.0, MAX_BEHIND_S) == frozenset({1, 2, 3})
+    assert pair.awaited == {1, 2, 3}
+    pair.reported(2, 200, 200, now=2.0)
+    assert pair.confirm(200) == 100
+
+
+def test_a_replica_that_has_not_reached_the_epoch_of_its_master_is_not_proposed() -> None:
+    fresh = InSyncSet(1, frozenset({1}), 1, epoch_start=100)
+    fresh.reported(2, 90, 90, now=0.0)
+    assert fresh.propose(90, 0.0, MAX_BEHIND_S) is None
+
+
+def test_a_member_without_a_connection_is_left_out_but_waited_for_until_that_is_confirmed(
+    pair: InSyncSet,
+) -> None:
+    pair.lost(2)
+    assert pair.propose(150, 1.0, MAX_BEHIND_S) == frozenset({1})
+    assert pair.confirm(150) == 0
+    pair.confirmed_by_controller(frozenset({1}), 8)
+    assert pair.confirm(150) == 150
+
+
+def test_a_slow_member_is_left_out_after_a_while(pair: InSyncSet) -> None:
+    for now in range(1, 40):
+        pair.reported(2, 100 + now, 1000 + 10 * now, now=float(now))
+        if pair.propose(1000 + 10 * now, float(now), MAX_BEHIND_S) is not None:
+            break
+    assert now == 16
+
+
+def test_a_member_that_follows_a_moment_behind_stays(pair: InSyncSet) -> None:
+    for now in range(1, 40):
+        pair.reported(2, 100 * now, 100 * (now + 1), now=float(now))
+        assert pair.propose(100 * (now + 1), float(now), MAX_BEHIND_S) is None
+
+
+def test_a_refused_proposal_is_dropped(pair: InSyncSet) -> None:
+    pair.lost(2)
+    pair.propose(150, 1.0, MAX_BEHIND_S)
+    pair.refused()
+    assert pair.awaited == {1, 2}
+
+
+def test_a_proposal_whose_fate_is_not_known_counts_until_the_next_version(pair: InSyncSet) -> None:
+    pair.reported(3, 100, 100, now=1.0)
+    pair.propose(100, 1.0, MAX_BEHIND_S)
+    pair.unanswered()
+    pair.refused()  # the second attempt; the first may still be on its way
+    pair.confirmed_by_controller(frozenset({1, 2}), 7)
+    assert pair.awaited == {1, 2, 3}
+    assert pair.propose(100, 2.0, MAX_BEHIND_S) == frozenset({1, 2, 3})
+    pair.confirmed_by_controller(frozenset({1, 2, 3}), 8)
+    assert pair.members == frozenset({1, 2, 3})
+    assert not is_proposing(pair)
+    assert pair.propose(100, 2.0, MAX_BEHIND_S) is None
+
+
+def test_older_news_of_the_controller_are_passed_over(pair: InSyncSet) -> None:
+    pair.confirmed_by_controller(frozenset({1}), 7)
+    assert pair.members == {1, 2}
