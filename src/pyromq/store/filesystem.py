@@ -53,22 +53,19 @@ class Space:
 class MappedFile:
     """A mapped file. Slices of `view` keep the mapping alive, even after the file is deleted."""
 
-    __slots__ = ("buffer", "path", "size_bytes", "view")
+    __slots__ = ("buffer", "is_writable", "path", "size_bytes", "view")
 
     def __init__(self, path: Path, buffer: mmap.mmap) -> None:
         self.path = path
         self.buffer = buffer
         self.size_bytes = len(buffer)
         self.view = memoryview(buffer)
+        self.is_writable = not self.view.readonly
 
     def __repr__(self) -> str:
         return (
             f"<MappedFile {self.path.name} {self.size_bytes} bytes{' closed' if self.buffer.closed else ''}>"
         )
-
-    @property
-    def is_writable(self) -> bool:
-        return not self.view.readonly
 
     def try_close(self) -> bool:
         """Unmap the file if no slice of it is held; otherwise change nothing and return False."""

@@ -43,7 +43,10 @@ class Durability:
     @property
     def readable_offset(self) -> int:
         """Consumers see the log up to here."""
-        limit, waited_for = self._store.dispatch_limit, self._replicated.readable_offset
+        limit = self._store.dispatch_limit
+        if self._replicated.offset is None:
+            return limit
+        waited_for = self._replicated.readable_offset
         return limit if waited_for is None else min(limit, waited_for)
 
     def on_progress(self, listener: Callable[[], None]) -> None:

@@ -131,7 +131,7 @@ class IndexFile:
 
     def map_for_writing(self) -> None:
         """Raises OSError if the disk is read-only."""
-        if not self.mapped.is_writable:
+        if self._mapped is None or not self._mapped.is_writable:
             self._mapped = self._files.map(self.path, in_small_pieces=True)
 
     # Writing
