@@ -77,6 +77,15 @@ def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
                     "the topic on the replica",
                     timeout_s=120,
                 )
+                shown = client.mqadmin("getControllerMetaData", "-a", controller)
+                assert f"#ControllerLeaderAddress\t{controller}" in shown
+                shown = client.mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP)
+                assert f"#MasterAddr\t{master.address}" in shown
+                assert shown.count("\nInSyncReplica:") == 2
+                shown = client.mqadmin("getControllerConfig", "-a", controller)
+                assert "enableElectUncleanMaster" in shown
+                epochs = mqadmin("getBrokerEpoch", "-b", GROUP, "-n", names.address)
+                assert epochs[master.address]["epochs"] == epochs[successor.address]["epochs"]
                 master.kill()
                 wait_until(
                     lambda: group().get("masterAddress") == successor.address, "the new master", timeout_s=60

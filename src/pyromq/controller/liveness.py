@@ -12,6 +12,8 @@ from typing import Generic, NamedTuple, TypeVar
 C = TypeVar("C", bound=Hashable)
 
 DEFAULT_TIMEOUT_S = 10.0
+MAX_MEMBERS = 10_000
+"""Anyone may send heartbeats in any name: those of further brokers are passed over."""
 
 
 class Vitals(NamedTuple):
@@ -71,6 +73,8 @@ class Liveness(Generic[C]):
     ) -> bool:
         """Take a heartbeat; True if the broker was not alive before."""
         is_news = member not in self._pulses
+        if is_news and member not in self._lost and len(self._pulses) + len(self._lost) >= MAX_MEMBERS:
+            return False
         self._pulses[member] = _Pulse(cluster, vitals, timeout_s, channel, self._listened_until(now))
         self._lost.discard(member)
         return is_news

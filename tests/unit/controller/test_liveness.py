@@ -1,5 +1,7 @@
 """Which brokers a controller takes for alive."""
 
+import pytest
+
 from pyromq.controller.liveness import Liveness, Vitals
 
 
@@ -52,6 +54,15 @@ def test_an_old_connection_says_nothing_about_a_broker_that_has_a_new_one() -> N
     beat(liveness, 1, 2.0, "new")
     assert liveness.connection_lost("old") == []
     assert liveness.counts() == {("cluster", "g"): 1}
+
+
+def test_strangers_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyromq.controller.liveness.MAX_MEMBERS", 2)
+    liveness = listening(1)
+    assert [beat(liveness, each, 1.0) for each in (1, 2, 3)] == [True, True, False]
+    assert liveness.of_group("g", 1.0).alive.keys() == {1, 2}
+    liveness.connection_lost("c")
+    assert [beat(liveness, each, 1.0) for each in (3, 2)] == [False, True]
 
 
 def test_time_in_which_the_controller_stood_still_does_not_count() -> None:
