@@ -6,6 +6,8 @@ A parked message carries the names of its real topic and queue as properties.
 from collections.abc import Callable
 from random import random
 
+from msgspec.structs import replace
+
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.message_properties import with_property
 from pyromq.broker.flow.timing import ASKING, asked_ms, is_timed, slot_of
@@ -16,7 +18,9 @@ from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, StoredMessage, SysFlag
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
 
-_PARKED_TOPICS = frozenset((names.TIMER_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC))
+_PARKED_TOPICS = frozenset(
+    (names.TIMER_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
+)
 """Messages of these topics wait already."""
 
 
@@ -31,13 +35,28 @@ class Parking:
     def park(self, draft: Draft) -> AppendResult | None:
         """Redirect a message to its waiting place, if it must wait; a result means that it is refused."""
         if draft.is_half:
-            _park_half(draft)
-        elif draft.sys_flag & SysFlag.TRANSACTION_MASK not in (0, SysFlag.TRANSACTION_COMMIT):
+            return self._park_half(draft)
+        if draft.sys_flag & SysFlag.TRANSACTION_MASK not in (0, SysFlag.TRANSACTION_COMMIT):
             return None
-        elif draft.delay_level > 0:
+        if draft.delay_level > 0:
             self._park_on_level(draft)
         elif b"TIMER_DEL" in draft.properties and draft.topic not in _PARKED_TOPICS:
             return self._park_until(draft)
+        return None
+
+    def _park_half(self, draft: Draft) -> AppendResult | None:
+        if _is_refused(draft.topic):
+            return None
+        if draft.delay_level <= 0 and b"TIMER_DEL" in draft.properties:
+            # It waits for its time after the commit; a time that is not accepted is better refused now.
+            refused = self._park_until(replace(draft))
+            if refused is not None:
+                return refused
+        if (unique_key := get_property(draft.properties, props.UNIQ_KEY)) is not None:
+            draft.properties = with_property(draft.properties, props.TRANSACTION_ID, unique_key)
+        # java: a record with transaction bits is in no queue, but half messages are read from theirs
+        draft.sys_flag &= ~SysFlag.TRANSACTION_MASK
+        _move(draft, names.HALF_TOPIC, 0)
         return None
 
     def _park_on_level(self, draft: Draft) -> None:
@@ -92,17 +111,6 @@ class Parking:
         timers = self._store.timers
         excess = timers.count_at(slot_ms // timers.precision_ms) - limit
         return excess > 0 and self._chance() < excess / limit
-
-
-def _park_half(draft: Draft) -> None:
-    if _is_refused(draft.topic):
-        return
-    raw = draft.properties
-    if (unique_key := get_property(raw, props.UNIQ_KEY)) is not None:
-        draft.properties = with_property(raw, props.TRANSACTION_ID, unique_key)
-    # java: a record with transaction bits is in no queue, but half messages are read from theirs
-    draft.sys_flag &= ~SysFlag.TRANSACTION_MASK
-    _move(draft, names.HALF_TOPIC, 0)
 
 
 def _is_refused(topic: str) -> bool:

@@ -35,7 +35,6 @@ _log = logging.getLogger(__name__)
 
 _MAX_COPIES: Final = 64
 _MAX_ENDED: Final = 10_000
-_TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 Reply = Answer | asyncio.Future[Answer]
 
@@ -181,7 +180,7 @@ class Transactions:
         return any(
             message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT
             and message.prepared_transaction_offset in places
-            for topic in (real_topic(half), names.SCHEDULE_TOPIC, _TIMER_TOPIC)
+            for topic in (real_topic(half), names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
             for message in self._indexed(topic, half)
         )
 

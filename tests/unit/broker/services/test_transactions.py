@@ -78,6 +78,29 @@ class TestEnds:
             assert (parked.get(props.REAL_TOPIC), parked.get(props.REAL_QUEUE_ID)) == (TOPIC, "2")
             assert bench.delivered() == []
 
+    async def test_a_committed_message_waits_for_its_time(self, tmp_path: Path) -> None:
+        async with transaction_bench(tmp_path, transaction_check_max=1) as bench:
+            deliver_ms = str(bench.clock.now_ms() + 3_600_000)
+            half = bench.prepare("A1", TIMER_DELIVER_MS=deliver_ms)
+            bench.prepare("A2", TIMER_DELIVER_MS=deliver_ms)
+            bench.end(half, COMMIT)
+            (parked,) = bench.messages(names.TIMER_TOPIC, 0)
+            assert (parked.get(props.REAL_TOPIC), parked.get(props.REAL_QUEUE_ID)) == (TOPIC, "2")
+            bench.end(half, COMMIT)
+            for _ in range(2):
+                await bench.check(after_s=7)
+            (kept,) = bench.given_up()
+            assert (kept.body, kept.get(props.REAL_TOPIC)) == (b"A2", TOPIC)
+            assert len(bench.messages(names.TIMER_TOPIC, 0)) == 1
+
+    async def test_a_time_that_is_not_accepted_is_refused_before_the_transaction(
+        self, tmp_path: Path
+    ) -> None:
+        async with transaction_bench(tmp_path) as bench:
+            with pytest.raises(Refused, match="timerMaxDelaySec"):
+                bench.prepare("A1", TIMER_DELAY_SEC=str(10**6))
+            assert len(bench.open.halves) == 0
+
     async def test_unknown_leaves_the_transaction_open(self, tmp_path: Path) -> None:
         async with transaction_bench(tmp_path) as bench:
             half = bench.prepare("A1")
