@@ -41,10 +41,10 @@ async def bench(tmp_path: Path, form: HeaderForm) -> AsyncIterator[Bench]:
         yield found
 
 
-async def prepare(bench: Bench, body: bytes, **properties: str) -> SendMessageAnswer:
-    pairs = {"TRAN_MSG": "true", "PGROUP": PRODUCERS, "UNIQ_KEY": body.decode()} | properties
+async def prepare(bench: Bench, body: bytes, **fields: Any) -> SendMessageAnswer:
+    pairs = {"TRAN_MSG": "true", "PGROUP": PRODUCERS, "UNIQ_KEY": body.decode()}
     return await bench.client.call(
-        message(body, properties=pairs, sys_flag=SysFlag.TRANSACTION_PREPARED, queue_id=1)
+        message(body, properties=pairs, sys_flag=SysFlag.TRANSACTION_PREPARED, queue_id=1, **fields)
     )
 
 
@@ -109,12 +109,12 @@ async def test_wrong_ends_are_refused(bench: Bench) -> None:
 
 async def test_the_broker_tells_how_many_transactions_are_open(bench: Bench) -> None:
     half = await prepare(bench, b"one")
-    await prepare(bench, b"two")
+    await prepare(bench, b"two", born_timestamp=1_600_000_000_000)
     await bench.client.call(ending(half, COMMIT))
     table = (await bench.client.call(GetBrokerRuntimeInfo())).body
     assert table is not None
     assert table.table["halfMessageCount"] == "1"
-    assert int(table.table["halfMessageOldestAgeMs"]) >= 0
+    assert int(table.table["halfMessageOldestAgeMs"]) > 3_600_000
 
 
 async def test_a_producer_on_a_new_connection_answers_the_check(tmp_path: Path, form: HeaderForm) -> None:

@@ -280,6 +280,11 @@ class Metering:
                 f"rocketmq_{name}_messages_total", sentence, by_topic(table), labels
             )
         metrics.offer(counts.latency)
+        metrics.gauge(
+            "pyromq_broker_oldest_half_message_milliseconds",
+            "Age of the oldest message of an open transaction.",
+            lambda: counts.oldest_age_ms(),
+        )
 
     def _register_clients(self, metrics: Metrics) -> None:
         metrics.labelled_gauge(

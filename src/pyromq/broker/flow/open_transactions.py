@@ -60,6 +60,7 @@ class OpenTransactions:
         self._slices = slices
         self._clock = clock
         self.counts = tables.transaction_counts
+        self.counts.oldest_age_ms = self.oldest_age_ms
         self.ops = OpMessages(live, store, appending, clock)
         self.halves = OpenHalves()
         self._end = 0

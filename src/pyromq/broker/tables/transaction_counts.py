@@ -5,6 +5,7 @@ broker.
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 from pyromq.broker.tables.table_file import TableFile
 from pyromq.clock import Clock
@@ -27,6 +28,8 @@ class TransactionCounts:
         self._changed_ms: dict[str, int] = {}
         self._is_dirty = False
         self.open: Counter[str] = Counter()
+        self.oldest_age_ms: Callable[[], int] = lambda: 0
+        """The age of the oldest half message; `flow/open_transactions.py`, which can read it, sets this."""
         self.committed: Counter[str] = Counter()
         self.rolled_back: Counter[str] = Counter()
         self.latency = Histogram(
