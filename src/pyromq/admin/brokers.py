@@ -52,7 +52,6 @@ async def statuses(cluster: Cluster, cluster_name: str | None = None) -> list[Br
 
 
 async def runtime_info(cluster: Cluster, address: str) -> dict[str, str]:
-    """The figures of a running broker."""
     return (await cluster.ask(address, GetBrokerRuntimeInfo())).body.table
 
 
@@ -75,7 +74,6 @@ async def update_config(cluster: Cluster, addresses: Collection[str], key: str, 
 async def consume_stats(
     cluster: Cluster, address: str, *, ordered_only: bool = False, timeout_s: float | None = None
 ) -> ConsumeStatsList:
-    """The lag of all groups of a broker."""
     return (await cluster.ask(address, GetBrokerConsumeStats(is_order=ordered_only), timeout_s)).body
 
 

@@ -91,7 +91,6 @@ class Cluster:
     # Requests
 
     async def ask(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
-        """Ask the server at an address."""
         assert self._dialer is not None, "the cluster is used outside of its `async with`"
         return await self._dialer.call(address, request, self.timeout_s if timeout_s is None else timeout_s)
 
@@ -206,7 +205,6 @@ class Cluster:
         return address
 
     async def broker_name(self, address: str) -> str:
-        """The name of the broker at an address."""
         for member in members_of(await self.info()):
             if member.address == address:
                 return member.broker_name

@@ -74,7 +74,6 @@ async def producers(cluster: Cluster, group: str, topic: str) -> ProducerConnect
 
 
 async def all_producers(cluster: Cluster, address: str) -> dict[str, list[ProducerInfo]]:
-    """Every producer of a broker, by group."""
     return (await cluster.ask(address, GetAllProducers())).body.data
 
 

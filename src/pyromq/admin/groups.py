@@ -116,14 +116,12 @@ async def configs_of(cluster: Cluster, group: str) -> list[tuple[BrokerMember, S
 async def put(
     cluster: Cluster, addresses: Collection[str], wanted: SubscriptionGroupConfig
 ) -> dict[str, Answer]:
-    """Create or change a group on brokers."""
     return await cluster.ask_each(addresses, CreateOrUpdateGroup(body=wanted))
 
 
 async def put_many(
     cluster: Cluster, addresses: Collection[str], wanted: list[SubscriptionGroupConfig]
 ) -> dict[str, Answer]:
-    """Create or change several groups on brokers."""
     body = SubscriptionGroupList(group_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateGroups(body=body))
 

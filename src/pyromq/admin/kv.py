@@ -31,7 +31,6 @@ async def get(cluster: Cluster, namespace: str, key: str) -> str:
 
 
 async def namespace(cluster: Cluster, name: str) -> dict[str, str]:
-    """All entries of a namespace."""
     return (await cluster.ask_name_server(GetKvNamespace(namespace=name))).body.table
 
 

@@ -143,7 +143,6 @@ async def _query(
 
 
 async def at_queue_offset(cluster: Cluster, queue: MessageQueue, offset: int) -> StoredMessage:
-    """The message at an offset of a queue."""
     address = await cluster.broker_address(queue.broker_name)
     answer = await cluster.ask(address, _pull(queue, offset, 1, ALL))
     if answer.code != ResponseCode.SUCCESS:
@@ -347,5 +346,4 @@ async def consume_directly(
 
 
 def offset_id(message: StoredMessage) -> str:
-    """The offset id of a message."""
     return encode_offset_message_id(message.store_host, message.log_offset)

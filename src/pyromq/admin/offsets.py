@@ -184,7 +184,6 @@ async def _places(
 
 
 async def reset_queue(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    """Reset a group to an offset of one queue."""
     await commit(cluster, address, group, queue, offset)
     request = ResetOffset(
         group=group, topic=queue.topic, queue_id=queue.queue_id, offset=offset, timestamp=0, is_force=True
@@ -194,7 +193,6 @@ async def reset_queue(cluster: Cluster, address: str, group: str, queue: Message
 
 
 async def commit(cluster: Cluster, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    """Commit an offset of a group on a broker."""
     await cluster.ask(
         address,
         UpdateConsumerOffset(

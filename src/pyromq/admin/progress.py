@@ -32,8 +32,6 @@ class QueueProgress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """Queues and their totals."""
-
     queues: list[QueueProgress]
     consume_tps: float
     diff_total: int

@@ -68,7 +68,6 @@ async def readers(cluster: Cluster, topic: str) -> list[str]:
 
 
 async def clusters_of(cluster: Cluster, topic: str) -> list[str]:
-    """The clusters whose brokers hold a topic."""
     holders = {data.broker_name for data in (await cluster.route(topic)).broker_datas}
     info = await cluster.info()
     return sorted(name for name, brokers in info.cluster_addr_table.items() if holders.intersection(brokers))
@@ -146,7 +145,6 @@ async def put(
 async def put_many(
     cluster: Cluster, addresses: Collection[str], wanted: list[TopicConfig]
 ) -> dict[str, Answer]:
-    """Create or change several topics on brokers."""
     body = CreateTopicListRequestBody(topic_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateTopics(body=body))
 

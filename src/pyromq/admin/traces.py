@@ -21,8 +21,6 @@ _GROUP_OF_CONSUMED = 8
 
 
 class Trace(msgspec.Struct, frozen=True, rename="camel"):
-    """One send or consumption of a message."""
-
     kind: str
     group: str
     client_host: str

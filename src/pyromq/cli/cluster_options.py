@@ -45,8 +45,6 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster that the command line names."""
-
     namesrv: str
     options: ClientOptions = field(default_factory=lambda: ClientOptions())
 

@@ -40,8 +40,6 @@ Part = list[Outgoing]
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of some sends."""
-
     sent: int = 0
     sent_bytes: int = 0
     unsafe: int = 0

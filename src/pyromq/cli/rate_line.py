@@ -49,7 +49,6 @@ class RateLine:
 
 
 def amount(size_bytes: float) -> str:
-    """A size with a unit."""
     for unit in _UNITS[:-1]:
         if size_bytes < 1000:
             return f"{size_bytes:.3g} {unit}"

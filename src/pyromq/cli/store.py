@@ -109,7 +109,6 @@ def _looking_into(directory: Path) -> Iterator[OfflineStore]:
 
 
 def _count(opened: OfflineStore, topic: str, queue: int | None, from_offset: int, limit: int) -> int:
-    """How many messages there are to show."""
     total = sum(
         max(each.max_offset - max(each.min_offset, from_offset), 0)
         for each in opened.queues(topic)

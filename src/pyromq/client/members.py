@@ -27,9 +27,7 @@ class ConsumerMember(Protocol):
         """This consumer's part of a heartbeat."""
         ...
 
-    def topics(self) -> set[str]:
-        """The subscribed topics."""
-        ...
+    def topics(self) -> set[str]: ...
 
     def members_changed(self) -> None:
         """The members of its group changed: rebalance soon."""

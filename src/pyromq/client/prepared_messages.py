@@ -21,8 +21,6 @@ _MAX_KNOWN_TOPICS = 4096
 
 
 class PreparedMessage(msgspec.Struct, gc=False):
-    """One message that is ready to be sent."""
-
     topic: str
     """As brokers know it."""
     body: bytes

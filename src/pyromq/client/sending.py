@@ -43,8 +43,6 @@ _MIN_RETRY_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """The answer to a message that was sent."""
-
     answer: SendMessageAnswer
     queue: MessageQueue
     address: str

@@ -52,7 +52,6 @@ class NameServers:
 
     @property
     def current(self) -> str | None:
-        """The name server to ask next."""
         return self._addresses[0] if self._addresses else None
 
     def update(self, addresses: Iterable[str]) -> bool:

@@ -5,7 +5,6 @@ from pyromq.config.settings import Settings, environment_variable
 
 
 def markdown(part: type[Settings]) -> str:
-    """The reference page of a part."""
     effective = [each for each in part.all_settings() if each.has_effect]
     ineffective = [each for each in part.all_settings() if not each.has_effect and each.name]
     inert = [each for each in part.all_settings() if not each.name]

@@ -35,8 +35,6 @@ class NeedsRestart(Notice):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Options):
-    """What every part's settings have in common."""
-
     FROM_TEXT: ClassVar[bool] = True
 
     PART: ClassVar[str]

@@ -229,8 +229,6 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Declaration:
-    """One entry of the catalogue."""
-
     def __init__(
         self,
         code: int,
@@ -262,7 +260,6 @@ class Declaration:
         return f"<{self.name} code={self.code} to={self.to}>"
 
     def needs_of(self, request: "Request[Any]") -> list[Need]:
-        """The rights that this request needs."""
         return [need for rule in self.needs for need in rule.needs_of(request)]
 
 

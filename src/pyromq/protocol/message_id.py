@@ -52,8 +52,6 @@ def decode_offset_message_id(text: str) -> OffsetMessageId:
 
 
 class UniqueKey(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a unique key."""
-
     ip: bytes
     pid: int
     loader_hash: int

@@ -144,7 +144,6 @@ class StoredMessage(msgspec.Struct, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """The size of its record."""
         return record_size(
             len(self.body), len(self.topic.encode()), len(self.properties), self.sys_flag, self.magic
         )

@@ -154,7 +154,6 @@ class Link:
             raise ConnectionLost(f"{self.address}: {problem}") from problem
 
     def receive(self) -> tuple[Frame, memoryview]:
-        """The next answer and its body."""
         while True:
             prefix = self._read(_PREFIX.size)
             length, form_and_header = _PREFIX.unpack(prefix)

@@ -406,7 +406,6 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def abort(self) -> None:
-        """Close at once."""
         self._close_reason = self._close_reason or "closed by this side"
         self._end()
         self._forget_partial()

@@ -39,8 +39,6 @@ class DialerStatistics(ConnectionStatistics):
 
 
 class _Destination:
-    """The state of one address."""
-
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.attempt: asyncio.Task[Connection] | None = None

@@ -15,8 +15,6 @@ from pyromq.clock import Clock
 
 
 class HttpConnection:
-    """One connection."""
-
     def __init__(self, address: str, transport: asyncio.WriteTransport, deadline: float) -> None:
         self.address = address
         self.deadline = deadline

@@ -76,8 +76,6 @@ def handles(
 
 
 class Route:
-    """One entry of the table."""
-
     __slots__ = ("declaration", "handler", "is_async", "may_wait")
 
     def __init__(

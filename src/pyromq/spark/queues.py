@@ -14,8 +14,6 @@ Nested = dict[str, dict[str, int]]
 
 
 class Queue(NamedTuple):
-    """One queue of a topic on one broker."""
-
     topic: str
     broker: str
     queue_id: int

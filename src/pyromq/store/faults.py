@@ -45,7 +45,6 @@ class StoreFaults:
         return not (self._is_dispatch_stuck or (self.is_refusing and self.present & _NO_DISPATCH))
 
     def replace(self, fault: Fault, reason: str) -> None:
-        """Replace all current faults."""
         self.present = fault
         self.reason = reason
         self.is_refusing = fault is not Fault.NONE

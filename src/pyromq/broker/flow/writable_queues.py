@@ -39,8 +39,6 @@ class NotWrittenYet(Exception):
 
 
 class WritableQueue(msgspec.Struct, frozen=True, gc=False):
-    """One queue that accepts messages."""
-
     topic: str
     queue_id: int
     sys_flag: int = 0

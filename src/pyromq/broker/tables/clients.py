@@ -21,8 +21,6 @@ _BYTES_PER_TAG = 96
 
 @dataclass(slots=True)
 class Client:
-    """One client on one channel."""
-
     channel: Channel
     client_id: str
     language: int

@@ -20,7 +20,6 @@ class Output:
         self.is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
 
     def show(self, report: Report) -> None:
-        """Print a whole report."""
         if self.as_json:
             click.echo(_json(report.data(), indent=2))
         elif self.is_terminal:

@@ -22,7 +22,6 @@ _VALUES = {"integer range": "number", "integer": "number", "float range": "numbe
 
 
 def markdown(group: click.Group, nouns: Nouns) -> str:
-    """The reference page."""
     with click.Context(group, info_name="mqadmin") as context:
         commands = {
             name: _command(group, context, name) for _, commands in nouns.values() for name in commands

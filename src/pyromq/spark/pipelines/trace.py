@@ -23,7 +23,6 @@ _BOUNDARIES = tuple(range(101))
 
 
 def read_messages(spark: "SparkSession", options: Mapping[str, str]) -> "DataFrame":
-    """The trace topic as it is now."""
     given = {"subscribe": TRACE_TOPIC} | dict(options)
     reader = spark.read.format("rocketmq").options(**given)
     return reader.schema("value binary, timestamp timestamp").load()

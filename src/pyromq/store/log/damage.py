@@ -61,7 +61,6 @@ class Damage:
 
 
 def is_filler(outline: RecordOutline) -> bool:
-    """Whether a record is a filler."""
     return (
         outline.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK
         and outline.topic == FILLER_TOPIC[: len(outline.topic)]

@@ -134,7 +134,6 @@ class Member:
 
 
 def _stacks() -> str:
-    """The stacks of all threads of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"{names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame))

@@ -31,8 +31,6 @@ _MAX_OPENED_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The result of one pull."""
-
     messages: list[ReceivedMessage]
     next_offset: int
     min_offset: int

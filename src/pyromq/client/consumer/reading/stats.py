@@ -59,8 +59,6 @@ def _mean(total: float, count: int) -> float:
 
 
 class ConsumerStats:
-    """The counts of each topic."""
-
     def __init__(self) -> None:
         self._topics: dict[str, TopicStats] = {}
 
