@@ -171,7 +171,7 @@ class Sending:
 )
 @click.option(
     "--compress",
-    type=click.Choice(["none", "zlib", "lz4", "zstd"]),
+    type=click.Choice(["none", *(kind.name.lower() for kind in Compression)]),
     help="How to compress every body; without it, zlib for bodies of 4 KiB or more.",
 )
 @click.option(

@@ -66,8 +66,6 @@ class SysFlag:
     HOSTS_MASK: Final = 0x30
     NEED_UNWRAP: Final = 0x40
     INNER_BATCH: Final = 0x80
-    COMPRESSION_LZ4: Final = 0x100
-    COMPRESSION_ZSTD: Final = 0x200
     COMPRESSION_ZLIB: Final = 0x300
     COMPRESSION_MASK: Final = 0x700
 
