@@ -1,6 +1,7 @@
 """A master and replicas over real sockets: the same log, the right answers, nothing silently wrong."""
 
 import asyncio
+import re
 import struct
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.support.replicas import Group, broker_group, caught_up, log_of, until
 from pyromq.broker.broker import Broker
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.replication import HEADER_BYTES, encode_report
+from pyromq.protocol.requests.replication import GetHaStatus
+from pyromq.remoting.addresses import format_address
 
 
 async def send_many(broker: Broker, count: int, size: int = 500) -> None:
@@ -270,3 +273,56 @@ async def test_a_replica_older_than_its_masters_oldest_file_says_so(
             assert "oldest file begins at 65536" in caplog.text
             writer.close()
         error_logs.expect("the master's log is not copied")
+
+
+# What operators see
+
+
+async def test_both_sides_tell_how_replication_stands(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master(metrics_exporter="PROM", metrics_port=0) as master,
+        group.replica(metrics_exporter="PROM", metrics_port=0) as replica,
+        BrokerClient(master.address) as client,
+        BrokerClient(replica.address) as reader,
+    ):
+        await send_many(master, 10)
+        await caught_up(replica, master)
+        end = master.store.log_end
+        await until(lambda: master.replication.master.links[0].acknowledged == end)
+        status = (await client.call(GetHaStatus())).body
+        (link,) = status.ha_connection_info
+        assert (status.master, status.master_commit_log_max_offset, status.in_sync_slave_nums) == (
+            True,
+            end,
+            1,
+        )
+        assert (link.slave_ack_offset, link.transfer_from_where, link.diff, link.in_sync) == (
+            end,
+            end,
+            0,
+            True,
+        )
+        status = (await reader.call(GetHaStatus())).body
+        assert not status.master
+        assert status.ha_client_runtime_info.max_offset == end
+        assert status.ha_client_runtime_info.master_addr == format_address(*master.replication.master.address)
+        assert status.ha_client_runtime_info.last_read_timestamp > 0
+        page = await http_get(master.metrics_address, "/metrics")
+        assert re.search(r'pyromq_broker_replica_behind_bytes{.*replica="127.0.0.1:\d+".*} 0', page)
+        assert re.search(r"pyromq_broker_replicas_in_sync{.*} 1", page)
+        page = await http_get(replica.metrics_address, "/metrics")
+        assert re.search(r"pyromq_broker_connected_to_master{.*} 1", page)
+        assert "200" in (await http_get(replica.metrics_address, "/ready")).splitlines()[0]
+        replica.replication.replica.disagreement = "the logs are different"
+        not_ready = await http_get(replica.metrics_address, "/ready")
+        assert "503" in not_ready.splitlines()[0]
+        assert "the logs are different" in not_ready
+
+
+async def http_get(address: tuple[str, int], path: str) -> str:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    return text

@@ -7,6 +7,7 @@ import msgspec
 from pyromq.admin.cluster import BrokerMember, Cluster
 from pyromq.admin.name_servers import require_setting, settings_of
 from pyromq.config.properties import render
+from pyromq.protocol.bodies.brokers import HARuntimeInfo
 from pyromq.protocol.bodies.statistics import BrokerStatsData, ConsumeStatsList, QueryConsumeQueueResponseBody
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.inspection import (
@@ -15,6 +16,7 @@ from pyromq.protocol.requests.inspection import (
     GetBrokerStatistics,
     QueryConsumeQueue,
 )
+from pyromq.protocol.requests.replication import GetHaStatus
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.upkeep import (
     CleanExpiredConsumeQueues,
@@ -53,6 +55,11 @@ async def statuses(cluster: Cluster, cluster_name: str | None = None) -> list[Br
 
 async def runtime_info(cluster: Cluster, address: str) -> dict[str, str]:
     return (await cluster.ask(address, GetBrokerRuntimeInfo())).body.table
+
+
+async def ha_status(cluster: Cluster, address: str) -> HARuntimeInfo:
+    """How replication stands, seen from a master or a replica."""
+    return (await cluster.ask(address, GetHaStatus())).body
 
 
 async def config(cluster: Cluster, address: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pyromq.broker.consumer_lag import Lag, lags
 from pyromq.broker.fast_path import FastPath as BrokerFastPath
 from pyromq.broker.message_sizes import MessageSizes
+from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
@@ -395,6 +396,26 @@ class Metering:
             "Waiting requests.",
             lambda: nothing_waits | {("async_put",): store.statistics().waiting_appends},
             ("processor",),
+        )
+
+    def watch_replication(self, replication: Replication) -> None:
+        """Also tell how replication stands."""
+        metrics, master, replica = self._metrics, replication.master, replication.replica
+        metrics.labelled_gauge(
+            "pyromq_broker_replica_behind_bytes",
+            "Bytes of the log that a connected replica has not acknowledged.",
+            lambda: {(link.address,): self._store.log_end - link.acknowledged for link in master.links},
+            ("replica",),
+        )
+        metrics.gauge(
+            "pyromq_broker_replicas_in_sync",
+            "Connected replicas that are near the end of the log.",
+            lambda: sum(map(master.is_in_sync, master.links)),
+        )
+        metrics.gauge(
+            "pyromq_broker_connected_to_master",
+            "1 if this replica copies the log of its master, 0 otherwise and on a master.",
+            lambda: int(replica.is_connected),
         )
 
     def _is_system(self, topic: str, group: str) -> str:

@@ -137,6 +137,8 @@ class Parts:
         self._all_services = self._services()
         self.routes = Routes(*self._all_services, serving=BROKER, unserved=UNSERVED)
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
+        if self.metering is not None:
+            self.metering.watch_replication(self.replication)
         self.servers = self._servers(store_host, admission)
 
     def _services(self) -> list[object]:

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _TICK_S = 0.5
 _FIRST_RETRY_S = 0.25
 _MAX_RETRY_S = 5.0
+_QUIET_FAILURES = 4
+"""A replica that has just started does not know its master yet."""
 
 
 class Replica:
@@ -120,7 +122,6 @@ class Replica:
         """Copy the master's log until the connection ends; raises its error."""
         address = self.ha_address
         if address is None:
-            self._ask_for_master()
             raise TransportError("no name server knows the master")
         if self.master is not None:
             await check_agreement(self._dialer, self.master, self._store)
@@ -161,7 +162,8 @@ class Replica:
         self._failures += 1
         if isinstance(problem, Disagreement):
             self.disagreement = str(problem)
-        if self._told != str(problem):
+        is_new = self.ha_address is None and self._failures <= _QUIET_FAILURES
+        if self._told != str(problem) and not is_new:
             self._told = str(problem)
             level = logging.ERROR if isinstance(problem, Disagreement) else logging.WARNING
             _log.log(level, "the master's log is not copied address=%s: %s", self.ha_address, problem)

@@ -5,7 +5,7 @@ _BY_REASON = {
         "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
         "listAcl copyAcl updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr"
     ),
-    "replication is not supported yet": "haStatus resetMasterFlushOffset",
+    "replicas do not act as master": "resetMasterFlushOffset",
     "broker containers are not supported: each broker is its own process": "addBroker removeBroker",
     "pop consumption is not supported yet": "setConsumeMode exportPopRecord",
     "static topics are not supported yet": "updateStaticTopic remappingStaticTopic",

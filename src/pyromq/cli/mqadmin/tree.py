@@ -96,6 +96,12 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "cleanUnusedTopic": "Delete the consume queues of deleted topics.",
         },
     ),
+    "replication": (
+        "Replication",
+        {
+            "haStatus": "Show how far replicas have the log.",
+        },
+    ),
     "connections": (
         "Connections",
         {

@@ -1,0 +1,77 @@
+"""Commands about replication: how far replicas have their master's log."""
+
+from typing import Annotated
+
+from pyromq.admin import brokers
+from pyromq.admin.cluster import Cluster
+from pyromq.cli.mqadmin.options import SECONDS, Broker, ClusterName, option
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table
+from pyromq.cli.mqadmin.running import addresses_of, admin_command
+from pyromq.cli.mqadmin.times import to_seconds
+from pyromq.cli.mqadmin.watching import watch
+from pyromq.protocol.bodies.brokers import HARuntimeInfo
+
+_LINE = "#{0:<24} {1}"
+
+
+def _speed(bytes_per_second: int) -> str:
+    return f"{bytes_per_second / 1024:.2f}"
+
+
+def _status(is_in_sync: bool) -> str:
+    return "OK" if is_in_sync else "Fall Behind"
+
+
+_REPLICAS = (
+    Column("#SlaveAddr", "address", of="addr"),
+    Column("#SlaveAckOffset", "acknowledgedOffset", of="slave_ack_offset", is_number=True),
+    Column("#Diff", "behindBytes", of="diff", is_number=True),
+    Column("#TransferSpeed(KB/s)", "bytesPerSecond", _speed, is_number=True, of="transferred_byte_in_second"),
+    Column("#Status", "isInSync", _status, of="in_sync"),
+    Column("#TransferFromWhere", "nextOffset", of="transfer_from_where", is_number=True),
+)
+
+
+@admin_command("haStatus")
+async def ha_status(
+    cluster: Cluster,
+    out: Output,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    every_s: Annotated[
+        float | None, option("-i --interval", "Repeat after this many seconds.", SECONDS, metavar="SECONDS")
+    ] = None,
+) -> None:
+    """Show the replicas of masters and how far they have the log, or how far a replica has it."""
+    addresses = await addresses_of(cluster, broker, cluster_name)
+
+    async def look() -> Report:
+        found = [(each, await brokers.ha_status(cluster, each)) for each in addresses]
+        return Report([part for address, status in found for part in _shown(address, status)])
+
+    await watch(out, look, every_s)
+
+
+def _shown(address: str, status: HARuntimeInfo) -> list[Facts | Table]:
+    if status.master:
+        facts = [
+            Fact("MasterAddr", "address", address),
+            Fact("MasterCommitLogMaxOffset", "logEnd", status.master_commit_log_max_offset),
+            Fact("SlaveNum", "replicas", len(status.ha_connection_info)),
+            Fact("InSyncSlaveNum", "inSync", status.in_sync_slave_nums),
+        ]
+        return [
+            Facts(facts, _LINE, address),
+            Table.of(f"{address}.replicas", status.ha_connection_info, _REPLICAS),
+        ]
+    copied = status.ha_client_runtime_info
+    facts = [
+        Fact("MasterAddr", "masterAddress", copied.master_addr),
+        Fact("CommitLogMaxOffset", "logEnd", copied.max_offset),
+        Fact("TransferSpeed(KB/s)", "bytesPerSecond", copied.transferred_byte_in_second, _speed),
+        Fact("LastReadTime", "lastReadMs", copied.last_read_timestamp, to_seconds),
+        Fact("LastWriteTime", "lastWriteMs", copied.last_write_timestamp, to_seconds),
+        Fact("MasterFlushOffset", "masterFlushedOffset", copied.master_flush_offset),
+    ]
+    return [Facts(facts, _LINE, address)]
