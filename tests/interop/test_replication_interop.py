@@ -110,7 +110,8 @@ async def test_our_replica_of_apaches_master(release: Release, tmp_path: Path) -
                 assert tables.offsets.query(GROUP, TOPIC, 0) == 7
                 assert "Doomed" in tables.topics
                 async with BrokerClient(replica.address) as reader:
-                    assert (await reader.pull(2499)).bodies == [b"2499 " + b"x" * 1000]
+                    pulled = (await reader.pull(2499)).bodies
+                    assert pulled == (await client.pull(2499)).bodies != []
                 await client.call(DeleteTopicFromBroker(topic="Doomed"))
                 await copied(replica)
                 assert "Doomed" not in tables.topics
