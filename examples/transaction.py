@@ -1,7 +1,4 @@
-"""A message that is seen only if the payment succeeds: `python examples/transaction.py [name server]`.
-
-The broker must take messages of transactions.
-"""
+"""A message that is seen only if the payment succeeds: `python examples/transaction.py [name server]`."""
 
 import sys
 
