@@ -9,12 +9,14 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pyromq.remoting.slices import Slices
 from pyromq.store.results import QueueAdvance
 
 K = TypeVar("K", bound=Hashable)
+
+MAX_HOLD_S: Final = 600.0
 
 
 class Outcome(Enum):
@@ -66,7 +68,9 @@ class HeldPulls:
         """Try again when one of the queues has new messages, and for the last time after the time-out or when
         the owner leaves."""
         held = _Held(attempt, tuple(queues), owner)
-        held.timer = self._loop.call_later(timeout_s, self._expire, held)
+        # java: a pull is held as long as it asks for; but one that is answered sooner is just repeated
+        wait_s = min(max(timeout_s, 0), MAX_HOLD_S)
+        held.timer = self._loop.call_later(wait_s, self._expire, held)
         for queue in held.queues:
             self._waiting.setdefault(queue, {})[held] = None
         self._owned.setdefault(owner, {})[held] = None

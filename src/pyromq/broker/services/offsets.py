@@ -239,6 +239,12 @@ class Offsets:
                 f"the consumer group {request.group} does not exist",
             )
         if request.queue_id >= 0:
+            if not self._is_queue(config, request.queue_id):
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"the topic {request.topic} has no queue {request.queue_id}:"
+                    f" expected one of its {config.read_queue_nums}, or -1 for all",
+                )
             targets = {request.queue_id: self._target(request, request.queue_id)}
         else:
             targets = {

@@ -303,9 +303,8 @@ class Pulling:
             answered.set_result(answer)
             return Outcome.ANSWERED
 
-        timeout_s = max(timeout_ms, 0) / 1000
         queue = (request.topic, request.queue_id)
-        self._held_pulls.hold([queue], attempt, timeout_s, caller.channel)
+        self._held_pulls.hold([queue], attempt, timeout_ms / 1000, caller.channel)
         return answered
 
 

@@ -27,6 +27,8 @@ from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
 _UNIT_RETRY_TOPIC = 2
+_MAX_FAILURES = 2**31 - 1
+"""As much as a record has room for."""
 
 
 class Retries:
@@ -94,7 +96,7 @@ class Retries:
         group: SubscriptionGroupConfig,
     ) -> Answer:
         """Store the message for the next delivery, or as a dead letter."""
-        failures = message.reconsume_times + 1
+        failures = min(message.reconsume_times + 1, _MAX_FAILURES)
         is_dead = request.delay_level < 0 or not policy.has_retries_left(failures)
         origin_topic = message.get(props.RETRY_TOPIC) or message.topic
         origin_id = (message.get(props.ORIGIN_MESSAGE_ID) or "").strip() or encode_offset_message_id(

@@ -57,8 +57,11 @@ class OffsetTable:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Commit an offset; True if it moved back.
 
-        While a reset is pending, commits of the group are ignored.
+        While a reset is pending, commits of the group are ignored. So are negative offsets, which a pull may
+        carry. java: they are kept, and the group starts again
         """
+        if offset < 0:
+            return False
         if self._server_side_reset and self.pending_reset(group, topic, queue_id) is not None:
             return False
         queues = self._committed.setdefault((topic, group), {})

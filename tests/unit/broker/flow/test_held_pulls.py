@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+from tests.support.loop import turn_until
+
 from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
 from pyromq.clock import ManualClock
 from pyromq.remoting.slices import Slices
@@ -68,4 +71,15 @@ async def test_the_time_out_gives_one_last_chance() -> None:
 
     pulls.hold([("T", 0)], held, 0)
     await done.wait()
+    assert pulls.held_count == 0
+
+
+@pytest.mark.parametrize(("timeout_s", "limit_s"), [(1e15, 0), (60, 0), (-1e15, 600)])
+async def test_no_pull_is_held_longer_than_the_limit_or_less_than_no_time(
+    timeout_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyromq.broker.flow.held_pulls.MAX_HOLD_S", limit_s)
+    pulls, held = held_pulls(), Held()
+    pulls.hold([("T", 0)], held, timeout_s)
+    await turn_until(lambda: held.looks == [True])
     assert pulls.held_count == 0
