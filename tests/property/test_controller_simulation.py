@@ -25,6 +25,13 @@ def test_one_controller_with_a_file(seed: int) -> None:
     run(World(seed, is_file=True))
 
 
+@given(st.integers(0, 2**63 - 1))
+@settings(max_examples=examples(25))
+@example(0)
+def test_a_broker_that_loses_what_it_had_not_flushed(seed: int) -> None:
+    run(World(seed, is_file=False, has_weak_broker=True))
+
+
 def run(world: World) -> None:
     for _ in range(STEPS):
         world.step()

@@ -161,6 +161,9 @@ class Controller:
         return Situation(self.liveness.of_group(name, self.world.now))
 
     def hear(self, broker_id: int, vitals: Vitals, channel: object) -> None:
+        broker = self.world.brokers[broker_id - 1]
+        if broker.is_weak and broker.channel is not channel:
+            return  # Its connection has closed: nothing comes over that any more.
         self.liveness.beat("c", (NAME, broker_id), vitals, TIMEOUT_S, channel, self.world.now)
 
     def receive(self, request: Request[Any], answered: Callable[[Answer], None]) -> None:
@@ -210,6 +213,8 @@ class Broker:
     log: list[tuple[int, int]] = field(default_factory=list)
     epochs: Epochs = ()
     flushed: int = 0
+    is_weak: bool = False
+    """Whether it tells others that it has records which are not on its disk."""
 
     def __post_init__(self) -> None:
         self.start()
@@ -231,13 +236,18 @@ class Broker:
         self.in_sync = InSyncSet(self.id, frozenset(), 0, len(self.log))
 
     def crash(self) -> None:
-        """Records that were not flushed may be lost; nobody was told of them."""
-        kept = self.world.random.randint(self.flushed, len(self.log))
+        """Records that were not flushed may be lost. Nobody was told of them, unless the broker is weak."""
+        kept = self.world.random.randint(0 if self.is_weak else self.flushed, len(self.log))
         self._cut(kept)
         self.flushed = kept
-        old = self.channel
         for controller in self.world.controllers:
-            self.world.post(None, partial(controller.liveness.connection_lost, old))
+            noticed = partial(controller.liveness.connection_lost, self.channel)
+            if self.is_weak:
+                noticed()
+            else:
+                self.world.post(None, noticed)
+        for broker in self.world.brokers:
+            broker.in_sync.lost(self.id)
         self.start()
 
     def _cut(self, end: int) -> None:
@@ -362,7 +372,13 @@ class Broker:
         number = self.fetch_number = object()
         master = self.world.brokers[self.master - 1]
         epoch, end, epochs, is_aligned = self.epoch, len(self.log), self.epochs, self.is_aligned
-        self.world.post(master, lambda: master.serve(self, number, epoch, end, epochs, is_aligned))
+        incarnation = self.incarnation
+
+        def ask() -> None:
+            if self.incarnation is incarnation:
+                master.serve(self, number, epoch, end, epochs, is_aligned)
+
+        self.world.post(master, ask)
 
     def serve(
         self, replica: Broker, number: object, epoch: int, end: int, epochs: Epochs, is_aligned: bool
@@ -405,7 +421,8 @@ class Message(NamedTuple):
 
 
 class World:
-    def __init__(self, seed: int, *, is_file: bool) -> None:
+    def __init__(self, seed: int, *, is_file: bool, has_weak_broker: bool = False) -> None:
+        """With a weak broker the others never crash: what only one broker has can be lost with it."""
         self.random = Random(seed)
         self.now = 1000.0
         self.in_flight: list[Message] = []
@@ -417,6 +434,9 @@ class World:
         self.truth = Truth(first, is_file)
         self.controllers = [Controller(self, each) for each in range(1 if is_file else 2)]
         self.brokers = [Broker(self, each) for each in (1, 2, 3)]
+        self.weak = self.random.choice(self.brokers) if has_weak_broker else None
+        if self.weak is not None:
+            self.weak.is_weak = True
         self.masters = 0
         self.steps = 0
 
@@ -497,7 +517,7 @@ class World:
         elif kind == 1:
             self.truth.leader = self.random.randrange(len(self.controllers))
         elif kind == 2:
-            self.random.choice(self.brokers).crash()
+            (self.weak or self.random.choice(self.brokers)).crash()
         elif kind == 3:  # A connection closes, and the broker opens another.
             broker, controller = self.random.choice(self.brokers), self.random.choice(self.controllers)
             controller.liveness.connection_lost(broker.channel)
@@ -560,16 +580,24 @@ class World:
 
     def check(self) -> None:
         group = self.truth.group
+        if self.weak is not None and not self.weak.is_registered and group.sync_set == {self.weak.id}:
+            self._forgive(self.weak)
         master = self.brokers[group.master_id - 1] if group.master_id is not None else None
         if master is not None:
             assert group.master_id in group.sync_set
-            self._has_everything_acknowledged(master)
+            if not master.is_weak or master.is_registered:  # It must register before it is master again.
+                self._has_everything_acknowledged(master)
         if master is not None and master.is_master and master.epoch == group.master_epoch:
             assert group.sync_set <= master.in_sync.awaited, "the master waits for all who may follow it"
             confirmed = master.in_sync.confirm(len(master.log))
-            for each in group.sync_set:
+            for each in group.sync_set - ({self.weak.id} if self.weak is not None else set()):
                 assert self.brokers[each - 1].log[:confirmed] == master.log[:confirmed]
         self._logs_agree()
+
+    def _forgive(self, weak: Broker) -> None:
+        """Nobody else was in sync when it crashed: what it has lost is lost."""
+        kept = {offset: record for offset, record in self.acknowledged.items() if offset < len(weak.log)}
+        self.acknowledged = kept
 
     def _has_everything_acknowledged(self, broker: Broker) -> None:
         for offset, record in self.acknowledged.items():
