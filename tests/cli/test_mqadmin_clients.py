@@ -15,7 +15,8 @@ from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol.bodies.consumers import ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
 from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.requests.inspection import GetConsumerRunningInfo, GetConsumerRunningInfoAnswer
+from pyromq.protocol.catalogue import BodyAnswer
+from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
 from pyromq.remoting.routing import Caller, handles
 from pyromq.standalone import Standalone, StandaloneSettings
 
@@ -31,8 +32,10 @@ RUNNING = ConsumerRunningInfo(
 
 class PushConsumer(BrokerClient):
     @handles(GetConsumerRunningInfo)
-    def _running_info(self, request: GetConsumerRunningInfo, caller: Caller) -> GetConsumerRunningInfoAnswer:
-        return GetConsumerRunningInfoAnswer(body=RUNNING)
+    def _running_info(
+        self, request: GetConsumerRunningInfo, caller: Caller
+    ) -> BodyAnswer[ConsumerRunningInfo]:
+        return BodyAnswer(body=RUNNING)
 
     async def aclose(self) -> None:
         await self.close()

@@ -30,8 +30,9 @@ from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.message_id import decode_offset_message_id
-from pyromq.protocol.requests.inspection import GetConsumerRunningInfo, GetConsumerRunningInfoAnswer
+from pyromq.protocol.requests.inspection import GetConsumerRunningInfo
 from pyromq.remoting.routing import Caller, handles
 from pyromq.standalone import Standalone, StandaloneSettings
 
@@ -44,10 +45,12 @@ class PushConsumer(BrokerClient):
         await self.close()
 
     @handles(GetConsumerRunningInfo)
-    def _running_info(self, request: GetConsumerRunningInfo, caller: Caller) -> GetConsumerRunningInfoAnswer:
+    def _running_info(
+        self, request: GetConsumerRunningInfo, caller: Caller
+    ) -> BodyAnswer[ConsumerRunningInfo]:
         properties = {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CLIENT_VERSION": self.client_id}
         info = ConsumerRunningInfo(properties=properties, mq_table={QUEUE: ProcessQueueInfo()})
-        return GetConsumerRunningInfoAnswer(body=info)
+        return BodyAnswer(body=info)
 
 
 class Scene:

@@ -26,17 +26,11 @@ from pyromq.protocol.bodies.heartbeat import (
 )
 from pyromq.protocol.bodies.offsets import GetConsumerStatusBody
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.catalogue import CLIENT, Answer, Request
+from pyromq.protocol.catalogue import CLIENT, Answer, BodyAnswer, Request
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.properties import encode_properties
 from pyromq.protocol.record import StoredMessage, decode_records
-from pyromq.protocol.requests.inspection import (
-    ConsumeMessageDirectly,
-    ConsumeMessageDirectlyAnswer,
-    ConsumerStatusAnswer,
-    GetConsumerRunningInfo,
-    GetConsumerRunningInfoAnswer,
-)
+from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
 from pyromq.protocol.requests.membership import SendHeartbeat, SendHeartbeatAnswer
 from pyromq.protocol.requests.pulling import PullMessage, PullMessageAnswer
 from pyromq.protocol.requests.pushes import (
@@ -242,22 +236,26 @@ class BrokerClient:
         self._asked(request)
 
     @handles(GetConsumerStatusFromClient)
-    def _status(self, request: GetConsumerStatusFromClient, caller: Caller) -> ConsumerStatusAnswer:
+    def _status(
+        self, request: GetConsumerStatusFromClient, caller: Caller
+    ) -> BodyAnswer[GetConsumerStatusBody]:
         self._asked(request)
         queue = MessageQueue(request.topic, BROKER_NAME, 0)
-        return ConsumerStatusAnswer(body=GetConsumerStatusBody(message_queue_table={queue: 7}))
+        return BodyAnswer(body=GetConsumerStatusBody(message_queue_table={queue: 7}))
 
     @handles(GetConsumerRunningInfo)
-    def _running_info(self, request: GetConsumerRunningInfo, caller: Caller) -> GetConsumerRunningInfoAnswer:
+    def _running_info(
+        self, request: GetConsumerRunningInfo, caller: Caller
+    ) -> BodyAnswer[ConsumerRunningInfo]:
         self._asked(request)
-        return GetConsumerRunningInfoAnswer(
-            body=ConsumerRunningInfo(properties={"PROP_CLIENT_VERSION": self.client_id})
-        )
+        return BodyAnswer(body=ConsumerRunningInfo(properties={"PROP_CLIENT_VERSION": self.client_id}))
 
     @handles(ConsumeMessageDirectly)
-    def _consume(self, request: ConsumeMessageDirectly, caller: Caller) -> ConsumeMessageDirectlyAnswer:
+    def _consume(
+        self, request: ConsumeMessageDirectly, caller: Caller
+    ) -> BodyAnswer[ConsumeMessageDirectlyResult]:
         self._asked(request)
-        return ConsumeMessageDirectlyAnswer(body=ConsumeMessageDirectlyResult(remark=self.client_id))
+        return BodyAnswer(body=ConsumeMessageDirectlyResult(remark=self.client_id))
 
 
 def message(

@@ -12,19 +12,15 @@ from pyromq.cluster.route_table import Routes
 from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol import json_body
 from pyromq.protocol import properties as props
+from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pyromq.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
 from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.properties import NAME_SEPARATOR, PAIR_SEPARATOR
 from pyromq.protocol.record import NOWHERE, Host, StoredMessage, decode_record
-from pyromq.protocol.requests.inspection import (
-    ConsumeMessageDirectly,
-    ConsumeMessageDirectlyAnswer,
-    ConsumerStatusAnswer,
-    GetConsumerRunningInfo,
-    GetConsumerRunningInfoAnswer,
-)
+from pyromq.protocol.requests.inspection import ConsumeMessageDirectly, GetConsumerRunningInfo
 from pyromq.protocol.requests.pushes import (
     CheckTransactionState,
     GetConsumerStatusFromClient,
@@ -112,23 +108,25 @@ class Callbacks:
         member.offsets_reset(request.topic, offsets)
 
     @handles(GetConsumerStatusFromClient)
-    def consumer_status(self, request: GetConsumerStatusFromClient, caller: Caller) -> ConsumerStatusAnswer:
+    def consumer_status(
+        self, request: GetConsumerStatusFromClient, caller: Caller
+    ) -> BodyAnswer[GetConsumerStatusBody]:
         member = self._consumer(request.group)
-        return ConsumerStatusAnswer(
-            body=GetConsumerStatusBody(message_queue_table=member.status(request.topic))
-        )
+        return BodyAnswer(body=GetConsumerStatusBody(message_queue_table=member.status(request.topic)))
 
     @handles(GetConsumerRunningInfo)
-    def running_info(self, request: GetConsumerRunningInfo, caller: Caller) -> GetConsumerRunningInfoAnswer:
-        return GetConsumerRunningInfoAnswer(body=self._consumer(request.consumer_group).running_info())
+    def running_info(
+        self, request: GetConsumerRunningInfo, caller: Caller
+    ) -> BodyAnswer[ConsumerRunningInfo]:
+        return BodyAnswer(body=self._consumer(request.consumer_group).running_info())
 
     @handles(ConsumeMessageDirectly)
     async def consume_directly(
         self, request: ConsumeMessageDirectly, caller: Caller
-    ) -> ConsumeMessageDirectlyAnswer:
+    ) -> BodyAnswer[ConsumeMessageDirectlyResult]:
         member = self._consumer(request.consumer_group)
         message = self._received(request.body, request.broker_name or "")
-        return ConsumeMessageDirectlyAnswer(body=await member.consume_directly(message))
+        return BodyAnswer(body=await member.consume_directly(message))
 
     def _consumer(self, group: str) -> ConsumerMember:
         member = self._consumers.get(group)

@@ -25,12 +25,12 @@ from pyromq.nameserver.unregistration import Unregistration
 from pyromq.protocol.bodies import registration
 from pyromq.protocol.bodies.brokers import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
 from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.brokers import (
     AddWritePermission,
     AddWritePermissionAnswer,
     GetBrokerMemberGroup,
-    GetBrokerMemberGroupAnswer,
     QueryDataVersion,
     QueryDataVersionAnswer,
     RegisterBroker,
@@ -203,13 +203,15 @@ class BrokerRequests:
         return QueryDataVersionAnswer(changed=stored is None or stored != request.body, body=stored)
 
     @handles(GetBrokerMemberGroup)
-    def member_group(self, request: GetBrokerMemberGroup, caller: Caller) -> GetBrokerMemberGroupAnswer:
+    def member_group(
+        self, request: GetBrokerMemberGroup, caller: Caller
+    ) -> BodyAnswer[GetBrokerMemberGroupResponseBody]:
         group = BrokerMemberGroup(
             cluster=request.cluster_name,
             broker_name=request.broker_name,
             broker_addrs=self._table.member_addresses(request.broker_name),
         )
-        return GetBrokerMemberGroupAnswer(body=GetBrokerMemberGroupResponseBody(broker_member_group=group))
+        return BodyAnswer(body=GetBrokerMemberGroupResponseBody(broker_member_group=group))
 
     @handles(WipeWritePermission)
     def wipe_write_permission(

@@ -6,13 +6,13 @@ from pyromq.config.saving import Saving
 from pyromq.errors import Refused, StoreError
 from pyromq.nameserver.kv_table import ORDER_TOPIC_CONFIG, KvTable
 from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.kv import (
     DeleteKvEntry,
     GetKvEntry,
     GetKvEntryAnswer,
     GetKvNamespace,
-    GetKvNamespaceAnswer,
     PutKvEntry,
 )
 from pyromq.remoting.routing import Caller, handles
@@ -50,11 +50,11 @@ class KvRequests:
         return GetKvEntryAnswer(value=value)
 
     @handles(GetKvNamespace)
-    def get_namespace(self, request: GetKvNamespace, caller: Caller) -> GetKvNamespaceAnswer:
+    def get_namespace(self, request: GetKvNamespace, caller: Caller) -> BodyAnswer[KVTable]:
         entries = self._table.namespace(request.namespace)
         if entries is None:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {request.namespace}")
-        return GetKvNamespaceAnswer(body=KVTable(table=dict(entries)))
+        return BodyAnswer(body=KVTable(table=dict(entries)))
 
     async def _changed(self, namespace: str, key: str) -> None:
         if namespace == ORDER_TOPIC_CONFIG:

@@ -30,6 +30,7 @@ __all__ = [
     "CONTROLLER",
     "NAMESERVER",
     "Answer",
+    "BodyAnswer",
     "Declaration",
     "Int32",
     "Int64",
@@ -59,12 +60,21 @@ class Peer(Flag):
 NAMESERVER, BROKER, CLIENT, CONTROLLER = Peer.NAMESERVER, Peer.BROKER, Peer.CLIENT, Peer.CONTROLLER
 
 
+T = TypeVar("T")
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
 class Answer(msgspec.Struct, metaclass=KeywordOnly, rename="camel"):
     """The parent of every answer; itself an answer with only a code."""
 
     code: int = ResponseCode.SUCCESS
     remark: str | None = None
+
+
+class BodyAnswer(Answer, Generic[T]):
+    """An answer with only a body; `| None` in its type means that it may be missing."""
+
+    body: T
 
 
 class RawAnswer(msgspec.Struct, gc=False):
@@ -107,6 +117,7 @@ class _Part:
         self, type_: type[msgspec.Struct], frame_level: frozenset[str], budget: json_body.Budget
     ) -> None:
         self.type = type_
+        self._make = get_origin(type_) or type_
         self._budget = budget
         declared = struct_fields(type_)
         names = {field.name for field in declared}
@@ -179,7 +190,7 @@ class _Part:
         values = {name: getattr(header, name) for name, _, _ in self.written}
         if self.has_body:
             values["body"] = self.read_body(frame.body)
-        return self.complete(self.type(**values), frame)
+        return self.complete(self._make(**values), frame)
 
     def complete(self, value: Any, frame: Frame) -> Any:
         """The value whose extension fields have been read, with the parts of the frame."""
@@ -263,11 +274,12 @@ class Declaration:
         return [need for rule in self.needs for need in rule.needs_of(request)]
 
 
-def _answer_type(request_type: type[Request[Any]]) -> type[Answer]:
+def _answer_type(request_type: type[Request[Any]]) -> Any:
     bases: tuple[Any, ...] = getattr(request_type, "__orig_bases__", ())
     for base in bases:
         for argument in get_args(base):
-            if isinstance(argument, type) and issubclass(argument, Answer):
+            declared = get_origin(argument) or argument
+            if isinstance(declared, type) and issubclass(declared, Answer):
                 return argument
     raise LocalProtocolError(f"{request_type.__name__} does not declare its answer type")
 

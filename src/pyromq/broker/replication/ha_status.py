@@ -5,7 +5,8 @@ from pyromq.broker.replication.replica import Replica
 from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock
 from pyromq.protocol.bodies.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
-from pyromq.protocol.requests.replication import GetHaStatus, GetHaStatusAnswer
+from pyromq.protocol.catalogue import BodyAnswer
+from pyromq.protocol.requests.replication import GetHaStatus
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
@@ -21,8 +22,8 @@ class HaStatus:
         self._clock = clock
 
     @handles(GetHaStatus)
-    def get(self, request: GetHaStatus, caller: Caller) -> GetHaStatusAnswer:
-        return GetHaStatusAnswer(body=self._of_master() if self._role.now.is_master else self._of_replica())
+    def get(self, request: GetHaStatus, caller: Caller) -> BodyAnswer[HARuntimeInfo]:
+        return BodyAnswer(body=self._of_master() if self._role.now.is_master else self._of_replica())
 
     def _of_master(self) -> HARuntimeInfo:
         end, links = self._store.log_end, self._master.links

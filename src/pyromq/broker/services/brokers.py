@@ -13,8 +13,9 @@ from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, Refused, StoreError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.kv import KVTable
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import CURRENT_VERSION, ResponseCode, version_name
-from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo, GetBrokerRuntimeInfoAnswer
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.settings import (
     ChangedSettingsAnswer,
     GetBrokerConfig,
@@ -113,11 +114,11 @@ class Brokers:
     # Runtime information
 
     @handles(GetBrokerRuntimeInfo)
-    def runtime_info(self, request: GetBrokerRuntimeInfo, caller: Caller) -> GetBrokerRuntimeInfoAnswer:
+    def runtime_info(self, request: GetBrokerRuntimeInfo, caller: Caller) -> BodyAnswer[KVTable]:
         table = self._own_figures()
         for figures in self._figures:
             table |= figures()
-        return GetBrokerRuntimeInfoAnswer(body=KVTable(table=table))
+        return BodyAnswer(body=KVTable(table=table))
 
     def _own_figures(self) -> dict[str, str]:
         store = self._store.statistics()

@@ -9,8 +9,10 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import CallTimeout, Refused, RemoteProtocolError, TransportError
+from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.statistics import (
+    BrokerStatsData,
     ConsumeQueueData,
     ConsumeStats,
     ConsumeStatsList,
@@ -22,22 +24,18 @@ from pyromq.protocol.bodies.statistics import (
     TopicStatsTable,
 )
 from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode, version_name
 from pyromq.protocol.message_id import decode_offset_message_id
 from pyromq.protocol.requests.inspection import (
     ConsumeMessageDirectly,
-    ConsumeMessageDirectlyAnswer,
     GetBrokerConsumeStats,
     GetBrokerStatistics,
-    GetBrokerStatisticsAnswer,
     GetConsumerRunningInfo,
-    GetConsumerRunningInfoAnswer,
     GetConsumeStats,
     GetConsumeTimeSpans,
     GetTopicStats,
     QueryConsumeQueue,
-    QueryConsumeQueueAnswer,
 )
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.long_answers import written
@@ -90,7 +88,9 @@ class Inspection:
         return await written(TopicStatsTable(offset_table=table, topic_put_tps=tps), len(table))
 
     @handles(QueryConsumeQueue)
-    def consume_queue(self, request: QueryConsumeQueue, caller: Caller) -> QueryConsumeQueueAnswer:
+    def consume_queue(
+        self, request: QueryConsumeQueue, caller: Caller
+    ) -> BodyAnswer[QueryConsumeQueueResponseBody]:
         topic = request.topic or ""
         queue = self._store.find_queue(topic, request.queue_id)
         if queue is None:
@@ -119,7 +119,7 @@ class Inspection:
                     eval=wanted is not None and (not wanted or tags_code in wanted),
                 )
             )
-        return QueryConsumeQueueAnswer(body=body)
+        return BodyAnswer(body=body)
 
     # Groups
 
@@ -215,21 +215,21 @@ class Inspection:
     # Counters
 
     @handles(GetBrokerStatistics)
-    def counter(self, request: GetBrokerStatistics, caller: Caller) -> GetBrokerStatisticsAnswer:
+    def counter(self, request: GetBrokerStatistics, caller: Caller) -> BodyAnswer[BrokerStatsData]:
         data = self._statistics.data(request.stats_name, request.stats_key)
         if data is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"there is no statistics item {request.stats_name} {request.stats_key}",
             )
-        return GetBrokerStatisticsAnswer(body=data)
+        return BodyAnswer(body=data)
 
     # Questions to consumers
 
     @handles(GetConsumerRunningInfo)
     async def running_info(
         self, request: GetConsumerRunningInfo, caller: Caller
-    ) -> GetConsumerRunningInfoAnswer:
+    ) -> BodyAnswer[ConsumerRunningInfo]:
         channel = self._member(request.consumer_group, request.client_id)
         try:
             return await channel.call(request, _CLIENT_TIMEOUT_S)
@@ -239,7 +239,7 @@ class Inspection:
     @handles(ConsumeMessageDirectly)
     async def consume_directly(
         self, request: ConsumeMessageDirectly, caller: Caller
-    ) -> ConsumeMessageDirectlyAnswer:
+    ) -> BodyAnswer[ConsumeMessageDirectlyResult]:
         try:
             offset = decode_offset_message_id(request.msg_id or "").log_offset
         except RemoteProtocolError as problem:

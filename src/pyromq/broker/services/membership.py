@@ -14,20 +14,18 @@ from pyromq.filtering.sql_parser import compile_sql
 from pyromq.filtering.tags import MAX_TAGS
 from pyromq.protocol import names
 from pyromq.protocol.bodies import clients as client_bodies
+from pyromq.protocol.bodies.clients import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
 from pyromq.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData
 from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.membership import (
     CheckClientConfig,
     GetAllProducers,
-    GetAllProducersAnswer,
     GetConsumerConnections,
-    GetConsumerConnectionsAnswer,
     GetConsumerIds,
-    GetConsumerIdsAnswer,
     GetProducerConnections,
-    GetProducerConnectionsAnswer,
     SendHeartbeat,
     SendHeartbeatAnswer,
     UnregisterClient,
@@ -277,27 +275,27 @@ class Membership:
     # Queries
 
     @handles(GetConsumerIds)
-    def consumer_ids(self, request: GetConsumerIds, caller: Caller) -> GetConsumerIdsAnswer:
+    def consumer_ids(
+        self, request: GetConsumerIds, caller: Caller
+    ) -> BodyAnswer[GetConsumerListByGroupResponseBody]:
         group = self._consumers.group(request.consumer_group)
         if group is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"no consumer of the group {request.consumer_group} is connected"
             )
-        return GetConsumerIdsAnswer(
-            body=GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids)
-        )
+        return BodyAnswer(body=GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids))
 
     @handles(GetConsumerConnections)
     def consumer_connections(
         self, request: GetConsumerConnections, caller: Caller
-    ) -> GetConsumerConnectionsAnswer:
+    ) -> BodyAnswer[ConsumerConnection]:
         group = self._consumers.group(request.consumer_group)
         if group is None:
             raise Refused(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"no consumer of the group {request.consumer_group} is online",
             )
-        return GetConsumerConnectionsAnswer(
+        return BodyAnswer(
             body=client_bodies.ConsumerConnection(
                 connection_set=[_described(client) for client in group.members.values()],
                 consume_from_where=group.consume_from_where,
@@ -310,19 +308,19 @@ class Membership:
     @handles(GetProducerConnections)
     def producer_connections(
         self, request: GetProducerConnections, caller: Caller
-    ) -> GetProducerConnectionsAnswer:
+    ) -> BodyAnswer[ProducerConnection]:
         members = self._producers.members(request.producer_group)
         if not members:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"no producer of the group {request.producer_group} is connected"
             )
-        return GetProducerConnectionsAnswer(
+        return BodyAnswer(
             body=client_bodies.ProducerConnection(connection_set=[_described(client) for client in members])
         )
 
     @handles(GetAllProducers)
-    def all_producers(self, request: GetAllProducers, caller: Caller) -> GetAllProducersAnswer:
-        return GetAllProducersAnswer(
+    def all_producers(self, request: GetAllProducers, caller: Caller) -> BodyAnswer[ProducerTableInfo]:
+        return BodyAnswer(
             body=client_bodies.ProducerTableInfo(
                 data={
                     group: [_as_producer(client, self._clock) for client in members.values()]

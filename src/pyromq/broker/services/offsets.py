@@ -12,6 +12,8 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, StoreError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.offsets import (
+    ConsumerOffsetSerializeWrapper,
+    DelayOffsetSerializeWrapper,
     GetConsumerStatusBody,
     QueryCorrectionOffsetBody,
     ResetOffsetBody,
@@ -19,14 +21,13 @@ from pyromq.protocol.bodies.offsets import (
 )
 from pyromq.protocol.bodies.queues import MessageQueue, MessageQueueForC
 from pyromq.protocol.bodies.topics import TopicConfig
-from pyromq.protocol.catalogue import Answer, RawAnswer
+from pyromq.protocol.catalogue import Answer, BodyAnswer, RawAnswer
 from pyromq.protocol.codes import Language, ResponseCode, version_name
-from pyromq.protocol.requests.inspection import ConsumerStatusAnswer, GetConsumerStatus
+from pyromq.protocol.requests.inspection import GetConsumerStatus
 from pyromq.protocol.requests.offsets import (
     CloneGroupOffset,
     GetAllConsumerOffsets,
     GetAllDelayOffsets,
-    GetAllDelayOffsetsAnswer,
     GetEarliestStoreTime,
     GetEarliestStoreTimeAnswer,
     GetMaxOffset,
@@ -34,7 +35,6 @@ from pyromq.protocol.requests.offsets import (
     OffsetAnswer,
     QueryConsumerOffset,
     QueryCorrectionOffsets,
-    QueryCorrectionOffsetsAnswer,
     ResetOffset,
     SearchOffset,
     UpdateConsumerOffset,
@@ -155,8 +155,10 @@ class Offsets:
         return await written(table, len(table.offset_table))
 
     @handles(GetAllDelayOffsets)
-    def all_delays(self, request: GetAllDelayOffsets, caller: Caller) -> GetAllDelayOffsetsAnswer:
-        return GetAllDelayOffsetsAnswer(body=self._delay_offsets.wrapper())
+    def all_delays(
+        self, request: GetAllDelayOffsets, caller: Caller
+    ) -> BodyAnswer[DelayOffsetSerializeWrapper]:
+        return BodyAnswer(body=self._delay_offsets.wrapper())
 
     @handles(CloneGroupOffset)
     def clone(self, request: CloneGroupOffset, caller: Caller) -> None:
@@ -174,7 +176,7 @@ class Offsets:
     @handles(QueryCorrectionOffsets)
     async def correction(
         self, request: QueryCorrectionOffsets, caller: Caller
-    ) -> QueryCorrectionOffsetsAnswer:
+    ) -> BodyAnswer[QueryCorrectionOffsetBody]:
         topic = request.topic
         without = frozenset(filter(None, (request.filter_groups or "").split(",")))
         least: dict[int, int] = {}
@@ -188,7 +190,7 @@ class Offsets:
             # java: the largest number says that the compared group is behind everyone
             if least.get(queue_id, _MAX_INT64) > offset:
                 least[queue_id] = _MAX_INT64
-        return QueryCorrectionOffsetsAnswer(body=QueryCorrectionOffsetBody(correction_offsets=least))
+        return BodyAnswer(body=QueryCorrectionOffsetBody(correction_offsets=least))
 
     # Begin and end of queues
 
@@ -336,7 +338,7 @@ class Offsets:
         )
 
     @handles(GetConsumerStatus)
-    async def status(self, request: GetConsumerStatus, caller: Caller) -> ConsumerStatusAnswer:
+    async def status(self, request: GetConsumerStatus, caller: Caller) -> BodyAnswer[GetConsumerStatusBody]:
         """Ask the members of a group, or one of them, for their offsets."""
         group = self._consumers.group(request.group)
         if group is None:
@@ -353,7 +355,7 @@ class Offsets:
             for client, body in zip(asked, answers, strict=True)
             if body is not None
         }
-        return ConsumerStatusAnswer(body=GetConsumerStatusBody(consumer_table=by_client))
+        return BodyAnswer(body=GetConsumerStatusBody(consumer_table=by_client))
 
     async def _status_of(self, client: Client, request: GetConsumerStatus) -> GetConsumerStatusBody | None:
         question = GetConsumerStatusFromClient(topic=request.topic, group=request.group)

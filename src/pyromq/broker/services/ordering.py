@@ -4,8 +4,9 @@ from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.errors import Refused
 from pyromq.protocol.bodies.locks import LockBatchResponseBody
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.ordering import LockQueues, LockQueuesAnswer, UnlockQueues
+from pyromq.protocol.requests.ordering import LockQueues, UnlockQueues
 from pyromq.remoting.routing import Caller, handles
 
 MAX_QUEUES_AT_ONCE = 4096
@@ -21,13 +22,13 @@ class Ordering:
         return f"<Ordering {self._locks!r}>"
 
     @handles(LockQueues)
-    def lock(self, request: LockQueues, caller: Caller) -> LockQueuesAnswer:
+    def lock(self, request: LockQueues, caller: Caller) -> BodyAnswer[LockBatchResponseBody]:
         wanted = request.body
         _check_count(len(wanted.mq_set))
         held = self._locks.acquire(
             wanted.consumer_group, wanted.client_id, wanted.mq_set, elapsed_ms(self._clock)
         )
-        return LockQueuesAnswer(body=LockBatchResponseBody(lock_ok_mq_set=set(held)))
+        return BodyAnswer(body=LockBatchResponseBody(lock_ok_mq_set=set(held)))
 
     @handles(UnlockQueues)
     def unlock(self, request: UnlockQueues, caller: Caller) -> None:

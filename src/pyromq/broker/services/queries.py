@@ -1,13 +1,9 @@
 """Look-up of single messages by key, unique key or log offset."""
 
 from pyromq.errors import Refused
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.pulling import (
-    QueryMessage,
-    QueryMessageAnswer,
-    ViewMessage,
-    ViewMessageAnswer,
-)
+from pyromq.protocol.requests.pulling import QueryMessage, QueryMessageAnswer, ViewMessage
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
@@ -38,8 +34,8 @@ class Queries:
         )
 
     @handles(ViewMessage)
-    def view(self, request: ViewMessage, caller: Caller) -> ViewMessageAnswer:
+    def view(self, request: ViewMessage, caller: Caller) -> BodyAnswer[bytes]:
         record = self._store.record_at(request.offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {request.offset}")
-        return ViewMessageAnswer(body=bytes(record))
+        return BodyAnswer(body=bytes(record))

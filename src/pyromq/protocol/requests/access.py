@@ -1,7 +1,7 @@
 """Users, their access lists, and the access file of 4.x."""
 
 from pyromq.protocol.bodies.access import AclInfo, UserInfo
-from pyromq.protocol.catalogue import BROKER, Answer, Request, request
+from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
@@ -28,24 +28,15 @@ class DeleteUser(Request[Answer]):
     username: str | None = None
 
 
-class GetUserAnswer(Answer):
-    # Absent if there is no such user.
-    body: UserInfo | None = None
-
-
 @request(3004, to=BROKER, needs=(cluster(GET),), java_name="auth_get_user")
-class GetUser(Request[GetUserAnswer]):
+class GetUser(Request[BodyAnswer[UserInfo | None]]):
     """Read one user."""
 
     username: str | None = None
 
 
-class ListUsersAnswer(Answer):
-    body: list[UserInfo] | None = None
-
-
 @request(3005, to=BROKER, needs=(cluster(GET),), java_name="auth_list_user")
-class ListUsers(Request[ListUsersAnswer]):
+class ListUsers(Request[BodyAnswer[list[UserInfo] | None]]):
     """List the users whose name contains a text."""
 
     filter: str | None = None
@@ -76,24 +67,15 @@ class DeleteAcl(Request[Answer]):
     resource: str | None = None
 
 
-class GetAclAnswer(Answer):
-    # Absent if the subject has no access list.
-    body: AclInfo | None = None
-
-
 @request(3009, to=BROKER, needs=(cluster(GET),), java_name="auth_get_acl")
-class GetAcl(Request[GetAclAnswer]):
+class GetAcl(Request[BodyAnswer[AclInfo | None]]):
     """Read the access list of a subject."""
 
     subject: str | None = None
 
 
-class ListAclsAnswer(Answer):
-    body: list[AclInfo] | None = None
-
-
 @request(3010, to=BROKER, needs=(cluster(GET),), java_name="auth_list_acl")
-class ListAcls(Request[ListAclsAnswer]):
+class ListAcls(Request[BodyAnswer[list[AclInfo] | None]]):
     """List the access lists that match a subject and a resource."""
 
     subject_filter: str | None = None

@@ -8,6 +8,7 @@ from pyromq.protocol.catalogue import (
     CONTROLLER,
     NAMESERVER,
     Answer,
+    BodyAnswer,
     Int32,
     Int64,
     Request,
@@ -90,12 +91,8 @@ class QueryDataVersion(Request[QueryDataVersionAnswer]):
     body: DataVersion
 
 
-class GetBrokerMemberGroupAnswer(Answer):
-    body: GetBrokerMemberGroupResponseBody
-
-
 @request(901, to=NAMESERVER, needs=(cluster(GET),))
-class GetBrokerMemberGroup(Request[GetBrokerMemberGroupAnswer]):
+class GetBrokerMemberGroup(Request[BodyAnswer[GetBrokerMemberGroupResponseBody]]):
     """List the master and the replicas that share a broker name."""
 
     cluster_name: str

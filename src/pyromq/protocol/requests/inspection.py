@@ -14,7 +14,7 @@ from pyromq.protocol.bodies.statistics import (
 from pyromq.protocol.catalogue import (
     BROKER,
     CLIENT,
-    Answer,
+    BodyAnswer,
     Int32,
     Int64,
     Request,
@@ -25,28 +25,16 @@ from pyromq.protocol.catalogue import (
 from pyromq.protocol.needs import GET, SUB, cluster, group, topic
 
 
-class GetBrokerRuntimeInfoAnswer(Answer):
-    body: KVTable
-
-
 @request(28, to=BROKER, needs=(cluster(GET),))
-class GetBrokerRuntimeInfo(Request[GetBrokerRuntimeInfoAnswer]):
+class GetBrokerRuntimeInfo(Request[BodyAnswer[KVTable]]):
     """Read the figures of a running broker."""
 
 
-class GetTopicStatsAnswer(Answer):
-    body: TopicStatsTable
-
-
 @request(202, to=BROKER, needs=(topic(GET),), java_name="get_topic_stats_info")
-class GetTopicStats(TopicRequest[GetTopicStatsAnswer]):
+class GetTopicStats(TopicRequest[BodyAnswer[TopicStatsTable]]):
     """Read the first and last offset of each queue of a topic."""
 
     topic: str
-
-
-class GetConsumeStatsAnswer(Answer):
-    body: ConsumeStats
 
 
 @request(
@@ -58,7 +46,7 @@ class GetConsumeStatsAnswer(Answer):
         topic(GET, at="topic_list", separator=";", may_be_missing=True),
     ),
 )
-class GetConsumeStats(TopicRequest[GetConsumeStatsAnswer]):
+class GetConsumeStats(TopicRequest[BodyAnswer[ConsumeStats]]):
     """Read the lag of a group in each queue."""
 
     consumer_group: str
@@ -67,47 +55,31 @@ class GetConsumeStats(TopicRequest[GetConsumeStatsAnswer]):
     topic_list: str | None = None
 
 
-class GetBrokerConsumeStatsAnswer(Answer):
-    body: ConsumeStatsList
-
-
 @request(317, to=BROKER, needs=(cluster(GET),))
-class GetBrokerConsumeStats(Request[GetBrokerConsumeStatsAnswer]):
+class GetBrokerConsumeStats(Request[BodyAnswer[ConsumeStatsList]]):
     """Read the lag of all groups of a broker."""
 
     is_order: bool
 
 
-class GetConsumeTimeSpansAnswer(Answer):
-    body: QueryConsumeTimeSpanBody
-
-
 @request(303, to=BROKER, needs=(topic(GET), group(GET, at="group")), java_name="query_consume_time_span")
-class GetConsumeTimeSpans(TopicRequest[GetConsumeTimeSpansAnswer]):
+class GetConsumeTimeSpans(TopicRequest[BodyAnswer[QueryConsumeTimeSpanBody]]):
     """Read for each queue of a topic the times of its messages, and the time that a group has reached."""
 
     topic: str
     group: str
 
 
-class GetBrokerStatisticsAnswer(Answer):
-    body: BrokerStatsData
-
-
 @request(315, to=BROKER, needs=(cluster(GET),), java_name="view_broker_stats_data")
-class GetBrokerStatistics(Request[GetBrokerStatisticsAnswer]):
+class GetBrokerStatistics(Request[BodyAnswer[BrokerStatsData]]):
     """Read one counter over the last minute, hour and day."""
 
     stats_name: str
     stats_key: str
 
 
-class QueryConsumeQueueAnswer(Answer):
-    body: QueryConsumeQueueResponseBody
-
-
 @request(321, to=BROKER, needs=(topic(GET), group(GET, may_be_missing=True)))
-class QueryConsumeQueue(TopicRequest[QueryConsumeQueueAnswer]):
+class QueryConsumeQueue(TopicRequest[BodyAnswer[QueryConsumeQueueResponseBody]]):
     """Read entries of a consume queue, and whether the filter of a group matches them."""
 
     topic: str | None = None
@@ -117,17 +89,13 @@ class QueryConsumeQueue(TopicRequest[QueryConsumeQueueAnswer]):
     consumer_group: str | None = None
 
 
-class ConsumerStatusAnswer(Answer):
-    body: GetConsumerStatusBody
-
-
 @request(
     223,
     to=BROKER,
     needs=(topic(GET), group(GET, at="group")),
     java_name="invoke_broker_to_get_consumer_status",
 )
-class GetConsumerStatus(TopicRequest[ConsumerStatusAnswer]):
+class GetConsumerStatus(TopicRequest[BodyAnswer[GetConsumerStatusBody]]):
     """Ask the members of a group for their offsets, through the broker."""
 
     topic: str
@@ -135,12 +103,8 @@ class GetConsumerStatus(TopicRequest[ConsumerStatusAnswer]):
     client_addr: str | None = None
 
 
-class GetConsumerRunningInfoAnswer(Answer):
-    body: ConsumerRunningInfo
-
-
 @request(307, to=BROKER | CLIENT, needs=(group(GET),))
-class GetConsumerRunningInfo(RoutedRequest[GetConsumerRunningInfoAnswer]):
+class GetConsumerRunningInfo(RoutedRequest[BodyAnswer[ConsumerRunningInfo]]):
     """Ask a consumer for its state; a broker passes the request on."""
 
     consumer_group: str
@@ -148,12 +112,8 @@ class GetConsumerRunningInfo(RoutedRequest[GetConsumerRunningInfoAnswer]):
     jstack_enable: bool = False
 
 
-class ConsumeMessageDirectlyAnswer(Answer):
-    body: ConsumeMessageDirectlyResult
-
-
 @request(309, to=BROKER | CLIENT, needs=(group(SUB), topic(SUB, may_be_missing=True)))
-class ConsumeMessageDirectly(TopicRequest[ConsumeMessageDirectlyAnswer]):
+class ConsumeMessageDirectly(TopicRequest[BodyAnswer[ConsumeMessageDirectlyResult]]):
     """Have a consumer consume one message now; a broker adds the message and passes the request on."""
 
     consumer_group: str

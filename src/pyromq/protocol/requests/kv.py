@@ -1,7 +1,7 @@
 """The name server's key-value store: small texts, each in a namespace."""
 
 from pyromq.protocol.bodies.kv import KVTable
-from pyromq.protocol.catalogue import NAMESERVER, Answer, Request, request
+from pyromq.protocol.catalogue import NAMESERVER, Answer, BodyAnswer, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
@@ -34,12 +34,8 @@ class DeleteKvEntry(Request[Answer]):
     key: str
 
 
-class GetKvNamespaceAnswer(Answer):
-    body: KVTable
-
-
 @request(219, to=NAMESERVER, needs=(cluster(GET),), java_name="get_kvlist_by_namespace")
-class GetKvNamespace(Request[GetKvNamespaceAnswer]):
+class GetKvNamespace(Request[BodyAnswer[KVTable]]):
     """Read all keys of a namespace; refused with QUERY_NOT_FOUND if it does not exist."""
 
     namespace: str

@@ -3,7 +3,7 @@
 from pyromq.protocol.bodies.clients import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
 from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
-from pyromq.protocol.catalogue import BROKER, Answer, Request, RoutedRequest, request, wire
+from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Request, RoutedRequest, request, wire
 from pyromq.protocol.needs import GET, SUB, cluster, group, topic
 
 
@@ -43,43 +43,27 @@ class CheckClientConfig(Request[Answer]):
     body: CheckClientRequestBody
 
 
-class GetConsumerIdsAnswer(Answer):
-    body: GetConsumerListByGroupResponseBody
-
-
 @request(38, to=BROKER, needs=(group(SUB, GET),), java_name="get_consumer_list_by_group")
-class GetConsumerIds(RoutedRequest[GetConsumerIdsAnswer]):
+class GetConsumerIds(RoutedRequest[BodyAnswer[GetConsumerListByGroupResponseBody]]):
     """List the members of a consumer group, which then divide the queues among themselves."""
 
     consumer_group: str
 
 
-class GetConsumerConnectionsAnswer(Answer):
-    body: ConsumerConnection
-
-
 @request(203, to=BROKER, needs=(group(GET),), java_name="get_consumer_connection_list")
-class GetConsumerConnections(RoutedRequest[GetConsumerConnectionsAnswer]):
+class GetConsumerConnections(RoutedRequest[BodyAnswer[ConsumerConnection]]):
     """List the members of a consumer group and their subscriptions."""
 
     consumer_group: str
 
 
-class GetProducerConnectionsAnswer(Answer):
-    body: ProducerConnection
-
-
 @request(204, to=BROKER, needs=(cluster(GET),), java_name="get_producer_connection_list")
-class GetProducerConnections(RoutedRequest[GetProducerConnectionsAnswer]):
+class GetProducerConnections(RoutedRequest[BodyAnswer[ProducerConnection]]):
     """List the members of a producer group."""
 
     producer_group: str
 
 
-class GetAllProducersAnswer(Answer):
-    body: ProducerTableInfo
-
-
 @request(328, to=BROKER, needs=(cluster(GET),), java_name="get_all_producer_info")
-class GetAllProducers(Request[GetAllProducersAnswer]):
+class GetAllProducers(Request[BodyAnswer[ProducerTableInfo]]):
     """List the producers of all groups."""

@@ -9,6 +9,7 @@ from pyromq.protocol.bodies.offsets import (
 from pyromq.protocol.catalogue import (
     BROKER,
     Answer,
+    BodyAnswer,
     Int32,
     Int64,
     Request,
@@ -83,26 +84,14 @@ class GetEarliestStoreTime(TopicRequest[GetEarliestStoreTimeAnswer]):
     queue_id: Int32
 
 
-class GetAllConsumerOffsetsAnswer(Answer):
-    body: ConsumerOffsetSerializeWrapper
-
-
 @request(43, to=BROKER, needs=(every_group(LIST),), java_name="get_all_consumer_offset")
-class GetAllConsumerOffsets(Request[GetAllConsumerOffsetsAnswer]):
+class GetAllConsumerOffsets(Request[BodyAnswer[ConsumerOffsetSerializeWrapper]]):
     """Read the offsets of all groups, for replicas."""
 
 
-class GetAllDelayOffsetsAnswer(Answer):
-    body: DelayOffsetSerializeWrapper
-
-
 @request(45, to=BROKER, needs=(cluster(GET),), java_name="get_all_delay_offset")
-class GetAllDelayOffsets(Request[GetAllDelayOffsetsAnswer]):
+class GetAllDelayOffsets(Request[BodyAnswer[DelayOffsetSerializeWrapper]]):
     """Read the next offset to deliver of each delay level, for replicas."""
-
-
-class ResetOffsetAnswer(Answer):
-    body: ResetOffsetBody | None = None
 
 
 @request(
@@ -111,7 +100,7 @@ class ResetOffsetAnswer(Answer):
     needs=(topic(UPDATE), group(UPDATE, at="group")),
     java_name="invoke_broker_to_reset_offset",
 )
-class ResetOffset(TopicRequest[ResetOffsetAnswer]):
+class ResetOffset(TopicRequest[BodyAnswer[ResetOffsetBody | None]]):
     """Reset a group to a point in time."""
 
     group: str
@@ -120,10 +109,6 @@ class ResetOffset(TopicRequest[ResetOffsetAnswer]):
     offset: Int64 | None = None
     timestamp: Int64
     is_force: bool
-
-
-class QueryCorrectionOffsetsAnswer(Answer):
-    body: QueryCorrectionOffsetBody
 
 
 @request(
@@ -136,7 +121,7 @@ class QueryCorrectionOffsetsAnswer(Answer):
     ),
     java_name="query_correction_offset",
 )
-class QueryCorrectionOffsets(TopicRequest[QueryCorrectionOffsetsAnswer]):
+class QueryCorrectionOffsets(TopicRequest[BodyAnswer[QueryCorrectionOffsetBody]]):
     """Read the smallest offset of any group for each queue of a topic."""
 
     filter_groups: str | None = None

@@ -1,12 +1,8 @@
 """Locks on queues, for consumers that read in order."""
 
 from pyromq.protocol.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
-from pyromq.protocol.catalogue import BROKER, Answer, RoutedRequest, request
+from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, RoutedRequest, request
 from pyromq.protocol.needs import SUB, group, topic
-
-
-class LockQueuesAnswer(Answer):
-    body: LockBatchResponseBody
 
 
 @request(
@@ -15,7 +11,7 @@ class LockQueuesAnswer(Answer):
     needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.mq_set.topic")),
     java_name="lock_batch_mq",
 )
-class LockQueues(RoutedRequest[LockQueuesAnswer]):
+class LockQueues(RoutedRequest[BodyAnswer[LockBatchResponseBody]]):
     """Lock queues for one member of a group; the answer lists those it holds."""
 
     body: LockBatchRequestBody

@@ -10,7 +10,7 @@ from pyromq.protocol.bodies.assignments import (
     SetMessageRequestModeRequestBody,
 )
 from pyromq.protocol.bodies.popping import BatchAckMessageRequestBody
-from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, TopicRequest, request
+from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Int32, Int64, Request, TopicRequest, request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import GET, SUB, UPDATE, cluster, group, topic
 
@@ -147,12 +147,8 @@ class RollBackPopStore(Request[Answer]):
     """Move the state of popped messages out of the key-value store, before a downgrade."""
 
 
-class QueryAssignmentAnswer(Answer):
-    body: QueryAssignmentResponseBody
-
-
 @request(400, to=BROKER, needs=(group(SUB, at="body.consumer_group"), topic(SUB, at="body.topic")))
-class QueryAssignment(Request[QueryAssignmentAnswer]):
+class QueryAssignment(Request[BodyAnswer[QueryAssignmentResponseBody]]):
     """Ask the broker which queues a consumer is to read, and whether by pulling or popping."""
 
     body: QueryAssignmentRequestBody
@@ -165,10 +161,6 @@ class SetMessageRequestMode(Request[Answer]):
     body: SetMessageRequestModeRequestBody
 
 
-class GetMessageRequestModesAnswer(Answer):
-    body: MessageRequestModeSerializeWrapper
-
-
 @request(402, to=BROKER, needs=(cluster(GET),), java_name="get_all_message_request_mode")
-class GetMessageRequestModes(Request[GetMessageRequestModesAnswer]):
+class GetMessageRequestModes(Request[BodyAnswer[MessageRequestModeSerializeWrapper]]):
     """Read which groups pull and which pop, for replicas."""

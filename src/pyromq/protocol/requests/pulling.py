@@ -3,7 +3,17 @@
 Bodies are stored messages, one after the other, as they are in the log.
 """
 
-from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, TopicRequest, request, wire
+from pyromq.protocol.catalogue import (
+    BROKER,
+    Answer,
+    BodyAnswer,
+    Int32,
+    Int64,
+    Request,
+    TopicRequest,
+    request,
+    wire,
+)
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import GET, SUB, group, topic
 
@@ -71,12 +81,8 @@ class QueryMessage(TopicRequest[QueryMessageAnswer]):
     is_unique_key: bool | None = wire(name="_UNIQUE_KEY_QUERY", default=None)
 
 
-class ViewMessageAnswer(Answer):
-    body: bytes = b""
-
-
 @request(33, to=BROKER, needs=(topic(SUB, GET),), java_name="view_message_by_id")
-class ViewMessage(Request[ViewMessageAnswer]):
+class ViewMessage(Request[BodyAnswer[bytes]]):
     """Read the message at an offset of the log."""
 
     topic: str | None = None

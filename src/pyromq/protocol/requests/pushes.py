@@ -1,8 +1,10 @@
 """Requests of servers to clients, on the connections that the clients opened."""
 
+from pyromq.protocol.bodies.offsets import GetConsumerStatusBody
 from pyromq.protocol.catalogue import (
     CLIENT,
     Answer,
+    BodyAnswer,
     Int32,
     Int64,
     Request,
@@ -11,7 +13,6 @@ from pyromq.protocol.catalogue import (
     request,
 )
 from pyromq.protocol.needs import NOTHING
-from pyromq.protocol.requests.inspection import ConsumerStatusAnswer
 
 
 @request(39, to=CLIENT, needs=NOTHING, oneway=True)
@@ -50,7 +51,7 @@ class ResetConsumerOffset(TopicRequest[Answer]):
 
 
 @request(221, to=CLIENT, needs=NOTHING)
-class GetConsumerStatusFromClient(TopicRequest[ConsumerStatusAnswer]):
+class GetConsumerStatusFromClient(TopicRequest[BodyAnswer[GetConsumerStatusBody]]):
     """Ask a consumer for its offsets."""
 
     topic: str

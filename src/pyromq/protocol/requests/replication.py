@@ -2,7 +2,7 @@
 
 from pyromq.protocol.bodies.brokers import EpochEntryCache, HARuntimeInfo
 from pyromq.protocol.bodies.replicated_tables import ReplicatedTables
-from pyromq.protocol.catalogue import BROKER, Answer, Int64, Request, request
+from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Int64, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
 
@@ -37,12 +37,8 @@ class ExchangeHaInfo(Request[ExchangeHaInfoAnswer]):
     master_address: str | None = None
 
 
-class GetHaStatusAnswer(Answer):
-    body: HARuntimeInfo
-
-
 @request(907, to=BROKER, needs=(cluster(GET),), java_name="get_broker_ha_status")
-class GetHaStatus(Request[GetHaStatusAnswer]):
+class GetHaStatus(Request[BodyAnswer[HARuntimeInfo]]):
     """Read the state of replication."""
 
 
@@ -67,10 +63,6 @@ class WatchTables(Request[WatchTablesAnswer]):
     wait_millis: Int64 = 0
 
 
-class GetEpochsAnswer(Answer):
-    body: EpochEntryCache
-
-
 @request(1007, to=BROKER, needs=(cluster(GET),), java_name="get_broker_epoch_cache")
-class GetEpochs(Request[GetEpochsAnswer]):
+class GetEpochs(Request[BodyAnswer[EpochEntryCache]]):
     """Read the epochs: which master has written which part of the log."""

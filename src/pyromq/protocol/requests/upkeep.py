@@ -1,7 +1,7 @@
 """Maintenance of a broker's store, for operators."""
 
 from pyromq.protocol.bodies.config_tables import TimerMetricsTable
-from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, request, wire
+from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Int32, Int64, Request, request, wire
 from pyromq.protocol.needs import GET, UPDATE, cluster, topic
 
 
@@ -20,32 +20,20 @@ class DeleteExpiredCommitLog(Request[Answer]):
     """Delete expired log files now, without waiting for the usual hour."""
 
 
-class GetTimerCheckpointAnswer(Answer):
-    body: bytes = b""
-
-
 @request(60, to=BROKER, needs=(cluster(GET),), java_name="get_timer_check_point")
-class GetTimerCheckpoint(Request[GetTimerCheckpointAnswer]):
+class GetTimerCheckpoint(Request[BodyAnswer[bytes]]):
     """Read the progress of timed messages, for replicas."""
 
 
-class GetTimerMetricsAnswer(Answer):
-    body: TimerMetricsTable
-
-
 @request(61, to=BROKER, needs=(cluster(GET),))
-class GetTimerMetrics(Request[GetTimerMetricsAnswer]):
+class GetTimerMetrics(Request[BodyAnswer[TimerMetricsTable]]):
     """Count the timed messages of each topic, for replicas."""
-
-
-class JsonTextAnswer(Answer):
-    body: str = ""
 
 
 @request(
     354, to=BROKER, needs=(topic(GET, may_be_missing=True),), java_name="check_rocksdb_cq_write_progress"
 )
-class CheckRocksDbQueueProgress(Request[JsonTextAnswer]):
+class CheckRocksDbQueueProgress(Request[BodyAnswer[str]]):
     """Compare the queues kept in RocksDB with those kept in files."""
 
     topic: str
@@ -74,7 +62,7 @@ class RemoveColdDataLimit(Request[Answer]):
 
 
 @request(2003, to=BROKER, needs=(cluster(GET),), java_name="get_cold_data_flow_ctr_info")
-class GetColdDataLimits(Request[JsonTextAnswer]):
+class GetColdDataLimits(Request[BodyAnswer[str]]):
     """Read the limits for old data and their use."""
 
 

@@ -34,9 +34,9 @@ from pyromq.protocol.bodies.offsets import (
     ResetOffsetBodyForC,
 )
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.catalogue import Answer, BodyAnswer, Request
 from pyromq.protocol.codes import Language, ResponseCode
-from pyromq.protocol.requests.inspection import ConsumerStatusAnswer, GetConsumerStatus
+from pyromq.protocol.requests.inspection import GetConsumerStatus
 from pyromq.protocol.requests.offsets import (
     CloneGroupOffset,
     GetAllConsumerOffsets,
@@ -392,9 +392,9 @@ class TestResetOfClients:
 
 class TestStatus:
     async def test_every_member_is_asked_and_those_who_fail_are_left_out(self, world: World) -> None:
-        def standing_at(offset: int) -> ConsumerStatusAnswer:
+        def standing_at(offset: int) -> BodyAnswer[GetConsumerStatusBody]:
             table = {MessageQueue("T", BROKER_NAME, 0): offset}
-            return ConsumerStatusAnswer(body=GetConsumerStatusBody(message_queue_table=table))
+            return BodyAnswer(body=GetConsumerStatusBody(message_queue_table=table))
 
         def late(_: Request[Any]) -> Answer:
             raise CallTimeout("too late")

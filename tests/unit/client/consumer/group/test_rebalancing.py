@@ -12,8 +12,9 @@ from pyromq.client.values import MessageQueue
 from pyromq.cluster.routes import Route
 from pyromq.errors import CallTimeout, PyroError, Refused
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody
+from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.membership import GetConsumerIds, GetConsumerIdsAnswer
+from pyromq.protocol.requests.membership import GetConsumerIds
 
 
 class Held:
@@ -26,8 +27,8 @@ class Held:
         return self.is_enough
 
 
-def members(*ids: str) -> GetConsumerIdsAnswer:
-    return GetConsumerIdsAnswer(body=GetConsumerListByGroupResponseBody(consumer_id_list=list(ids)))
+def members(*ids: str) -> BodyAnswer[GetConsumerListByGroupResponseBody]:
+    return BodyAnswer(body=GetConsumerListByGroupResponseBody(consumer_id_list=list(ids)))
 
 
 async def test_each_member_takes_its_share(network: FakeNetwork) -> None:
