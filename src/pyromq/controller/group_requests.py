@@ -9,7 +9,7 @@ from pyromq.controller.liveness import Liveness
 from pyromq.controller.store import ControllerStore, NotLeading
 from pyromq.errors import Refused, StoreError
 from pyromq.protocol.bodies.controller import BrokerReplicasInfo
-from pyromq.protocol.catalogue import Answer, Request
+from pyromq.protocol.catalogue import Answer, BodyAnswer, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import (
     AlterSyncStateSet,
@@ -24,7 +24,6 @@ from pyromq.protocol.requests.controller import (
     GetReplicaInfo,
     GetReplicaInfoAnswer,
     GetSyncStateData,
-    GetSyncStateDataAnswer,
     RegisterBrokerAtController,
     RegisterBrokerAtControllerAnswer,
 )
@@ -92,7 +91,9 @@ class GroupRequests:
         return await self._execute(request.broker_name, request)
 
     @handles(GetSyncStateData)
-    async def sync_state_data(self, request: GetSyncStateData, caller: Caller) -> GetSyncStateDataAnswer:
+    async def sync_state_data(
+        self, request: GetSyncStateData, caller: Caller
+    ) -> BodyAnswer[BrokerReplicasInfo]:
         try:
             found = await self._store.read_all()
         except (NotLeading, StoreError) as problem:
@@ -103,7 +104,7 @@ class GroupRequests:
             for group in groups
             if group is not None and group.replicas
         }
-        return GetSyncStateDataAnswer(body=BrokerReplicasInfo(replicas_info_table=table))
+        return BodyAnswer(body=BrokerReplicasInfo(replicas_info_table=table))
 
 
 def _refusal(problem: NotLeading | StoreError) -> Refused:

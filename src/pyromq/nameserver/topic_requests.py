@@ -6,14 +6,14 @@ from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
+from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.topics import TopicList
-from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.routes import (
     DeleteTopicFromNameServer,
     GetAllTopics,
     GetClusterInfo,
-    GetClusterInfoAnswer,
     GetSystemTopicsFromNameServer,
     GetTopicsOfCluster,
     GetUnitSubscribedSharedTopics,
@@ -38,8 +38,8 @@ class TopicRequests:
         return f"<TopicRequests {self._table!r}>"
 
     @handles(GetClusterInfo)
-    def cluster_info(self, request: GetClusterInfo, caller: Caller) -> GetClusterInfoAnswer:
-        return GetClusterInfoAnswer(body=self._table.cluster_info())
+    def cluster_info(self, request: GetClusterInfo, caller: Caller) -> BodyAnswer[ClusterInfo]:
+        return BodyAnswer(body=self._table.cluster_info())
 
     @handles(GetAllTopics)
     async def all_topics(self, request: GetAllTopics, caller: Caller) -> RawAnswer:

@@ -15,7 +15,7 @@ from pyromq.protocol.bodies.groups import (
 )
 from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicList
-from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import (
     CreateOrUpdateGroup,
@@ -24,14 +24,10 @@ from pyromq.protocol.requests.groups import (
     GetAllGroupConfigs,
     GetAllGroupConfigsAnswer,
     GetGroupConfig,
-    GetGroupConfigAnswer,
     GetGroupsOfTopic,
-    GetGroupsOfTopicAnswer,
     GetSubscriptionOfGroup,
-    GetSubscriptionOfGroupAnswer,
     GetTopicsOfGroup,
     UpdateGroupForbidden,
-    UpdateGroupForbiddenAnswer,
 )
 from pyromq.protocol.requests.routes import TopicListAnswer
 from pyromq.remoting.long_answers import written
@@ -112,14 +108,14 @@ class Groups:
         )
 
     @handles(GetGroupConfig)
-    def get(self, request: GetGroupConfig, caller: Caller) -> GetGroupConfigAnswer:
+    def get(self, request: GetGroupConfig, caller: Caller) -> BodyAnswer[SubscriptionGroupConfig]:
         config = self._groups.get(request.group)
         if config is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"the consumer group {request.group} does not exist",
             )
-        return GetGroupConfigAnswer(body=config)
+        return BodyAnswer(body=config)
 
     @handles(DeleteGroup)
     async def delete(self, request: DeleteGroup, caller: Caller) -> None:
@@ -132,33 +128,33 @@ class Groups:
             _log.info("group deleted by=%s group=%s", caller.address, request.group_name)
 
     @handles(UpdateGroupForbidden)
-    async def forbid(self, request: UpdateGroupForbidden, caller: Caller) -> UpdateGroupForbiddenAnswer:
+    async def forbid(self, request: UpdateGroupForbidden, caller: Caller) -> BodyAnswer[GroupForbidden]:
         if request.readable is not None:
             self._groups.let_read(request.group, request.topic, allowed=request.readable)
             await self._groups.saved()
         readable = self._groups.may_read(request.group, request.topic)
-        return UpdateGroupForbiddenAnswer(
-            body=GroupForbidden(group=request.group, topic=request.topic, readable=readable)
-        )
+        return BodyAnswer(body=GroupForbidden(group=request.group, topic=request.topic, readable=readable))
 
     # Subscriptions
 
     @handles(GetGroupsOfTopic)
-    def groups_of_topic(self, request: GetGroupsOfTopic, caller: Caller) -> GetGroupsOfTopicAnswer:
+    def groups_of_topic(self, request: GetGroupsOfTopic, caller: Caller) -> BodyAnswer[GroupList]:
         connected = self._consumers.groups_of_topic(request.topic)
         committed = self._offsets.groups_of(request.topic)
-        return GetGroupsOfTopicAnswer(body=GroupList(group_list=sorted({*connected, *committed})))
+        return BodyAnswer(body=GroupList(group_list=sorted({*connected, *committed})))
 
     @handles(GetTopicsOfGroup)
     def topics_of_group(self, request: GetTopicsOfGroup, caller: Caller) -> TopicListAnswer:
         return TopicListAnswer(body=TopicList(topic_list=sorted(self._offsets.topics_of(request.group))))
 
     @handles(GetSubscriptionOfGroup)
-    def subscription(self, request: GetSubscriptionOfGroup, caller: Caller) -> GetSubscriptionOfGroupAnswer:
+    def subscription(
+        self, request: GetSubscriptionOfGroup, caller: Caller
+    ) -> BodyAnswer[QuerySubscriptionResponseBody]:
         found = None
         if request.topic is not None:
             found = self._consumers.subscription(request.group, request.topic)
-        return GetSubscriptionOfGroupAnswer(
+        return BodyAnswer(
             body=QuerySubscriptionResponseBody(
                 group=request.group, topic=request.topic, subscription_data=found
             )

@@ -12,7 +12,6 @@ from pyromq.config.live import LiveSettings
 from pyromq.errors import PyroError, Refused, StoreError
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.offsets import (
-    ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
     GetConsumerStatusBody,
     QueryCorrectionOffsetBody,

@@ -17,12 +17,9 @@ from pyromq.broker.tables.role import Role
 from pyromq.clock import Clock
 from pyromq.errors import StoreError
 from pyromq.protocol import names
-from pyromq.protocol.requests.upkeep import (
-    GetTimerCheckpoint,
-    GetTimerCheckpointAnswer,
-    GetTimerMetrics,
-    GetTimerMetricsAnswer,
-)
+from pyromq.protocol.bodies.config_tables import TimerMetricsTable
+from pyromq.protocol.catalogue import BodyAnswer
+from pyromq.protocol.requests.upkeep import GetTimerCheckpoint, GetTimerMetrics
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
@@ -161,12 +158,12 @@ class Timers:
     # Telling
 
     @handles(GetTimerCheckpoint)
-    def checkpoint(self, request: GetTimerCheckpoint, caller: Caller) -> GetTimerCheckpointAnswer:
-        return GetTimerCheckpointAnswer(body=self._files.checkpoint.encode())
+    def checkpoint(self, request: GetTimerCheckpoint, caller: Caller) -> BodyAnswer[bytes]:
+        return BodyAnswer(body=self._files.checkpoint.encode())
 
     @handles(GetTimerMetrics)
-    def metrics(self, request: GetTimerMetrics, caller: Caller) -> GetTimerMetricsAnswer:
-        return GetTimerMetricsAnswer(body=self._counts.table())
+    def metrics(self, request: GetTimerMetrics, caller: Caller) -> BodyAnswer[TimerMetricsTable]:
+        return BodyAnswer(body=self._counts.table())
 
     @property
     def behind_ms(self) -> int:

@@ -14,7 +14,7 @@ from pyromq.protocol import names
 from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC, TopicConfig, TopicFilterType, TopicList
-from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import pop_retry_topics
 from pyromq.protocol.requests.routes import TopicListAnswer
@@ -26,7 +26,6 @@ from pyromq.protocol.requests.topics import (
     GetAllTopicConfigsAnswer,
     GetSystemTopicsFromBroker,
     GetTopicConfig,
-    GetTopicConfigAnswer,
 )
 from pyromq.protocol.requests.upkeep import CleanUnusedTopics
 from pyromq.remoting.long_answers import written
@@ -215,11 +214,11 @@ class Topics:
         return GetAllTopicConfigsAnswer(total_topic_num=len(topics), body=table)
 
     @handles(GetTopicConfig)
-    def get(self, request: GetTopicConfig, caller: Caller) -> GetTopicConfigAnswer:
+    def get(self, request: GetTopicConfig, caller: Caller) -> BodyAnswer[TopicConfigAndQueueMapping]:
         config = self._topics.get(request.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {request.topic} does not exist")
-        return GetTopicConfigAnswer(
+        return BodyAnswer(
             body=TopicConfigAndQueueMapping(
                 attributes=config.attributes,
                 order=config.order,

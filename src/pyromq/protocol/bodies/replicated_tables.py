@@ -9,17 +9,17 @@ from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 class DeletedTopic(Body):
     """A topic whose messages before a log offset are deleted."""
 
-    topic: str
     log_offset: Int64
     time_ms: Int64
+    topic: str
 
 
 class ReplicatedTables(Body):
     """`topics` are all topics, or only new and changed ones if `has_all_topics` is false."""
 
-    topics: TopicConfigSerializeWrapper | None = None
-    has_all_topics: bool = False
-    groups: SubscriptionGroupWrapper | None = None
     consumer_offsets: ConsumerOffsetSerializeWrapper | None = None
     delay_offsets: DelayOffsetSerializeWrapper | None = None
     deleted_topics: list[DeletedTopic] | None = None
+    groups: SubscriptionGroupWrapper | None = None
+    has_all_topics: bool = False
+    topics: TopicConfigSerializeWrapper | None = None

@@ -1,7 +1,7 @@
 """The controller decides which broker of a group is the master; brokers and operators ask it."""
 
 from pyromq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
-from pyromq.protocol.catalogue import BROKER, CONTROLLER, Answer, Int32, Int64, Request, request
+from pyromq.protocol.catalogue import BROKER, CONTROLLER, Answer, BodyAnswer, Int32, Int64, Request, request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
@@ -96,12 +96,8 @@ class GetControllerMetadata(Request[GetControllerMetadataAnswer]):
     """Read which controller is the leader."""
 
 
-class GetSyncStateDataAnswer(Answer):
-    body: BrokerReplicasInfo
-
-
 @request(1006, to=CONTROLLER, needs=(cluster(GET),), java_name="controller_get_sync_state_data")
-class GetSyncStateData(Request[GetSyncStateDataAnswer]):
+class GetSyncStateData(Request[BodyAnswer[BrokerReplicasInfo]]):
     """Read the replicas in sync of several broker groups."""
 
     body: list[str]

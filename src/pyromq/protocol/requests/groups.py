@@ -8,7 +8,16 @@ from pyromq.protocol.bodies.groups import (
     SubscriptionGroupWrapper,
 )
 from pyromq.protocol.bodies.heartbeat import QuerySubscriptionResponseBody
-from pyromq.protocol.catalogue import BROKER, Answer, Int32, Request, RoutedRequest, TopicRequest, request
+from pyromq.protocol.catalogue import (
+    BROKER,
+    Answer,
+    BodyAnswer,
+    Int32,
+    Request,
+    RoutedRequest,
+    TopicRequest,
+    request,
+)
 from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, UPDATE, every_group, group, topic
 from pyromq.protocol.requests.routes import TopicListAnswer
 
@@ -53,12 +62,8 @@ class GetAllGroupConfigs(Request[GetAllGroupConfigsAnswer]):
     max_group_num: Int32 | None = None
 
 
-class GetGroupConfigAnswer(Answer):
-    body: SubscriptionGroupConfig
-
-
 @request(352, to=BROKER, needs=(group(GET, at="group"),), java_name="get_subscriptiongroup_config")
-class GetGroupConfig(RoutedRequest[GetGroupConfigAnswer]):
+class GetGroupConfig(RoutedRequest[BodyAnswer[SubscriptionGroupConfig]]):
     """Read the settings of one group."""
 
     group: str
@@ -72,17 +77,13 @@ class DeleteGroup(RoutedRequest[Answer]):
     clean_offset: bool = False
 
 
-class UpdateGroupForbiddenAnswer(Answer):
-    body: GroupForbidden
-
-
 @request(
     353,
     to=BROKER,
     needs=(group(UPDATE, at="group"), topic(UPDATE)),
     java_name="update_and_get_group_forbidden",
 )
-class UpdateGroupForbidden(TopicRequest[UpdateGroupForbiddenAnswer]):
+class UpdateGroupForbidden(TopicRequest[BodyAnswer[GroupForbidden]]):
     """Forbid or allow a group to read a topic; the answer says which applies now."""
 
     group: str
@@ -90,12 +91,8 @@ class UpdateGroupForbidden(TopicRequest[UpdateGroupForbiddenAnswer]):
     readable: bool | None = None
 
 
-class GetGroupsOfTopicAnswer(Answer):
-    body: GroupList
-
-
 @request(300, to=BROKER, needs=(topic(GET),), java_name="query_topic_consume_by_who")
-class GetGroupsOfTopic(TopicRequest[GetGroupsOfTopicAnswer]):
+class GetGroupsOfTopic(TopicRequest[BodyAnswer[GroupList]]):
     """List the groups that read a topic."""
 
     topic: str
@@ -108,14 +105,10 @@ class GetTopicsOfGroup(RoutedRequest[TopicListAnswer]):
     group: str
 
 
-class GetSubscriptionOfGroupAnswer(Answer):
-    body: QuerySubscriptionResponseBody
-
-
 @request(
     345, to=BROKER, needs=(group(GET, at="group"), topic(GET)), java_name="query_subscription_by_consumer"
 )
-class GetSubscriptionOfGroup(TopicRequest[GetSubscriptionOfGroupAnswer]):
+class GetSubscriptionOfGroup(TopicRequest[BodyAnswer[QuerySubscriptionResponseBody]]):
     """Read the filter of a group for a topic."""
 
     group: str

@@ -6,7 +6,7 @@ Every topic list is answered alike; only the question differs.
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.bodies.topics import TopicList
-from pyromq.protocol.catalogue import NAMESERVER, Answer, Request, TopicRequest, request, wire
+from pyromq.protocol.catalogue import NAMESERVER, Answer, BodyAnswer, Request, TopicRequest, request, wire
 from pyromq.protocol.needs import GET, LIST, PUB, SUB, UPDATE, cluster, every_topic, topic
 
 
@@ -32,12 +32,8 @@ class GetRoute(TopicRequest[GetRouteAnswer]):
     watch: bool | None = None
 
 
-class GetClusterInfoAnswer(Answer):
-    body: ClusterInfo
-
-
 @request(106, to=NAMESERVER, needs=(cluster(GET),), java_name="get_broker_cluster_info")
-class GetClusterInfo(Request[GetClusterInfoAnswer]):
+class GetClusterInfo(Request[BodyAnswer[ClusterInfo]]):
     """List every broker and the clusters they form."""
 
 

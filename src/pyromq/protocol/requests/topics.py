@@ -3,7 +3,16 @@
 from pyromq.protocol.bodies.static_topics import TopicConfigAndQueueMapping, TopicQueueMappingDetail
 from pyromq.protocol.bodies.topic_tables import TopicConfigAndMappingSerializeWrapper
 from pyromq.protocol.bodies.topics import CreateTopicListRequestBody
-from pyromq.protocol.catalogue import BROKER, Answer, Int32, Request, RoutedRequest, TopicRequest, request
+from pyromq.protocol.catalogue import (
+    BROKER,
+    Answer,
+    BodyAnswer,
+    Int32,
+    Request,
+    RoutedRequest,
+    TopicRequest,
+    request,
+)
 from pyromq.protocol.needs import CREATE, DELETE, GET, LIST, every_topic, topic
 from pyromq.protocol.requests.routes import TopicListAnswer
 
@@ -67,12 +76,8 @@ class GetAllTopicConfigs(Request[GetAllTopicConfigsAnswer]):
     max_topic_num: Int32 | None = None
 
 
-class GetTopicConfigAnswer(Answer):
-    body: TopicConfigAndQueueMapping
-
-
 @request(351, to=BROKER, needs=(topic(GET),))
-class GetTopicConfig(TopicRequest[GetTopicConfigAnswer]):
+class GetTopicConfig(TopicRequest[BodyAnswer[TopicConfigAndQueueMapping]]):
     """Read the settings of one topic."""
 
     topic: str
