@@ -275,6 +275,48 @@ async def test_a_replica_older_than_its_masters_oldest_file_says_so(
         error_logs.expect("the master's log is not copied")
 
 
+# Reading from replicas
+
+
+async def test_a_master_refers_consumers_of_old_messages_to_a_replica_and_the_replica_sends_them_back(
+    tmp_path: Path,
+) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master(slave_read=True) as master,
+        group.replica(slave_read=True) as replica,
+        BrokerClient(master.address) as client,
+        BrokerClient(replica.address) as reader,
+    ):
+        await send_many(master, 40)
+        await caught_up(replica, master)
+        await until(lambda: replica._started.tables.topics.get("Orders") is not None)
+        master.store._reader._in_memory_bytes = 1000  # as on a machine with very little memory
+        for _ in range(2):  # the second one on the fast path
+            assert (await client.pull(max_msg_nums=1)).answer.suggest_which_broker_id == 1
+        pulled = await reader.pull()
+        assert len(pulled.bodies) == 10
+        assert pulled.answer.suggest_which_broker_id == 0  # near the end of the replica's log
+
+
+async def test_a_replica_near_its_master_moves_nobodys_offset(tmp_path: Path) -> None:
+    """It may be behind: a consumer that is ahead of it asks the master instead of going back."""
+    async with (
+        broker_group(tmp_path) as group,
+        group.replica() as replica,
+        BrokerClient(replica.address) as reader,
+    ):
+        async with group.master() as master:
+            await send_many(master, 4)
+            await caught_up(replica, master)
+            await until(lambda: replica._started.tables.topics.get("Orders") is not None)
+            pulled = (await reader.pull(100, hold_ms=60_000)).answer
+            assert (pulled.code, pulled.suggest_which_broker_id) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 0)
+        await until(lambda: not replica.replication.replica.is_connected)
+        assert (await reader.pull(100)).answer.code == ResponseCode.PULL_NOT_FOUND
+        assert len((await reader.pull(0)).bodies) == 1
+
+
 # What operators see
 
 

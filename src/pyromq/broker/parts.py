@@ -166,7 +166,16 @@ class Parts:
         unread = Unread(store, tables.offsets, slices)
         self._membership = Membership(live, tables, clock)
         return [
-            Pulling(live, store, tables, reading, self.held_pulls, self._read_grants, slices),
+            Pulling(
+                live,
+                store,
+                tables,
+                reading,
+                self.held_pulls,
+                self._read_grants,
+                slices,
+                lambda: self.replication.replica.is_connected,
+            ),
             Sending(live, inbound, tables, clock),
             Retries(live, store, tables, inbound),
             Recalls(live, store, tables, inbound, clock),

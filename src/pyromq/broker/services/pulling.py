@@ -5,6 +5,7 @@ with the offset to continue from, and its consumer pulls again at once.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
@@ -56,10 +57,14 @@ class Pulling:
         held_pulls: HeldPulls,
         read_grants: ReadGrants,
         slices: Slices,
+        is_master_near: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_master_near`: whether this broker is a replica that is connected to its master."""
         self._live = live
         self._store = store
         self._topics = tables.topics
+        self._role = tables.role
+        self._is_master_near = is_master_near
         self._reading = reading
         self._offsets = tables.offsets
         self._consumers = tables.consumers
@@ -126,7 +131,10 @@ class Pulling:
         if reset is not None and self._live.now.server_side_reset:
             return self._reset_answer(request, group, reset)
         result = self._read(request, wanted, request.queue_offset)
-        code = _code_of(result, request.queue_offset)
+        code = self._code_of(result, request.queue_offset)
+        if code != ResponseCode.SUCCESS and self._is_master_near():
+            # java: only a replica without a master says what its queues lack
+            return self._answer(request, group, result, ResponseCode.PULL_RETRY_IMMEDIATELY)
         if code == ResponseCode.SUCCESS and wanted.matches is None:
             self._keep_grant(request, group, wanted)
         may_come = code == ResponseCode.PULL_NOT_FOUND or result.status is ReadStatus.QUEUE_IS_MENDED
@@ -204,13 +212,19 @@ class Pulling:
         """Read until something is found or the slice is over; one read examines only some messages."""
         while True:
             result = self._read(request, wanted, offset)
-            code = _code_of(result, offset)
+            code = self._code_of(result, offset)
             is_stuck = result.status is ReadStatus.QUEUE_IS_MENDED or result.next_offset >= result.max_offset
             if code != ResponseCode.PULL_RETRY_IMMEDIATELY or is_stuck:
                 return result, code
             if self._slices.is_over():
                 return result, code
             offset = result.next_offset
+
+    def _code_of(self, result: ReadResult, offset: int) -> int:
+        if result.status is ReadStatus.OFFSET_OVERFLOW_BADLY and not self._role.now.is_master:
+            # The replica lacks messages that its master had: consumers wait for them instead of going back.
+            return ResponseCode.PULL_NOT_FOUND
+        return _code_of(result, offset)
 
     def _answer(
         self, request: PullMessage, group: SubscriptionGroupConfig, result: ReadResult, code: int
@@ -225,7 +239,8 @@ class Pulling:
             )
             self._offsets.pulled(request.consumer_group, request.topic, request.queue_id, result.next_offset)
         suggested = 0
-        if self._live.now.slave_read:
+        is_elsewhere = code != ResponseCode.SUCCESS and not self._role.now.is_master
+        if self._live.now.slave_read and not is_elsewhere:
             suggested = group.which_broker_when_consume_slowly if result.suggest_replica else group.broker_id
         return RawAnswer(
             b"".join(result.views),
