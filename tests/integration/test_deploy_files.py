@@ -12,12 +12,15 @@ import click
 import pytest
 import yaml
 from tests.support.broker_cluster import Bench
+from tests.support.controlled_brokers import controller
 from tests.support.name_servers import name_server
 
 from pyromq.apps import broker, namesrv
+from pyromq.apps import controller as controller_program
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.settings import Settings
+from pyromq.controller.settings import ControllerSettings
 from pyromq.metrics import Metrics
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.frame import HeaderForm
@@ -27,8 +30,13 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 SETTINGS: dict[str, list[type[Settings]]] = {
     "mqnamesrv": [NameServerSettings],
     "mqbroker": [BrokerSettings, StoreSettings],
+    "mqcontroller": [ControllerSettings],
 }
-PROGRAMS = {"mqnamesrv": namesrv.command, "mqbroker": broker.command}
+PROGRAMS = {
+    "mqnamesrv": namesrv.command,
+    "mqbroker": broker.command,
+    "mqcontroller": controller_program.command,
+}
 PROMETHEUS_ADDS = {"job", "instance", "le"}
 
 
@@ -83,17 +91,20 @@ def test_the_image_has_instructions_in_an_order_that_builds() -> None:
 
 @pytest.fixture
 async def metrics(tmp_path: Path) -> dict[str, set[str]]:
-    """The labels of every metric of broker and name server, by its name."""
+    """The labels of every metric of broker, name server and controller, by its name."""
     async with (
         Bench(tmp_path / "broker", HeaderForm.JSON, metrics_exporter="PROM", metrics_port=0) as bench,
         name_server(tmp_path / "namesrv", metrics_port=0) as server,
+        controller(tmp_path / "controller") as chooser,
     ):
         parts = bench.broker._parts
         assert parts is not None
         assert parts.metering is not None
+        assert chooser._metering is not None
         return {
             **labels_of(parts.metering._metrics),
             **labels_of(server._metrics),
+            **labels_of(chooser._metering.metrics),
             "process_cpu_seconds_total": set(),
             "process_resident_memory_bytes": set(),
             "up": set(),
@@ -110,7 +121,9 @@ def labels_of(metrics: Metrics) -> dict[str, set[str]]:
 
 
 def check_expression(expression: str, metrics: Mapping[str, set[str]]) -> None:
-    named = re.findall(r"\b((?:rocketmq|pyromq|process)_\w+|up)\b(?:\{([^}]*)\})?", expression)
+    named = re.findall(
+        r"\b((?:rocketmq|pyromq|process)_\w+|up|role|election_total)\b(?:\{([^}]*)\})?", expression
+    )
     assert named, f"no metric in {expression}"
     known: set[str] = set()
     for name, selectors in named:
