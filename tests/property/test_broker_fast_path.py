@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 from tests.support.fake_transport import FakeTransport
+from tests.support.scratch import IN_MEMORY
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
@@ -190,7 +191,7 @@ async def outcome(
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
     with (
-        tempfile.TemporaryDirectory() as directory,
+        tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory,
         patch("pyromq.broker.parts.Host", FixedHost),
     ):
         broker = Broker(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
+from tests.support.scratch import IN_MEMORY
 from tests.support.small_stores import TOPIC, append, dispatch_all, interpreted, messages_in, small_settings
 
 from pyromq.clock import ManualClock
@@ -122,7 +123,7 @@ def test_a_damaged_queue_gives_all_its_messages_and_no_others(
     how: Road, damages: list[tuple[str, int, int | bytes]], batch: int, piece: int, is_cleaned: bool
 ) -> None:
     with (
-        tempfile.TemporaryDirectory() as directory,
+        tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory,
         how(),
         patch.object(mending, "_PIECE", piece),
         filled(Path(directory)) as store,
@@ -144,7 +145,7 @@ def test_a_damaged_queue_gives_all_its_messages_and_no_others(
 def test_a_damaged_queue_gives_readers_of_a_tag_all_their_messages(
     how: Road, damages: list[tuple[str, int, int | bytes]], batch: int, tag: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory, how(), filled(Path(directory)) as store:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory, how(), filled(Path(directory)) as store:
         damage(Path(directory), damages)
         wanted = [number for number in range(MESSAGES) if (number % 7 == 0) == (tag == "rare")]
         assert read_all(store, batch, tag) == wanted
@@ -155,7 +156,7 @@ def test_a_damaged_queue_gives_readers_of_a_tag_all_their_messages(
 def test_a_queue_that_was_damaged_between_two_runs_gives_all_its_messages(
     damages: list[tuple[str, int, int | bytes]], is_clean: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
         root = Path(directory)
         store = filled(root)
         store.flush()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
+from tests.support.scratch import IN_MEMORY
 from tests.support.small_stores import append, bodies_of, interpreted, small_settings
 
 from pyromq.clock import ManualClock
@@ -35,7 +36,7 @@ class Killed(BaseException):
 class DeletionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="deletion-machine-"))
+        self.root = Path(tempfile.mkdtemp(prefix="deletion-machine-", dir=IN_MEMORY))
         self.clock = ManualClock()
         self.model: dict[tuple[str, int], list[Sent]] = {}
         """Messages of the newest generation of each topic, by topic and queue."""

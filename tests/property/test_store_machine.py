@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
+from tests.support.scratch import IN_MEMORY
 from tests.support.small_stores import (
     BORN_HOST,
     STORE_HOST,
@@ -60,7 +61,7 @@ class Sent:
 class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="store-machine-"))
+        self.root = Path(tempfile.mkdtemp(prefix="store-machine-", dir=IN_MEMORY))
         self.clock = ManualClock()
         self.sent: list[Sent] = []
         self.number = 0

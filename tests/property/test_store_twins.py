@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
+from tests.support.scratch import IN_MEMORY
 from tests.support.small_stores import interpreted
 
 from pyromq.clock import ManualClock
@@ -267,7 +268,7 @@ SIZES = [(8192, 200, 64), (1 << 16, 20_000, 5000), (70_000, 40, 2)]
 def test_the_same_calls_give_the_same_files_and_answers(
     calls: list[tuple[Any, ...]], sizes: tuple[int, int, int]
 ) -> None:
-    root = Path(tempfile.mkdtemp(prefix="store-twins-"))
+    root = Path(tempfile.mkdtemp(prefix="store-twins-", dir=IN_MEMORY))
     try:
         compiled = Played(root / "compiled", sizes)
         with interpreted():
@@ -311,7 +312,7 @@ def _is_not_time(position: int) -> bool:
 @example(wounds=[(6, 87, 0xFF)], count=10)
 @example(wounds=[(2, 94, 0)], count=3)
 def test_a_damaged_log_is_dispatched_in_the_same_way(wounds: list[tuple[int, int, int]], count: int) -> None:
-    root = Path(tempfile.mkdtemp(prefix="store-twins-"))
+    root = Path(tempfile.mkdtemp(prefix="store-twins-", dir=IN_MEMORY))
     files = []
     try:
         for name, how in (("compiled", nullcontext()), ("interpreted", interpreted())):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.chance import examples
 from tests.support.faulty_files import FaultyFiles
+from tests.support.scratch import IN_MEMORY
 from tests.support.transactions import (
     COMMIT,
     HALF,
@@ -41,7 +42,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="transaction-machine-"))
+        self.root = Path(tempfile.mkdtemp(prefix="transaction-machine-", dir=IN_MEMORY))
         self.clock = ManualClock()
         self.runner = asyncio.Runner()
         self.decided: dict[str, int] = {}
