@@ -148,8 +148,8 @@ class Dispatcher:
         if limit > end:
             limit = end
         while max_messages > 0:
-            if self.offset >= end:
-                self.is_following = carrier is None
+            if self.offset >= limit:
+                self.is_following = self.offset >= end and carrier is None
                 return
             segment = log.segments.find(self.offset)
             if segment is None:

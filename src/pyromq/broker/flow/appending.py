@@ -25,6 +25,7 @@ class Appending:
         self._id_prefix = store_host.hex().upper()
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[QueueAdvance], None]] = []
+        self._listeners_of: dict[str, list[Callable[[QueueAdvance], None]]] = {}
         self._half_listeners: list[Callable[[Draft, AppendResult], None]] = []
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
@@ -34,9 +35,12 @@ class Appending:
     def __repr__(self) -> str:
         return f"<Appending to {self._store!r}>"
 
-    def on_advance(self, listener: Callable[[QueueAdvance], None]) -> None:
-        """Call `listener` for each queue that has new messages."""
-        self._listeners.append(listener)
+    def on_advance(self, listener: Callable[[QueueAdvance], None], topic: str | None = None) -> None:
+        """Call `listener` for each queue that has new messages, or only for those of one topic."""
+        if topic is None:
+            self._listeners.append(listener)
+        else:
+            self._listeners_of.setdefault(topic, []).append(listener)
 
     def on_half(self, listener: Callable[[Draft, AppendResult], None]) -> None:
         """Call `listener` for each half message that was stored."""
@@ -111,5 +115,8 @@ class Appending:
         for advance in self._store.dispatch(_DISPATCH_STEP, readable_offset):
             for on_advance in self._listeners:
                 on_advance(advance)
+            if advance.topic in self._listeners_of:
+                for on_advance in self._listeners_of[advance.topic]:
+                    on_advance(advance)
         if self._store.can_dispatch_to(readable_offset):
             self.dispatch_soon()

@@ -67,7 +67,7 @@ class Delays:
         """Offsets to save, and the log offset that must be flushed first."""
         self._save_interval_s = save_interval_ms / 1000
         self._next_save = clock.monotonic() + self._save_interval_s
-        appending.on_advance(self._advanced)
+        appending.on_advance(self._advanced, names.SCHEDULE_TOPIC)
         tables.role.on_change(self._role_changed)
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ class Delays:
 
     def _advanced(self, advance: QueueAdvance) -> None:
         # Messages behind one that is not due are not due either.
-        if advance.topic == names.SCHEDULE_TOPIC and self._due_ms.get(advance.queue_id, inf) == inf:
+        if self._due_ms.get(advance.queue_id, inf) == inf:
             self._due_ms.pop(advance.queue_id, None)
             self._woken.set()
 

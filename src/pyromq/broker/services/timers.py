@@ -54,7 +54,7 @@ class Timers:
         self._taken: tuple[TimerSnapshot, tuple[int, int], int] | None = None
         """What to save, and the log offset that must be flushed first."""
         self._next_save = self._next_cleaning = clock.monotonic()
-        appending.on_advance(self._advanced)
+        appending.on_advance(self._advanced, names.TIMER_TOPIC)
         if store.settings.timer_wheel:
             tables.role.on_change(self._role_changed)
 
@@ -105,9 +105,8 @@ class Timers:
             if removed:
                 _log.info("timer-log files removed count=%d", removed)
 
-    def _advanced(self, advance: QueueAdvance) -> None:
-        if advance.topic == names.TIMER_TOPIC:
-            self._woken.set()
+    def _advanced(self, _: QueueAdvance) -> None:
+        self._woken.set()
 
     def _role_changed(self, role: Role) -> None:
         if role.is_master:

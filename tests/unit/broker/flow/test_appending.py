@@ -55,6 +55,14 @@ class TestAppending:
         await asyncio.sleep(0)
         assert sorted(told) == [QueueAdvance(TOPIC, 0, 2), QueueAdvance(TOPIC, 1, 2)]
 
+    async def test_who_listens_to_a_topic_hears_of_no_other(self, parts: BrokerParts) -> None:
+        told: list[QueueAdvance] = []
+        parts.appending.on_advance(told.append, "Other")
+        parts.appending.append(draft())
+        parts.appending.append(draft(topic="Other"))
+        await asyncio.sleep(0)
+        assert told == [QueueAdvance("Other", 0, 1)]
+
     async def test_an_id_is_the_one_that_the_store_makes(self, parts: BrokerParts) -> None:
         one = parts.appending.append(draft())
         many = parts.appending.append_batch(draft(), [BatchEntry(b"1"), BatchEntry(b"2")])
