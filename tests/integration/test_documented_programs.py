@@ -33,7 +33,7 @@ PROGRAMS = [
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """The pages speak of the topic Orders, and of a group that has read from it before."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as found:
+    with cluster(tmp_path_factory.mktemp("cluster"), recalls=True) as found:
         send_an_order(found)
         with PullConsumer("billing", namesrv=found.namesrv, start_from="first") as consumer:
             consumer.subscribe("Orders")

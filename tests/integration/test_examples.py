@@ -17,7 +17,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as found:
+    with cluster(tmp_path_factory.mktemp("cluster"), recalls=True) as found:
         yield found
 
 
@@ -71,6 +71,11 @@ async def test_transaction(running: RunningCluster) -> None:
     async with aio.PullConsumer("books", running.namesrv, start_from="first") as consumer:
         consumer.subscribe("Payments")
         assert [message.keys for message in await consumer.poll(timeout_s=60)] == [("o-1",)]
+
+
+async def test_timed(running: RunningCluster) -> None:
+    [line] = await run("timed.py", running.namesrv)
+    assert re.fullmatch(r"tea, ([3-9]|\d\d+) s after it was sent", line)
 
 
 def test_every_example_is_run_by_a_test() -> None:

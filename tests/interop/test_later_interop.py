@@ -1,10 +1,11 @@
-"""Apache's Java and Go clients at our broker: transactions and delays."""
+"""Apache's Java and Go clients at our broker: transactions, delays, timed messages and their recall."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from tests.support.apache import ClientOf, wait_until
-from tests.support.apache_releases import ALL_RELEASES, APACHE_NEWEST, PeerUnavailable
+from tests.support.apache_releases import ALL_RELEASES, APACHE_4, APACHE_NEWEST, PeerUnavailable
 from tests.support.go_client import GoClient, go_peer
 from tests.support.java_at_ours import Peers, our_cluster
 
@@ -14,6 +15,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 SETTINGS = {
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "1000",
+    "recallMessageEnable": "true",
 }
 COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"
 
@@ -74,6 +76,39 @@ def test_another_producer_is_asked_when_the_first_is_gone(peers: Peers) -> None:
         assert [row["body"] for row in second.asked()] == [b"left open"]
 
 
+def test_timed_messages_come_at_their_time(peers: Peers) -> None:
+    topic = peers.new_topic("Timed")
+    now_ms = round(time.time() * 1000)
+    times = {
+        b"deliver": {"TIMER_DELIVER_MS": str(now_ms + 4000)},
+        b"delay ms": {"TIMER_DELAY_MS": "3000"},
+        b"delay sec": {"TIMER_DELAY_SEC": "2"},
+        b"over": {"TIMER_DELIVER_MS": str(now_ms - 4000)},
+    }
+    peers.send(*({"topic": topic, "body": body, "properties": found} for body, found in times.items()))
+    with peers.client.member(peers.name_server, topic, topic) as member:
+        rows = {row["body"]: row for row in member.received(4)}
+    assert rows[b"deliver"]["storeTimestamp"] >= now_ms + 4000 - 1000, "as Apache's brokers: to the second"
+    assert rows[b"delay ms"]["storeTimestamp"] >= now_ms + 3000 - 1000
+    assert rows[b"delay sec"]["storeTimestamp"] >= now_ms + 2000 - 1000
+    assert rows[b"over"]["storeTimestamp"] < rows[b"delay sec"]["storeTimestamp"]
+    assert {row["topic"] for row in rows.values()} == {topic}
+
+
+def test_timed_messages_are_taken_back(peers: Peers) -> None:
+    topic = peers.new_topic("Recalled")
+    [never] = peers.send({"topic": topic, "body": b"never", "properties": {"TIMER_DELAY_MS": "4000"}})
+    if peers.client.release is APACHE_4:
+        assert never["recallHandle"] == "", "this client knows nothing of it"
+        return
+    peers.send({"topic": topic, "body": b"in the end", "properties": {"TIMER_DELAY_MS": "6000"}})
+    assert peers.client.recall(peers.name_server, topic, never["recallHandle"]) == never["msgId"]
+    wait_until(lambda: bool(peers.bodies(topic)), "the other message")
+    assert peers.bodies(topic) == [b"in the end"]
+    with pytest.raises(RuntimeError, match="CODE: 604"):
+        peers.client.recall(peers.name_server, topic, never["recallHandle"])
+
+
 # ------------------------------------------------------------------------------------------- Go
 
 
@@ -95,9 +130,11 @@ def test_go_sends_and_consumes(golang: Peers) -> None:
     ):
         producer.send(topic, "plain")
         producer.send(topic, "delayed", delay="1")
-        assert sorted(consumer.heard("received", 2)) == ["delayed", "plain"]
+        producer.send(topic, "timed", TIMER_DELAY_MS="2000")
+        assert sorted(consumer.heard("received", 3)) == ["delayed", "plain", "timed"]
     rows = {row["body"]: row for row in golang.read(topic)}
-    assert rows[b"delayed"]["storeTimestamp"] - rows[b"delayed"]["bornTimestamp"] >= 1000
+    for body, delay_ms in ((b"delayed", 1000), (b"timed", 1000)):
+        assert rows[body]["storeTimestamp"] - rows[body]["bornTimestamp"] >= delay_ms
 
 
 def test_transactions_end_as_go_says(golang: Peers) -> None:
