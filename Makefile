@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz interop bench docs clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz interop bench docs site dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -90,6 +90,15 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf
 	$(BIN)/pyromq config controller --example > conf/controller.conf
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
+
+site: setup ## the documentation as a site in build/site; a broken link stops it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'mkdocs>=1.6'
+	$(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
+
+# PYTHONS are names or paths of the interpreters to try, all of 3.11 to 3.14 that are found without it.
+dist: setup ## sdists and wheels of both distributions, tried out in empty environments with each Python that is here
+	$(BIN)/python -m tests.support.distributions
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse src/*.egg-info

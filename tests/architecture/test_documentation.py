@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
-FOLDERS = ("src", "tests", "benchmarks", "conf", "docs", "examples", "interop", "native")
+FOLDERS = ("src", "tests", "benchmarks", "conf", "docs", "examples", "interop", "native", "deploy")
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED_FILE = re.compile(r"`([\w/.-]+\.(?:py|pyx|pyi|md|java|conf|sql|yml))`")
@@ -41,3 +41,9 @@ def paths() -> str:
     """A line for each file of ours."""
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
     return "".join(f"{path}\n" for path in (*ROOT.glob("*.*"), *found))
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert listed == pages, "list every page in mkdocs.yml"
