@@ -84,7 +84,7 @@ class TransactionMachine(RuleBasedStateMachine):
     async def stop(self, *, crash: bool) -> None:
         if crash:
             self.bench.parts.store.abandon()
-            self.bench.open._ready.clear()
+            self.bench.open._ready = False
         await self.life.aclose()
 
     # What happens
@@ -228,7 +228,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactionMachine: Any = TransactionMachine.TestCase
 TestTransactionMachine.settings = settings(
-    max_examples=examples(40),
+    max_examples=examples(25),
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

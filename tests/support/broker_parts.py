@@ -48,10 +48,16 @@ class FakeChannel:
     def __init__(self, address: str = PEER) -> None:
         self.peer_address = address
         self.is_open = True
+        self.is_blocked = False
+        """Whether the peer does not read."""
         self.calls: list[Request[Any]] = []
         self.oneways: list[Request[Any]] = []
         self.answers: Callable[[Request[Any]], Answer] = lambda _: Answer()
         self._close_callbacks: list[Callable[[Any], None]] = []
+
+    @property
+    def is_writable(self) -> bool:
+        return self.is_open and not self.is_blocked
 
     async def call(self, request: Request[A], timeout_s: float) -> A:
         self.calls.append(request)

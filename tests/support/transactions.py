@@ -1,5 +1,6 @@
 """The transactions of a broker without sockets: a real store, real tables, and producers that only listen."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -86,6 +87,17 @@ class TransactionBench:
 
     def end(self, half: Half, state: int, *, oneway: bool = False, **changes: Any) -> None:
         """Raises Refused."""
+        assert isinstance(self._end(half, state, oneway=oneway, **changes), Answer)
+
+    async def end_later(self, half: Half, state: int) -> None:
+        """The broker cannot end it yet; raises Refused."""
+        answer = self._end(half, state)
+        assert isinstance(answer, asyncio.Future)
+        await answer
+
+    def _end(
+        self, half: Half, state: int, *, oneway: bool = False, **changes: Any
+    ) -> "Answer | asyncio.Future[Answer]":
         fields: dict[str, Any] = {
             "producer_group": PRODUCERS,
             "tran_state_table_offset": half.queue_offset,
@@ -95,8 +107,7 @@ class TransactionBench:
         }
         caller = caller_on()
         caller.frame.flag |= ONEWAY_FLAG if oneway else 0
-        answer = self.service.end(EndTransaction(**fields | changes), caller)
-        assert isinstance(answer, Answer)
+        return self.service.end(EndTransaction(**fields | changes), caller)
 
     def refused(self, half: Half, state: int, **changes: Any) -> Refused:
         try:

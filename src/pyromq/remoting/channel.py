@@ -22,6 +22,11 @@ class Channel(Protocol):
     @property
     def is_open(self) -> bool: ...
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether it is open, and the peer reads what is sent to it."""
+        ...
+
     async def call(self, request: Request[A], timeout_s: float) -> A:
         """Send a request and wait for its answer.
 

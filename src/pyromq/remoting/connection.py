@@ -145,6 +145,10 @@ class Connection(asyncio.Protocol):
         """Send a request without an answer. Await `wait_writable` between many of them."""
         self._send_request(request, self._pending.take_opaque(), oneway=True)
 
+    @property
+    def is_writable(self) -> bool:
+        return self.is_open and not self._outbox.is_blocked
+
     async def wait_writable(self) -> None:
         """Wait while too much is waiting to be sent."""
         await self._outbox.wait_writable()

@@ -40,7 +40,7 @@ from pyromq.store.results import AppendResult
 
 _log = logging.getLogger(__name__)
 
-_READ = 256
+_READ = 64
 _DISPATCH_WAIT_S = 0.01
 
 
@@ -68,7 +68,9 @@ class OpenTransactions:
         self._early: list[tuple[int, bytes, str]] = []
         """Half messages that came while the earlier ones were read."""
         self._stale = asyncio.Event()
-        self._ready = asyncio.Event()
+        self._ready = False
+        self._settled = asyncio.Event()
+        """Set when the open transactions are known, or need not be because this is a replica."""
         self._needed_end = 0
         """The log must be flushed up to here before a later position is saved."""
         self._taken: tuple[int, int, int] | None = None
@@ -82,10 +84,12 @@ class OpenTransactions:
     @property
     def is_ready(self) -> bool:
         """Whether the open transactions are known."""
-        return self._ready.is_set()
+        return self._ready
 
-    async def wait_ready(self) -> None:
-        await self._ready.wait()
+    async def settled(self) -> None:
+        """Return when the open transactions are known, or when this broker is not the master."""
+        while not self._ready and self._role.now.is_master:
+            await self._settled.wait()
 
     def oldest_age_ms(self) -> int:
         """How long the oldest half message has waited for its end, 0 if none does."""
@@ -103,7 +107,9 @@ class OpenTransactions:
     # While the broker runs
 
     def _role_changed(self, _: Role) -> None:
-        self._ready.clear()
+        self._ready = False
+        self._settled.set()  # whoever waits looks at the role
+        self._settled = asyncio.Event()
         self._stale.set()
 
     def _stored(self, draft: Draft, result: AppendResult) -> None:
@@ -236,16 +242,17 @@ class OpenTransactions:
                 if found.pop(key, None) is None:
                     counts[real_topic(half)] += 1
                 found[key] = offset
+        async for key, offset in self._slices.spread(found.items()):
+            halves.add(offset, key)
         if self._stale.is_set():
             return
-        for key, offset in found.items():
-            halves.add(offset, key)
         self._end = end
         self.halves = halves
         self.counts.replace(counts)
         for offset in missed:
             self.ops.add(offset)
-        self._ready.set()
+        self._ready = True
+        self._settled.set()
         for offset, key, topic in self._early:
             self.halves.add(offset, key)
             self._end = offset + 1

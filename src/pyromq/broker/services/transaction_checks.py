@@ -8,6 +8,7 @@ operators.
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 from pyromq.broker.flow.appending import Appending
@@ -30,7 +31,6 @@ from pyromq.store.results import AppendResult
 _log = logging.getLogger(__name__)
 
 _MAX_ROUND_S: Final = 60.0
-_TRIES: Final = 3
 _HOUR_MS: Final = 3_600_000
 _MAX_SLEEP_S: Final = 1.0
 """Changed intervals take effect after this time at most."""
@@ -145,13 +145,19 @@ class TransactionChecks:
             return False  # the later ones are younger
         if 0 <= age_ms <= (timeout_ms if own_ms is None else own_ms):
             return True
-        changes = {props.TRANSACTION_CHECK_TIMES: str((times or 0) + 1)}
-        draft = copy_of(half, **changes)
+        group = half.get(props.PRODUCER_GROUP) or ""
+        producer = self._producers.pick(group)
+        if producer is None and any(each.channel.is_open for each in self._producers.members(group)):
+            return True  # they have enough to read; the next round asks
+        draft = copy_of(half, **{props.TRANSACTION_CHECK_TIMES: str((times or 0) + 1)})
         result = self._append(draft)
         if result is None:
             return False
         self._open.replaced(offset, half, result)
-        self._ask(half, draft, result)
+        # java: a check counts even if there is no producer to ask
+        if producer is not None:
+            with suppress(TransportError):
+                producer.channel.send_oneway(self._question(half, draft, result))
         return True
 
     def _keep_immune(self, offset: int, half: StoredMessage) -> bool:
@@ -190,23 +196,6 @@ class TransactionChecks:
             self._complaint = result.reason
             _log.warning("transactions are not checked, trying again: %s", result.reason)
         return None
-
-    # Asking
-
-    def _ask(self, half: StoredMessage, draft: Draft, result: AppendResult) -> None:
-        """Ask any producer of the group; if none is connected, the next check may find one."""
-        group = half.get(props.PRODUCER_GROUP) or ""
-        request = self._question(half, draft, result)
-        for _ in range(_TRIES):
-            producer = self._producers.pick(group)
-            if producer is None:
-                _log.info("no producer can be asked about a transaction group=%s", group)
-                return
-            try:
-                producer.channel.send_oneway(request)
-            except TransportError:
-                continue
-            return
 
     def _question(self, half: StoredMessage, draft: Draft, result: AppendResult) -> CheckTransactionState:
         unique_key = half.get(props.UNIQ_KEY)

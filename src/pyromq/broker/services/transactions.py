@@ -77,7 +77,7 @@ class Transactions:
         return self._end(request, caller)
 
     async def _end_when_ready(self, request: EndTransaction, caller: Caller) -> Answer:
-        await self._open.wait_ready()
+        await self._open.settled()
         reply = self._end(request, caller)
         return await reply if isinstance(reply, asyncio.Future) else reply
 
@@ -207,8 +207,8 @@ class Transactions:
     @handles(ResumeTransactionCheck)
     async def resume(self, request: ResumeTransactionCheck, caller: Caller) -> None:
         """Check a transaction again that was given up."""
+        await self._open.settled()
         self._check_is_master()
-        await self._open.wait_ready()
         try:
             log_offset = decode_offset_message_id(request.msg_id or "").log_offset
             record = self._store.record_at(log_offset)

@@ -205,8 +205,8 @@ class ProducerTable:
         return self._by_id.get(client_id)
 
     def pick(self, group: str) -> Client | None:
-        """A connected member, each in turn."""
-        members = [client for client in self.members(group) if client.channel.is_open]
+        """A connected member that reads what is sent to it, each in turn."""
+        members = [client for client in self.members(group) if client.channel.is_writable]
         if not members:
             return None
         self._turn += 1

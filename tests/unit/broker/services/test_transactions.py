@@ -1,9 +1,9 @@
 """Transactions: a message is delivered once if it is committed, and never if it is rolled back."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from tests.support.broker_parts import caller_on
 from tests.support.faulty_files import FaultyFiles
 from tests.support.transactions import (
     COMMIT,
@@ -25,7 +25,6 @@ from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.record import SysFlag, decode_record
-from pyromq.protocol.requests.transactions import EndTransaction
 
 
 class TestEnds:
@@ -244,6 +243,24 @@ class TestChecks:
             assert len(bench.asked(other)) == 1
             assert bench.asked(stranger) == bench.asked() == []
 
+    async def test_a_producer_that_does_not_read_is_asked_later(self, tmp_path: Path) -> None:
+        async with transaction_bench(tmp_path) as bench:
+            bench.prepare("A1")
+            bench.producer.is_blocked = True
+            await bench.check(after_s=7)
+            assert len(bench.messages(HALF, 0)) == 1, "it does not count"
+            bench.producer.is_blocked = False
+            await bench.check(after_s=7)
+            assert len(bench.asked()) == 1
+
+    async def test_a_check_without_any_producer_counts(self, tmp_path: Path) -> None:
+        async with transaction_bench(tmp_path) as bench:
+            bench.prepare("A1")
+            bench.producer.is_open = False
+            await bench.check(after_s=7)
+            times = [half.get(props.TRANSACTION_CHECK_TIMES) for half in bench.messages(HALF, 0)]
+            assert times == [None, "1"]
+
     async def test_each_check_is_counted_in_a_new_copy(self, tmp_path: Path) -> None:
         async with transaction_bench(tmp_path) as bench:
             bench.prepare("A1")
@@ -412,24 +429,27 @@ class TestRestarts:
         async with transaction_bench(tmp_path, clock) as bench:
             assert len(bench.open.halves) == 0
 
+    async def test_ends_that_wait_are_refused_when_the_broker_becomes_a_replica(self, tmp_path: Path) -> None:
+        async with transaction_bench(tmp_path) as bench:
+            half = bench.prepare("A1")
+            bench.parts.tables.role.change(Role(1, epoch=1))
+            bench.parts.tables.role.change(Role(0, epoch=2))
+            waiting = asyncio.ensure_future(bench.end_later(half, COMMIT))
+            await asyncio.sleep(0)
+            bench.parts.tables.role.change(Role(1, epoch=3))
+            with pytest.raises(Refused, match="this broker is replica 1"):
+                await waiting
+
     async def test_ends_wait_until_the_open_transactions_are_known(self, tmp_path: Path) -> None:
         async with transaction_bench(tmp_path) as bench:
             half = bench.prepare("A1")
             bench.parts.tables.role.change(Role(1, epoch=1))
             bench.parts.tables.role.change(Role(0, epoch=2))
             other = bench.prepare("A2")
-            answer = bench.service.end(
-                EndTransaction(
-                    producer_group=PRODUCERS,
-                    tran_state_table_offset=half.queue_offset,
-                    commit_log_offset=half.log_offset,
-                    commit_or_rollback=COMMIT,
-                    msg_id="A1",
-                ),
-                caller_on(),
-            )
+            waiting = asyncio.ensure_future(bench.end_later(half, COMMIT))
+            await asyncio.sleep(0)
             assert bench.delivered() == []
             await bench.open.rebuild()
-            await answer  # type: ignore[misc]
+            await waiting
             bench.end(other, COMMIT)
             assert bench.delivered() == ["A1", "A2"]
