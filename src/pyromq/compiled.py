@@ -6,22 +6,43 @@
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
 REVISION: Final = 7
 """The revision of `pyromq_native` that matches this source."""
 
+MODULES: Final = (
+    "appending",
+    "checksums",
+    "dispatching",
+    "fast_path",
+    "hashing",
+    "headers",
+    "plain_entries",
+    "records",
+    "requests",
+    "rows",
+    "rows_to_entries",
+    "slicing",
+)
+
+_AGAIN = "install pyromq-native again"
+
 
 def _probe() -> tuple[bool, str]:
     if os.environ.get("PYROMQ_NATIVE", "1") == "0":
         return False, "turned off by PYROMQ_NATIVE=0"
     try:
-        found = import_module("pyromq_native").REVISION
+        found = getattr(import_module("pyromq_native"), "REVISION", None)
     except ImportError as error:
         return False, f"not installed ({error})"
     if found != REVISION:
-        return False, f"revision {found} is installed, {REVISION} is needed: install pyromq-native again"
+        return False, f"revision {found} is installed, {REVISION} is needed: {_AGAIN}"
+    missing = [name for name in MODULES if find_spec(f"pyromq_native.{name}") is None]
+    if missing:
+        return False, f"revision {REVISION} is installed without {', '.join(missing)}: {_AGAIN}"
     return True, f"revision {REVISION}"
 
 
@@ -30,4 +51,12 @@ IS_COMPILED, WHY = _probe()
 
 def twin(name: str) -> ModuleType | None:
     """The module `pyromq_native.<name>`, or None if the Python version must be used."""
-    return import_module(f"pyromq_native.{name}") if IS_COMPILED else None
+    global IS_COMPILED, WHY
+    if not IS_COMPILED:
+        return None
+    try:
+        return import_module(f"pyromq_native.{name}")
+    except Exception as error:  # built for another Python, for another machine or from other source
+        IS_COMPILED = False
+        WHY = f"revision {REVISION} is installed, but {name} cannot be loaded ({error}): {_AGAIN}"
+        return None

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pyromq.compiled import IS_COMPILED
+from pyromq import compiled
 from pyromq.version import version
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def _pieces_of(values: Mapping[Labels, V], lines_each: int = 1) -> Iterator[list
 
 
 def _build() -> Labels:
-    return version(), platform.python_version(), "yes" if IS_COMPILED else "no"
+    return version(), platform.python_version(), "yes" if compiled.IS_COMPILED else "no"
 
 
 def _check_name(name: str) -> None:

@@ -30,15 +30,49 @@ def test_the_environment_turns_the_compiled_twins_off() -> None:
     assert ask(code, PYROMQ_NATIVE="0") == "None turned off by PYROMQ_NATIVE=0"
 
 
-def test_an_old_build_is_not_used(tmp_path: Path) -> None:
-    package = tmp_path / "pyromq_native"
+def reason(folder: Path, modules: dict[str, str], revision: object = compiled.REVISION) -> str:
+    """Why a build is not used that consists of these modules."""
+    package = folder / "pyromq_native"
     package.mkdir()
-    (package / "__init__.py").write_text("REVISION = 0")
+    (package / "__init__.py").write_text("" if revision is None else f"REVISION = {revision}")
+    for name, content in modules.items():
+        (package / f"{name}.py").write_text(content)
     code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom pyromq import compiled; print(compiled.WHY)"
+        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        "import pyromq.broker.fast_path\n"
+        "from pyromq import compiled; print(compiled.twin('fast_path'), compiled.IS_COMPILED, compiled.WHY)"
     )
-    expected = f"revision 0 is installed, {compiled.REVISION} is needed: install pyromq-native again"
-    assert ask(code, PYROMQ_NATIVE="1", PYTHONPATH=str(tmp_path)) == expected
+    return ask(code, PYROMQ_NATIVE="1", PYTHONPATH=str(folder)).removeprefix("None False ")
+
+
+COMPLETE = dict.fromkeys(compiled.MODULES, "")
+RENAMED = {name: "" for name in compiled.MODULES if name != "fast_path"} | {"express": ""}
+
+
+@pytest.mark.parametrize("revision", [0, None])
+def test_an_old_build_is_not_used(tmp_path: Path, revision: object) -> None:
+    why = reason(tmp_path, COMPLETE, revision)
+    assert (
+        why == f"revision {revision} is installed, {compiled.REVISION} is needed: install pyromq-native again"
+    )
+
+
+def test_a_build_with_missing_modules_is_not_used(tmp_path: Path) -> None:
+    why = reason(tmp_path, RENAMED)
+    assert why == f"revision {compiled.REVISION} is installed without fast_path: install pyromq-native again"
+
+
+@pytest.mark.parametrize(
+    "content", ["raise ImportError('undefined symbol')", "raise ValueError('size changed')", "import nothing"]
+)
+def test_a_build_that_cannot_be_loaded_is_not_used(tmp_path: Path, content: str) -> None:
+    why = reason(tmp_path, dict.fromkeys(compiled.MODULES, content))
+    assert why.startswith(f"revision {compiled.REVISION} is installed, but ")
+    assert why.endswith(": install pyromq-native again")
+
+
+def test_every_compiled_module_is_looked_for() -> None:
+    assert sorted(compiled.MODULES) == sorted(path.stem for path in NATIVE.glob("*/*.pyx"))
 
 
 def test_both_distributions_know_the_same_revision() -> None:

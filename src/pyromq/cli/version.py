@@ -29,8 +29,9 @@ def version() -> None:
 
 
 def print_versions() -> None:
-    from pyromq import __version__
-    from pyromq.compiled import WHY
+    from pyromq import __version__, compiled
 
     click.echo(f"pyromq {__version__} on Python {platform.python_version()}, {platform.system()}")
-    click.echo(f"compiled core: {WHY}")
+    for name in compiled.MODULES:
+        compiled.twin(name)  # one that cannot be loaded is found only now
+    click.echo(f"compiled core: {compiled.WHY}")
