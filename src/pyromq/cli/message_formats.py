@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from pyromq.cli.stored_messages import body_field
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import ConfigError
 
@@ -68,11 +69,7 @@ def _json(message: ReceivedMessage) -> bytes:
         "keys": message.keys,
         "properties": message.properties,
     }
-    try:
-        described["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        described["bodyBase64"] = message.body
-    return msgspec.json.encode(described) + b"\n"
+    return msgspec.json.encode(described | body_field(message.body)) + b"\n"
 
 
 def _formatted(form: str) -> Render:

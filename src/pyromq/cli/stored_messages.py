@@ -2,6 +2,7 @@
 
 import base64
 import json
+from typing import Any
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.compression import compression_of, decompress
@@ -34,30 +35,33 @@ def body_text(message: StoredMessage) -> str | None:
 
 
 def as_json(message: StoredMessage) -> str:
-    """Everything stored, as one line. The body is `body` if it is text, else `bodyBase64`."""
-    text = body_text(message)
-    body = (
-        {"body": text}
-        if text is not None
-        else {"bodyBase64": base64.b64encode(plain_body(message)).decode("ascii")}
-    )
-    return json.dumps(
-        {
-            "topic": message.topic,
-            "queueId": message.queue_id,
-            "queueOffset": message.queue_offset,
-            "commitLogOffset": message.log_offset,
-            "msgId": message_id(message),
-            "storeTimestamp": message.store_timestamp,
-            "storeHost": str(message.store_host),
-            "bornTimestamp": message.born_timestamp,
-            "bornHost": str(message.born_host),
-            "flag": message.flag,
-            "sysFlag": message.sys_flag,
-            "reconsumeTimes": message.reconsume_times,
-            "preparedTransactionOffset": message.prepared_transaction_offset,
-            "properties": message.property_map(),
-            **body,
-        },
-        ensure_ascii=False,
-    )
+    """Everything stored, as one line."""
+    described = {"msgId": message_id(message), **stored_fields(message), **body_field(plain_body(message))}
+    return json.dumps(described, ensure_ascii=False)
+
+
+def stored_fields(message: StoredMessage) -> dict[str, Any]:
+    """All fields but the ids and the body."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.log_offset,
+        "storeTimestamp": message.store_timestamp,
+        "storeHost": str(message.store_host),
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": str(message.born_host),
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "properties": message.property_map(),
+    }
+
+
+def body_field(body: bytes) -> dict[str, str]:
+    """The body as `body` if it is text, else as `bodyBase64`."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"bodyBase64": base64.b64encode(body).decode("ascii")}

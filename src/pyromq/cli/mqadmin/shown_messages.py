@@ -1,11 +1,11 @@
 """A stored message for people and scripts: the body as text if it is text, else in base64."""
 
-import base64
 from typing import Any
 
 from pyromq.admin.messages import offset_id
 from pyromq.cli.mqadmin.report import Fact
 from pyromq.cli.mqadmin.times import to_milliseconds
+from pyromq.cli.stored_messages import body_field, stored_fields
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.properties import KEYS, TAGS
 from pyromq.protocol.record import StoredMessage
@@ -22,30 +22,9 @@ def body_text(message: StoredMessage, charset: str = "utf-8") -> str:
 
 
 def data(message: StoredMessage) -> dict[str, Any]:
-    """Every stored field; the body is `body` if it is text, else `bodyBase64`."""
-    try:
-        body = {"body": message.body.decode()}
-    except UnicodeDecodeError:
-        body = {"bodyBase64": base64.b64encode(message.body).decode("ascii")}
-    return {
-        "msgId": shown_message_id(message),
-        "offsetMsgId": offset_id(message),
-        "topic": message.topic,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "commitLogOffset": message.log_offset,
-        "reconsumeTimes": message.reconsume_times,
-        "bornTimestamp": message.born_timestamp,
-        "bornHost": str(message.born_host),
-        "storeTimestamp": message.store_timestamp,
-        "storeHost": str(message.store_host),
-        "sysFlag": message.sys_flag,
-        "flag": message.flag,
-        "bodyCrc": message.body_crc,
-        "preparedTransactionOffset": message.prepared_transaction_offset,
-        "properties": message.property_map(),
-        **body,
-    }
+    """Every stored field."""
+    ids = {"msgId": shown_message_id(message), "offsetMsgId": offset_id(message)}
+    return {**ids, **stored_fields(message), "bodyCrc": message.body_crc, **body_field(message.body)}
 
 
 def facts(message: StoredMessage, charset: str = "utf-8") -> list[Fact]:
