@@ -2,17 +2,19 @@
 
 import asyncio
 import signal
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from tests.support.controlled_brokers import ControlledBroker
+from tests.support.etcd import running_etcd
 from tests.support.loop import turn_until
 from tests.support.server_programs import CONTROLLER
 
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.controller import GetSyncStateData
+from pyromq.protocol.requests.controller import GetControllerMetadata, GetReplicaInfo, GetSyncStateData
 
 ROUNDS = 4
 MAX_GROUPS = 40
@@ -59,3 +61,31 @@ async def test_what_a_killed_controller_has_answered_is_still_true(tmp_path: Pat
         known, True
     )
     assert len(known) >= ROUNDS * 5
+
+
+async def test_when_the_leading_controller_is_killed_another_one_leads_and_deposes_nobody(
+    tmp_path: Path,
+) -> None:
+    with running_etcd(tmp_path) as etcd, ExitStack() as running:
+        shared = ("-o", "controllerStore=etcd", "-o", f"controllerEtcdEndpoints={etcd.endpoint}")
+        quick = ("-o", "controllerEtcdLeaseSeconds=2", "-o", "scanInactiveMasterInterval=100")
+        first, second = (
+            running.enter_context(CONTROLLER.running(home, *ARGUMENTS, *shared, *quick))
+            for home in (made(tmp_path / "first"), made(tmp_path / "second"))
+        )
+        async with ControlledBroker(first.boot["address"]) as broker:
+            await broker.join()
+            await broker.elect()
+            broker.controller_address = second.boot["address"]
+            assert not (await broker.call(GetControllerMetadata())).is_leader
+            await broker.heartbeat()
+            await asyncio.to_thread(first.stop, signal.SIGKILL)
+            while not (await broker.call(GetControllerMetadata())).is_leader:
+                await broker.heartbeat()
+            assert (await broker.call(GetReplicaInfo(broker_name="g"))).master_epoch == 1
+            assert (await broker.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+
+
+def made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
