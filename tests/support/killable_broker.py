@@ -32,6 +32,8 @@ async def _main(directory: Path, flush: str, settings: dict[str, Any]) -> None:
         "queue_file_bytes": 4000,
         "flush_interval_ms": 50,
         "queue_flush_interval_ms": 50,
+        "timer_log_file_bytes": 16_384,
+        "timer_flush_interval_ms": 300,
     }
     async with running_broker(directory, store=store, **settings) as broker:
         sys.stdout.write(f"{broker.address[1]}\n")

@@ -8,6 +8,7 @@ import shutil
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from pyromq.broker.consumer_lag import Lag, lags
 from pyromq.broker.fast_path import FastPath as BrokerFastPath
@@ -66,6 +67,7 @@ _PROCESSORS = (
     "reply",
 )
 _UNKNOWN = "unknown"
+_TIMER_BOUNDS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 
 # java: the values of Apache's label consume_mode
 _CONSUME_MODES = {
@@ -96,6 +98,7 @@ class Metering:
         self._producers = tables.producers
         self._statistics = tables.statistics
         self._transactions = tables.transaction_counts
+        self._timer_counts = tables.timer_counts
         self._clock = clock
         self._lags: list[Lag] = []
         self._requests: dict[tuple[int, int, bool], Distribution] = {}
@@ -130,6 +133,8 @@ class Metering:
         self._register_tables(metrics)
         self._register_messages(metrics)
         self._register_transactions(metrics)
+        if store.settings.timer_wheel:
+            self._register_timers(metrics)
         self._register_clients(metrics)
         self._register_lag(metrics)
         self._register_storage(metrics)
@@ -286,6 +291,61 @@ class Metering:
             "Age of the oldest message of an open transaction.",
             lambda: counts.oldest_age_ms(),
         )
+
+    def _register_timers(self, metrics: Metrics) -> None:
+        def offer(name: str, sentence: str, read: Callable[[], float]) -> None:
+            metrics.labelled_gauge(
+                f"rocketmq_timer_{name}", sentence, lambda: {_THIS_STORAGE: read()}, _STORAGE
+            )
+
+        timers, counts = self._store.timers, self._timer_counts
+        offer("enqueue_lag", "Timed messages that are not in the wheel yet.", self._timed_not_taken)
+        offer(
+            "enqueue_latency_milliseconds",
+            "Age of the oldest of them.",
+            lambda: self._age_ms(self._not_taken_since()),
+        )
+        offer("dequeue_lag", "Timed messages in the wheel.", lambda: timers.counts.total)
+        offer(
+            "dequeue_latency_milliseconds",
+            "Age of the slot that is being delivered.",
+            lambda: self._age_ms(timers.read_number * timers.precision_ms),
+        )
+        topic = ("topic", *_STORAGE)
+
+        def by_topic(table: Callable[[], Mapping[str, int]]) -> Callable[[], Mapping[Labels, int]]:
+            return lambda: {(name, *_THIS_STORAGE): count for name, count in table().items()}
+
+        metrics.labelled_gauge(
+            "rocketmq_timing_messages", "Waiting timed messages.", by_topic(counts.all), topic
+        )
+        for name, sentence, table in (
+            ("enqueue", "Timed messages put into the wheel.", counts.taken.copy),
+            ("dequeue", "Timed messages delivered.", counts.delivered.copy),
+        ):
+            metrics.labelled_read_counter(f"rocketmq_timer_{name}_total", sentence, by_topic(table), topic)
+        metrics.labelled_gauge(
+            "rocketmq_timer_message_snapshot",
+            "Waiting timed messages by the seconds until their delivery.",
+            self._timed_by_distance,
+            ("timer_bound_s", *_STORAGE),
+        )
+        metrics.offer(counts.delays)
+
+    def _timed_not_taken(self) -> int:
+        return max(self._store.max_offset(names.TIMER_TOPIC, 0) - self._store.timers.queue_offset, 0)
+
+    def _not_taken_since(self) -> int:
+        return self._store.store_time(names.TIMER_TOPIC, 0, self._store.timers.queue_offset)
+
+    def _timed_by_distance(self) -> dict[Labels, float]:
+        timers = self._store.timers
+        now, slots_per_s = self._store.time.now_ms() // timers.precision_ms, 1000 / timers.precision_ms
+        bounds = [(seconds, now + int(seconds * slots_per_s)) for seconds in (0, *_TIMER_BOUNDS_S)]
+        return {
+            (str(seconds), *_THIS_STORAGE): timers.counts.between(first, end, timers.count_at)
+            for (_, first), (seconds, end) in pairwise(bounds)
+        }
 
     def _register_clients(self, metrics: Metrics) -> None:
         metrics.labelled_gauge(

@@ -127,6 +127,11 @@ APACHE_NAMES = {
     "rocketmq_storage_message_reserve_time_milliseconds",
     "rocketmq_storage_size_bytes",
     "rocketmq_throughput_in_total",
+    "rocketmq_timer_dequeue_lag",
+    "rocketmq_timer_dequeue_latency_milliseconds",
+    "rocketmq_timer_enqueue_lag",
+    "rocketmq_timer_enqueue_latency_milliseconds",
+    "rocketmq_timer_message_snapshot",
     "rocketmq_throughput_out_total",
     "rocketmq_topic_number",
 }
@@ -160,6 +165,25 @@ def test_transactions_are_counted_by_topic(world: World) -> None:
     name = "rocketmq_finish_message_latency_milliseconds"
     assert world.figure(f"{name}_bucket", topic=TOPIC, le="5.0") == 0
     assert world.figure(f"{name}_bucket", topic=TOPIC, le="60.0") == 2
+
+
+def test_timed_messages_are_counted_by_topic_and_distance(world: World) -> None:
+    counts, timers = world.parts.tables.timer_counts, world.parts.store.timers
+    counts.add(TOPIC, 3)
+    counts.taken[TOPIC] += 4
+    counts.delivered[TOPIC] += 1
+    counts.delays.observe(300, (TOPIC, "local", "disk"))
+    now = world.parts.store.time.now_ms() // 1000
+    for distance_s in (4, 6, 200):
+        timers.counts.add(now + distance_s, 1)
+    disk = {"storage_type": "local", "storage_medium": "disk"}
+    assert world.figure("rocketmq_timing_messages", topic=TOPIC, **disk) == 3
+    assert world.figure("rocketmq_timer_enqueue_total", topic=TOPIC, **disk) == 4
+    assert world.figure("rocketmq_timer_dequeue_total", topic=TOPIC, **disk) == 1
+    assert world.figure("rocketmq_timer_dequeue_lag", **disk) == 3
+    assert world.figure("rocketmq_timer_message_snapshot", timer_bound_s="900", **disk) == 0
+    assert world.figure("rocketmq_timer_message_snapshot", timer_bound_s="300", **disk) == 1
+    assert world.figure("rocketmq_delay_message_latency_seconds_bucket", topic=TOPIC, le="600.0", **disk) == 1
 
 
 def test_sizes_of_tables_and_the_permission_are_told(world: World) -> None:

@@ -52,7 +52,6 @@ class TimerDelivery:
         self._earlier_until = 0
         self._complaint = ""
         self.messages = 0
-        self.by_topic: dict[str, int] = {}
         self.delivered_end = 0
         """The log offset behind the last delivered message."""
 
@@ -80,11 +79,12 @@ class TimerDelivery:
         if not timers.wheel.is_made:
             timers.read_number = now_ms // precision_ms
             return _MAX_WAIT_MS
-        while (start_ms := timers.read_number * precision_ms) < now_ms:
+        while (start_ms := timers.read_number * precision_ms) <= now_ms:
             slot = self._loaded(timers.read_number)
             if not slot.load(is_over):
                 return 0
-            if not self._are_recalls_taken():
+            # At the very start of a slot recalls for it may still come, and only late messages are due.
+            if start_ms < now_ms and not self._are_recalls_taken():
                 return _MAX_WAIT_MS
             wait_ms = self._deliver_from(slot, now_ms, is_over)
             if wait_ms is not None:
@@ -95,7 +95,7 @@ class TimerDelivery:
             self._skip_empty_slots(now_ms // precision_ms)
             if is_over():
                 return 0
-        return min(start_ms - now_ms + 1, _MAX_WAIT_MS)
+        return min(start_ms - now_ms, _MAX_WAIT_MS)
 
     def _wait_in(self, slot: TimerSlot, now_ms: int, is_over: Callable[[], bool]) -> int:
         """Prepare the next slot; returns the ms until the next message of this one is due, or it is over."""
@@ -192,7 +192,7 @@ class TimerDelivery:
             return self._failed(draft, result)
         self._complaint = ""
         self.messages += 1
-        self.by_topic[draft.topic] = self.by_topic.get(draft.topic, 0) + 1
+        self._counts.delivered[draft.topic] += 1
         self.delivered_end = result.end_offset
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
         return True

@@ -34,7 +34,6 @@ class TimerIntake:
         self._on_scheduled = on_scheduled
         self._complaint = ""
         self.messages = 0
-        self.by_topic: dict[str, int] = {}
         self.taken_end = 0
         """The log offset behind the last message that was put into the wheel."""
 
@@ -109,7 +108,8 @@ class TimerIntake:
         change = -1 if kind & RECALL else 1
         self._counts.add(topic, change)
         self.messages += 1
-        self.by_topic[topic] = self.by_topic.get(topic, 0) + 1
+        self._counts.taken[topic] += 1
+        self._counts.delays.observe((out_ms - outline.store_timestamp) / 1000, (topic, "local", "disk"))
         self.taken_end = log_offset + outline.size
         self._on_scheduled(position, unit, outline, properties)
         return True

@@ -1,13 +1,20 @@
-"""How many messages of each topic wait for their time.
+"""How many messages of each topic wait for their time, and how many came and went.
 
-The counts are for people: after a crash they may be a little off, and are right again when nothing waits.
+The numbers of waiting ones are for people: after a crash they may be a little off, and are right again when
+nothing waits.
 """
+
+from collections import Counter
 
 from pyromq.broker.tables.table_file import TableFile
 from pyromq.clock import Clock
+from pyromq.metrics import Histogram
 from pyromq.protocol.bodies.config_tables import TimerMetricsTable
 from pyromq.protocol.bodies.statistics import Metric
 from pyromq.store.json_table import JsonTable
+
+_HOUR_S = 3600
+_DELAYS_S = (60, 600, _HOUR_S, 12 * _HOUR_S, 24 * _HOUR_S, 72 * _HOUR_S)
 
 
 class TimerCounts:
@@ -18,6 +25,15 @@ class TimerCounts:
         self._counts = loaded.timing_count
         self.data_version = loaded.data_version
         self._is_dirty = False
+        self.taken: Counter[str] = Counter()
+        """Messages put into the timer wheel since the start."""
+        self.delivered: Counter[str] = Counter()
+        self.delays = Histogram(
+            "rocketmq_delay_message_latency_seconds",
+            "Seconds from storing a message to its time of delivery.",
+            _DELAYS_S,
+            ("topic", "storage_type", "storage_medium"),
+        )
 
     def __repr__(self) -> str:
         return f"<TimerCounts topics={len(self._counts)}>"
@@ -26,8 +42,8 @@ class TimerCounts:
         metric = self._counts.get(topic)
         return 0 if metric is None else metric.count
 
-    def all(self) -> dict[str, Metric]:
-        return self._counts
+    def all(self) -> dict[str, int]:
+        return {topic: metric.count for topic, metric in self._counts.items()}
 
     def add(self, topic: str, change: int) -> None:
         now_ms = self._clock.now_ms()

@@ -1,0 +1,150 @@
+"""Timed messages: how exactly they come, how fast they go in, and what they cost while they wait.
+
+    python -m benchmarks.timers [--quick] [--timers N] [--over SECONDS] [--servers pyromq,apache-5.3.3]
+
+Each broker gets the same load: N messages whose times are spread evenly over some seconds, all of them sent
+before the first one is due. The delay of a delivery is the store time of the delivered message minus the time
+that its producer asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.support.apache import ApacheBroker
+from tests.support.apache_releases import APACHE_5
+from tests.support.broker_cluster import BrokerClient
+from tests.support.own_broker import OwnBroker
+from tests.support.own_nameserver import OwnNameServer
+
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
+from pyromq.remoting.addresses import parse_address
+
+TOPIC: Final = "Later"
+QUEUES: Final = 8
+CONNECTIONS: Final = 4
+IN_FLIGHT: Final = 64
+BODY: Final = b"x" * 100
+SERVERS: Final = ("pyromq", "apache-5.3.3")
+SETTINGS: Final = {
+    "mappedFileSizeCommitLog": str(1 << 30),
+    "mappedFileSizeConsumeQueue": str(300_000 * 20),
+    "mappedFileSizeTimerLog": str(100 << 20),
+    "maxTransferCountOnMessageInMemory": "1000",
+    "maxTransferBytesOnMessageInMemory": str(4 << 20),
+    "waitTimeMillsInSendQueue": "30000",
+    "diskMaxUsedSpaceRatio": "95",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    sent_per_s: float
+    memory_before_mb: float
+    memory_waiting_mb: float
+    delays_ms: list[int]
+    is_whole: bool
+
+    def line(self, server: str) -> str:
+        cuts = statistics.quantiles(self.delays_ms, n=100)
+        return (
+            f"| {server} | {len(self.delays_ms):,}{'' if self.is_whole else ' (not all)'} |"
+            f" {min(self.delays_ms):,} | {cuts[49]:,.0f} | {cuts[98]:,.0f} | {max(self.delays_ms):,} |"
+            f" {self.sent_per_s:,.0f} | {self.memory_before_mb:,.0f} | {self.memory_waiting_mb:,.0f} |"
+        )
+
+
+def memory_mb(pid: int) -> float:
+    """The memory of a process without the files that it has mapped."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@contextlib.contextmanager
+def running(server: str, name_server: str, root: Path) -> Iterator[tuple[str, int]]:
+    if server == "pyromq":
+        settings = {**SETTINGS, "storePathRootDir": str(root)}
+        with OwnBroker(name_server, settings=settings) as broker:
+            yield broker.address, broker.pid
+    else:
+        with ApacheBroker(APACHE_5, name_server, root, settings=SETTINGS, jvm=("-Xms1g", "-Xmx1g")) as apache:
+            assert apache.pid is not None
+            yield apache.address, apache.pid
+
+
+async def measure(address: str, pid: int, timers: int, over_s: float, lead_s: float) -> Result:
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(BrokerClient(parse_address(address))) for _ in range(CONNECTIONS)
+        ]
+        await clients[0].create_topic(TOPIC, QUEUES)
+        before_mb = memory_mb(pid)
+        first_ms = int((time.time() + lead_s) * 1000)
+        numbers = iter(range(timers))
+
+        async def send(client: BrokerClient) -> None:
+            for number in numbers:
+                due_ms = first_ms + int(number * over_s * 1000 / timers)
+                properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": f"{number:032X}"}
+                await client.send(BODY, TOPIC, number % QUEUES, properties=properties)
+
+        began = time.monotonic()
+        await asyncio.gather(*(send(client) for client in clients for _ in range(IN_FLIGHT)))
+        sent_per_s = timers / (time.monotonic() - began)
+        if time.time() * 1000 > first_ms:
+            print("the first messages were due before the last ones were sent: --lead is too short")
+        while int((await runtime(clients[0]))["timerOffsetBehind"]):
+            pass
+        waiting_mb = memory_mb(pid)
+        await asyncio.sleep(max(first_ms / 1000 + over_s + 3 - time.time(), 0))
+        delays = [delay for queue_id in range(QUEUES) for delay in await delays_in(clients[0], queue_id)]
+        return Result(sent_per_s, before_mb, waiting_mb, delays, len(delays) == timers)
+
+
+async def runtime(client: BrokerClient) -> dict[str, str]:
+    return (await client.call(GetBrokerRuntimeInfo())).body.table
+
+
+async def delays_in(client: BrokerClient, queue_id: int) -> list[int]:
+    delays: list[int] = []
+    while messages := (await client.pull(len(delays), TOPIC, queue_id, max_msg_nums=1000)).messages:
+        delays += [each.store_timestamp - int(each.get("TIMER_DELIVER_MS") or 0) for each in messages]
+    return delays
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="20,000 timers over 5 s")
+    parser.add_argument("--timers", type=int, default=1_000_000)
+    parser.add_argument("--over", type=float, default=60.0, help="seconds over which their times are spread")
+    parser.add_argument("--lead", type=float, default=300.0, help="seconds from the start to the first time")
+    parser.add_argument("--servers", default=",".join(SERVERS))
+    chosen = parser.parse_args()
+    timers, over_s, lead_s = chosen.timers, chosen.over, chosen.lead
+    if chosen.quick:
+        timers, over_s, lead_s = 20_000, 5.0, 15.0
+    print("| broker | timers | first ms | p50 ms | p99 ms | last ms | sent/s | MB before | MB waiting |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for server in chosen.servers.split(","):
+        with (
+            tempfile.TemporaryDirectory() as root,
+            OwnNameServer() as names,
+            running(server, names.address, Path(root) / "store") as (address, pid),
+        ):
+            result = asyncio.run(measure(address, pid, timers, over_s, lead_s))
+        print(result.line(server), flush=True)
+
+
+if __name__ == "__main__":
+    main()
