@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pyromq.admin.messages import SENDER_GROUP
-from pyromq.cli.mqadmin.tree import NOUNS, mqadmin
+from pyromq.cli.mqadmin.commands import NOUNS
+from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol.names import TRACE_TOPIC
 from pyromq.testing import RunningCluster, cluster
 

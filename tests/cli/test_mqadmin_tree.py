@@ -10,12 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pyromq.cli.mqadmin.commands import ABSENT, NOUNS
 from pyromq.cli.mqadmin.reference import markdown
-from pyromq.cli.mqadmin.tree import NOUNS, attribute_of, mqadmin
+from pyromq.cli.mqadmin.tree import attribute_of, mqadmin
 from pyromq.testing import cluster
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [name for _, commands in NOUNS.values() for name in commands]
+
+
+def test_no_command_is_there_and_said_to_be_missing() -> None:
+    assert not ABSENT.keys() & set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from tests.support.apache import ApacheClient, ApacheServers, keyed_messages, wait_until
 from tests.support.apache_releases import APACHE_4
 
-from pyromq.cli.mqadmin.absent import ABSENT
-from pyromq.cli.mqadmin.tree import NOUNS, mqadmin
+from pyromq.cli.mqadmin.commands import ABSENT, NOUNS
+from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.routes import TopicRouteData
 
