@@ -74,6 +74,7 @@ bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where 
 	$(BIN)/python -m benchmarks.store $(OPTIONS)
 	$(BIN)/python -m benchmarks.client $(OPTIONS)
 	$(BIN)/python -m benchmarks.stalls $(OPTIONS)
+	$(BIN)/python -m benchmarks.replication $(OPTIONS)
 	$(BIN)/python -m benchmarks.spark
 	$(BIN)/python -m benchmarks.compare_with_kafka $(OPTIONS)
 	$(BIN)/python -m benchmarks.compare_with_apache --minutes $(MINUTES) $(OPTIONS)
