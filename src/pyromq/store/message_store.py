@@ -528,7 +528,7 @@ class MessageStore:
         removed = self.begin_deletion(topic)
         try:
             forget()
-            self._deletions.finish(topic)
+            self.finish_deletion(topic)
         except OSError as error:
             raise StoreError(f"topic {topic} cannot be deleted: {error}") from error
         return removed
@@ -561,6 +561,7 @@ class MessageStore:
 
     def finish_deletion(self, topic: str) -> None:
         """Nothing is left of a deleted topic; any thread may say so. Raises OSError."""
+        self._queues.sync_removals()  # a deletion is finished only when no queue can come back
         self._deletions.finish(topic)
 
     def table(self, name: str) -> JsonTable:

@@ -240,6 +240,43 @@ def test_a_deletion_that_the_disk_does_not_take_changes_nothing(tmp_path: Path) 
 # Look-ups
 
 
+class NotingFiles(Files):
+    """Notes what makes a deletion safe, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[str] = []
+
+    def overwrite(self, path: Path, position: int, content: bytes) -> None:
+        super().overwrite(path, position, content)
+        if path.name == "deletions":
+            self.noted.append(content.split()[1].decode())
+
+    def remove_tree(self, path: Path) -> None:
+        self.noted.append(f"removed {path.name}")
+        super().remove_tree(path)
+
+    def sync_directory(self, directory: Path) -> None:
+        super().sync_directory(directory)
+        self.noted.append(f"synced {directory.name}")
+
+
+def test_the_mark_is_safe_before_queues_go_and_they_are_gone_before_the_deletion_is_finished(
+    tmp_path: Path,
+) -> None:
+    files = NotingFiles()
+    with open_store(tmp_path, files) as store:
+        send(store, OLD)
+        store.delete_topic("first")
+        dispatch_all(store)
+        files.noted.clear()
+        store.begin_deletion(X)
+        assert files.noted == ["deleted", "removed X"], "the loop waits for one sync only"
+        files.noted.clear()
+        store.finish_deletion(X)
+        assert files.noted == ["synced consumequeue", "finished"]
+
+
 def test_messages_of_a_deleted_generation_are_not_found_by_key(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         send(store, OLD)

@@ -201,14 +201,17 @@ class Queues:
         return removed
 
     def remove_topic(self, topic: str) -> int:
-        """Delete everything a topic has, safely on return; how many queues there were."""
+        """Delete everything a topic has; how many queues there were. `sync_removals` makes that safe."""
         queues = self.by_topic.pop(topic, {})
         for queue in queues.values():
             self.queue_files.forget(queue)
         self.count -= len(queues)
         self._files.remove_tree(self._paths.consume_queues / topic)
-        self._files.sync_directory(self._paths.consume_queues)
         return len(queues)
+
+    def sync_removals(self) -> None:
+        """Topics that were removed do not come back after a crash; any thread may call it. Raises OSError."""
+        self._files.sync_directory(self._paths.consume_queues)
 
     def close(self) -> None:
         self.queue_files.close()
