@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 from dataclasses import dataclass
-from typing import Self
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.broker.parts import Parts
@@ -17,6 +16,7 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import StateError
 from pyromq.remoting.admission import Admission
+from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import ServerStatistics, listening_socket
 from pyromq.store.filesystem import Files
@@ -38,7 +38,7 @@ class BrokerStatistics:
     held_pulls: int
 
 
-class Broker:
+class Broker(Lifetime):
     """`async with Broker(configuration) as broker: broker.address`."""
 
     def __init__(
@@ -50,6 +50,7 @@ class Broker:
         admission: Admission | None = None,
     ) -> None:
         """`files`: the file system for the store. Without an `admission` every client may do everything."""
+        super().__init__()
         self._configuration = configuration
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._files = files
@@ -57,10 +58,8 @@ class Broker:
         self._live = LiveSettings(configuration.broker)
         self._pages = StatusPages(self._clock)
         self._parts: Parts | None = None
-        self._background: asyncio.Task[None] | None = None
+        self._working: asyncio.Task[None] | None = None
         self._registering: asyncio.Task[None] | None = None
-        self._is_stopping = False
-        self._stopped = asyncio.Event()
 
     def __repr__(self) -> str:
         state = repr(self._parts.server) if self._parts is not None else "not started"
@@ -131,8 +130,8 @@ class Broker:
         except BaseException:
             await self._pages.stop()
             raise
-        self._background = asyncio.create_task(parts.run(), name="broker")
-        self._registering = asyncio.create_task(parts.registration.run(), name="registration")
+        self._working = self._run_in_background(parts.run(), "broker")
+        self._registering = self._run_in_background(parts.registration.run(), "registration")
         try:
             await parts.registration.wait_tried()
         except BaseException:
@@ -176,28 +175,12 @@ class Broker:
                 opening.result().close()
             raise
 
-    async def run_until_stopped(self) -> None:
-        """Return after `stop`; raises the error if the background work fails."""
-        if self._background is None or self._registering is None:
-            raise StateError("the broker is not started")
-        stopped = asyncio.create_task(self._stopped.wait())
-        working = {self._background, self._registering}
-        try:
-            done, _ = await asyncio.wait({stopped, *working}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        if not self._is_stopping:
-            for task in done & working:
-                task.result()
-        await self._stopped.wait()
-
     async def stop(self) -> None:
         """Unregister, finish the requests in flight, save everything, close."""
-        if self._background is None or self._is_stopping:
+        if not self._begin_stop():
             return
-        self._is_stopping = True
         parts = self._started
-        await _end(self._registering)
+        await end(self._registering)
         await parts.registration.unregister()
         for server in parts.servers:
             server.start_draining()  # before held pulls are answered, or clients would pull again at once
@@ -206,7 +189,7 @@ class Broker:
         await parts.replication.master.close()
         grace_s = self.settings.shutdown_wait_seconds
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))
-        await _end(self._background)
+        await end(self._working)
         parts.close()
         await parts.dialer.close()
         await parts.settings_file.close()
@@ -216,12 +199,10 @@ class Broker:
 
     async def abandon(self) -> None:
         """Stop at once, like a crash: nothing is saved or unregistered, and the next start recovers."""
-        if self._background is None or self._is_stopping:
+        if not self._begin_stop():
             return
-        self._is_stopping = True
         parts = self._started
-        await _end(self._registering)
-        await _end(self._background)
+        await end(self._registering, self._working)
         await parts.replication.master.close()
         for server in parts.servers:
             for connection in list(server.connections):
@@ -233,19 +214,6 @@ class Broker:
         await parts.settings_file.close()
         await self._pages.stop()
         self._stopped.set()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-
-async def _end(task: "asyncio.Task[None] | None") -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def _take_ports(settings: BrokerSettings) -> list[socket.socket]:

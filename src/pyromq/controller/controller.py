@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from typing import Self
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
@@ -30,6 +29,7 @@ from pyromq.remoting.channel import Channel
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus, in_turns
+from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, listening_socket
 
@@ -56,7 +56,7 @@ def _chosen_store(settings: ControllerSettings, clock: Clock) -> ControllerStore
     return EtcdStore(gateway, settings.etcd_prefix, lease_s, clock)
 
 
-class Controller:
+class Controller(Lifetime):
     """`async with Controller(settings) as controller: controller.address`."""
 
     def __init__(
@@ -68,6 +68,7 @@ class Controller:
         store: ControllerStore | None = None,
     ) -> None:
         """Without an `admission` every request is allowed."""
+        super().__init__()
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._settings = LiveSettings(settings)
         self._store = store if store is not None else _chosen_store(settings, self._clock)
@@ -107,9 +108,6 @@ class Controller:
         self._own: Leader | None = None
         self._election: asyncio.Task[None] | None = None
         self._election_wanted = False
-        self._background: asyncio.Task[None] | None = None
-        self._is_stopping = False
-        self._stopped = asyncio.Event()
         self._settings.on_change(self._apply_settings)
 
     def __repr__(self) -> str:
@@ -140,7 +138,7 @@ class Controller:
         return self._own
 
     async def start(self) -> None:
-        if self._background is not None:
+        if self._background:
             raise StateError("the controller has been started already")
         settings = self._settings.now
         taken = listening_socket(
@@ -162,7 +160,7 @@ class Controller:
             await self._http.stop()
             await self._store.close()
             raise
-        self._background = asyncio.create_task(self._run(), name="controller")
+        self._run_in_background(self._run(), "controller")
         _log.info("controller started address=%s:%d advertised=%s", *self.address, self.advertised_address)
 
     def _named(self, port: int) -> Leader:
@@ -172,29 +170,12 @@ class Controller:
         host = local_address() if settings.bind_address in _EVERYWHERE else settings.bind_address
         return Leader(settings.self_id, format_address(host, port))
 
-    async def run_until_stopped(self) -> None:
-        """Return after `stop`; raises the error of the background task if that fails."""
-        if self._background is None:
-            raise StateError("the controller has not been started")
-        stopped = asyncio.create_task(self._stopped.wait())
-        try:
-            await asyncio.wait({stopped, self._background}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        if not self._is_stopping:
-            self._background.result()
-        await self._stopped.wait()
-
     async def stop(self) -> None:
         """Stop accepting, finish the requests in flight, then close."""
-        if self._background is None or self._is_stopping:
+        if not self._begin_stop():
             return
-        self._is_stopping = True
         await self._server.stop(self._settings.now.shutdown_wait_seconds)
-        tasks = [task for task in (self._background, self._election) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await end(*self._background, self._election)
         await self._http.stop()
         await self._notices.close()
         await self._dialer.close()
@@ -202,13 +183,6 @@ class Controller:
         await self._file.close()
         self._stopped.set()
         _log.info("controller stopped")
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Self
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
@@ -35,6 +34,7 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.http_status import HttpStatus, in_turns
+from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 
@@ -56,7 +56,7 @@ class NameServerStatistics:
     is_ready: bool
 
 
-class NameServer:
+class NameServer(Lifetime):
     """`async with NameServer(settings) as server: server.address`."""
 
     def __init__(
@@ -67,6 +67,7 @@ class NameServer:
         admission: Admission | None = None,
     ) -> None:
         """Without an `admission` every request is allowed."""
+        super().__init__()
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._live_settings = settings_now = LiveSettings(settings)
         form = settings.header_form
@@ -123,9 +124,6 @@ class NameServer:
             {"/metrics": self._metrics_page, "/ready": self._ready_page, "/health": self._health_page},
             clock=self._clock,
         )
-        self._background: asyncio.Task[None] | None = None
-        self._is_stopping = False
-        self._stopped = asyncio.Event()
         for listener in (self._apply_settings, self._readiness.apply_settings, self._lookup.apply_settings):
             settings_now.on_change(listener)
 
@@ -156,7 +154,7 @@ class NameServer:
         )
 
     async def start(self) -> None:
-        if self._background is not None:
+        if self._background:
             raise StateError("the name server has been started already")
         await self._load_kv()
         settings = self.settings
@@ -174,30 +172,15 @@ class NameServer:
         except OSError:
             await self._http.stop()
             raise
-        self._background = asyncio.create_task(self._run(), name="name server")
+        self._run_in_background(self._run(), "name server")
         _log.info("name server started address=%s:%d", *self.address)
-
-    async def run_until_stopped(self) -> None:
-        """Return after `stop`; raises the error of the background task if that fails."""
-        if self._background is None:
-            raise StateError("the name server has not been started")
-        stopped = asyncio.create_task(self._stopped.wait())
-        try:
-            await asyncio.wait({stopped, self._background}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        if not self._is_stopping:
-            self._background.result()
-        await self._stopped.wait()
 
     async def stop(self) -> None:
         """Stop accepting, finish the requests in flight, then close."""
-        if self._background is None or self._is_stopping:
+        if not self._begin_stop():
             return
-        self._is_stopping = True
         await self._server.stop(self.settings.shutdown_wait_seconds)
-        self._background.cancel()
-        await asyncio.wait([self._background])
+        await end(*self._background)
         await self._http.stop()
         self._reading.close()
         await self._consequences.close()
@@ -206,13 +189,6 @@ class NameServer:
         await self._settings_file.close()
         self._stopped.set()
         _log.info("name server stopped")
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
