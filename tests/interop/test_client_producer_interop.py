@@ -9,7 +9,7 @@ from tests.support.apache import ApacheServers, wait_until
 from tests.support.apache_releases import ALL_RELEASES, APACHE_4
 
 from pyromq import Compression, Message, Producer, ReceivedMessage, TransactionState, aio
-from pyromq.admin import messages
+from pyromq.admin import messages, topics
 from pyromq.admin.cluster import Cluster
 from pyromq.errors import Refused
 from pyromq.protocol.frame import HeaderForm
@@ -230,6 +230,29 @@ async def test_requests_are_replied_to(servers: ApacheServers) -> None:
         async with consumer:
             reply = await asker.request(Message("Sums", b"20 22"), timeout_s=120)
     assert reply.body == b"42"
+
+
+async def test_what_java_sends_is_consumed_and_an_operator_sees_it(servers: ApacheServers) -> None:
+    """The everyday part of test_client_consumer_interop, with every release."""
+    sent = sorted(b"%d" % number for number in range(20))
+    rows = [{"topic": "FromJava", "body": body, "tags": f"T{int(body) % 2}"} for body in sent]
+    await asyncio.to_thread(servers.client.send, servers.names, rows)
+    received: asyncio.Queue[bytes] = asyncio.Queue()
+    pushed = aio.PushConsumer("pushed", servers.names, start_from="first")
+
+    @pushed.on("FromJava", "T1")
+    async def take(message: ReceivedMessage) -> None:
+        received.put_nowait(message.body)
+
+    async with pushed, aio.PullConsumer("pulled", servers.names, start_from="first") as pulled:
+        assert sorted([await received.get() for _ in range(10)]) == [body for body in sent if int(body) % 2]
+        pulled.subscribe("FromJava")
+        found: list[bytes] = []
+        while len(found) < len(sent):
+            found += [message.body for message in await pulled.poll(timeout_s=60)]
+        assert sorted(found) == sent
+    async with Cluster(servers.names) as cluster:
+        assert "FromJava" in await topics.names(cluster)
 
 
 async def test_reports_reach_the_trace_topic(servers: ApacheServers) -> None:

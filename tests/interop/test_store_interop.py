@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.apache import ApacheBroker, ApacheClient, ApacheNameServer, ClientOf, wait_until
-from tests.support.apache_releases import RELEASES, Release
+from tests.support.apache_releases import ALL_RELEASES, RELEASES, Release
 from tests.support.java_rows import Row, java_row, rows_of
 from tests.support.own_broker import OwnBroker
 from tests.support.small_stores import dispatch_all
@@ -195,6 +195,7 @@ def test_our_broker_takes_over_from_apaches_and_hands_back(directory: Directory,
 ASKING_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
 
 
+@pytest.mark.parametrize("directory", ALL_RELEASES, indirect=True, ids=str)
 def test_open_transactions_move_with_the_store(directory: Directory) -> None:
     """Both sides ask about those that the other left open, and deliver no other transaction once more."""
     names, client = directory.name_server, directory.client
