@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +44,9 @@ def mqadmin(*words: str) -> dict[str, Any]:
     return found
 
 
-def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
-    client_of: ClientOf, tmp_path: Path
-) -> None:
-    client = client_of(APACHE_5, "JSON")
+@contextmanager
+def name_server_with_controller() -> Iterator[tuple[str, str]]:
+    """The addresses of both."""
     with held_port() as port:
         controller = f"127.0.0.1:{port}"
         embedded = {
@@ -54,54 +55,82 @@ def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
             "controllerDLegerSelfId": "n0",
         }
         with OwnNameServer(embedded) as names:
+            yield names.address, controller
 
-            def group() -> dict[str, Any]:
-                return dict(mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP).get(GROUP, {}))
 
-            with (
-                apaches_broker(names.address, controller, tmp_path / "a") as first,
-                apaches_broker(names.address, controller, tmp_path / "b") as second,
-            ):
-                wait_until(lambda: group().get("inSync") == 2, "both brokers in sync", timeout_s=120)
-                by_address = {each.address: each for each in (first, second)}
-                before = group()
-                master = by_address.pop(before["masterAddress"])
-                (successor,) = by_address.values()
-                client.create_topic(names.address, master.address, TOPIC, queues=1)
-                client.send(
-                    names.address, [{"topic": TOPIC, "body": b"before %d" % each} for each in range(20)]
-                )
-                # A replica copies topics every ten seconds: only then can it serve this one.
-                wait_until(
-                    lambda: TOPIC in (successor.store / "config" / "topics.json").read_text(),
-                    "the topic on the replica",
-                    timeout_s=120,
-                )
-                shown = client.mqadmin("getControllerMetaData", "-a", controller)
-                assert f"#ControllerLeaderAddress\t{controller}" in shown
-                shown = client.mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP)
-                assert f"#MasterAddr\t{master.address}" in shown
-                assert shown.count("\nInSyncReplica:") == 2
-                shown = client.mqadmin("getControllerConfig", "-a", controller)
-                assert "enableElectUncleanMaster" in shown
-                epochs = mqadmin("getBrokerEpoch", "-b", GROUP, "-n", names.address)
-                assert epochs[master.address]["epochs"] == epochs[successor.address]["epochs"]
-                master.kill()
-                wait_until(
-                    lambda: group().get("masterAddress") == successor.address, "the new master", timeout_s=60
-                )
-                after = group()
-                assert after["masterEpoch"] > before["masterEpoch"]
-                wait_until(
-                    lambda: (
-                        successor.address in client.mqadmin("topicRoute", "-n", names.address, "-t", TOPIC)
-                    ),
-                    "the new route",
-                    timeout_s=60,
-                )
-                client.send(names.address, [{"topic": TOPIC, "body": b"after"}])
-                read = {row["body"] for row in client.read(names.address, TOPIC)}
-                assert read == {*(b"before %d" % each for each in range(20)), b"after"}
-                master.start()
-                wait_until(lambda: group().get("inSync") == 2, "the former master in sync", timeout_s=120)
-                assert group()["masterAddress"] == successor.address
+def group_at(controller: str) -> dict[str, Any]:
+    """What the controller knows about the group; empty if it knows nothing."""
+    return dict(mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP).get(GROUP, {}))
+
+
+def test_a_lone_broker_of_apaches_is_master_again_after_a_kill_in_a_new_epoch(tmp_path: Path) -> None:
+    with (
+        name_server_with_controller() as (names, controller),
+        apaches_broker(names, controller, tmp_path / "a") as broker,
+    ):
+        wait_until(lambda: group_at(controller).get("masterEpoch", 0) > 0, "the first master", timeout_s=120)
+        before = group_at(controller)
+        broker.kill()
+        broker.start()
+        wait_until(
+            lambda: (
+                bool(group_at(controller).get("masterEpoch", 0) > before["masterEpoch"])
+                and group_at(controller).get("masterAddress") == broker.address
+            ),
+            "the master in a new epoch",
+            timeout_s=120,
+        )
+
+
+def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
+    client_of: ClientOf, tmp_path: Path
+) -> None:
+    client = client_of(APACHE_5, "JSON")
+    with (
+        name_server_with_controller() as (names, controller),
+        apaches_broker(names, controller, tmp_path / "a") as first,
+        apaches_broker(names, controller, tmp_path / "b") as second,
+    ):
+        wait_until(lambda: group_at(controller).get("inSync") == 2, "both brokers in sync", timeout_s=120)
+        by_address = {each.address: each for each in (first, second)}
+        before = group_at(controller)
+        master = by_address.pop(before["masterAddress"])
+        (successor,) = by_address.values()
+        client.create_topic(names, master.address, TOPIC, queues=1)
+        client.send(names, [{"topic": TOPIC, "body": b"before %d" % each} for each in range(20)])
+        # A replica copies topics every ten seconds: only then can it serve this one.
+        wait_until(
+            lambda: TOPIC in (successor.store / "config" / "topics.json").read_text(),
+            "the topic on the replica",
+            timeout_s=120,
+        )
+        shown = client.mqadmin("getControllerMetaData", "-a", controller)
+        assert f"#ControllerLeaderAddress\t{controller}" in shown
+        shown = client.mqadmin("getSyncStateSet", "-a", controller, "-b", GROUP)
+        assert f"#MasterAddr\t{master.address}" in shown
+        assert shown.count("\nInSyncReplica:") == 2
+        shown = client.mqadmin("getControllerConfig", "-a", controller)
+        assert "enableElectUncleanMaster" in shown
+        epochs = mqadmin("getBrokerEpoch", "-b", GROUP, "-n", names)
+        assert epochs[master.address]["epochs"] == epochs[successor.address]["epochs"]
+        master.kill()
+        wait_until(
+            lambda: group_at(controller).get("masterAddress") == successor.address,
+            "the new master",
+            timeout_s=60,
+        )
+        after = group_at(controller)
+        assert after["masterEpoch"] > before["masterEpoch"]
+        wait_until(
+            lambda: successor.address in client.mqadmin("topicRoute", "-n", names, "-t", TOPIC),
+            "the new route",
+            timeout_s=60,
+        )
+        client.send(names, [{"topic": TOPIC, "body": b"after"}])
+        read = {row["body"] for row in client.read(names, TOPIC)}
+        assert read == {*(b"before %d" % each for each in range(20)), b"after"}
+        master.start()
+        wait_until(
+            lambda: group_at(controller).get("inSync") == 2, "the former master in sync", timeout_s=120
+        )
+        assert group_at(controller)["masterAddress"] == successor.address
