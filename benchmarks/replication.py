@@ -70,6 +70,11 @@ def broker(kind: str, names: str, store: Path, **settings: str) -> Iterator[tupl
             yield own.address, port + 1, own.pid
     else:
         jvm = ("-Xms1g", "-Xmx1g")
+        values |= {
+            "mappedFileSizeConsumeQueue": "6000000",
+            "maxHashSlotNum": "5000000",
+            "maxIndexNum": "20000000",
+        }
         with ApacheBroker(
             RELEASES[kind], names, store, NAME, broker_id=broker_id, settings=values, jvm=jvm
         ) as other:

@@ -11,10 +11,13 @@ from tests.support.broker_cluster import BrokerClient
 from tests.support.replicas import Group, broker_group, caught_up, log_of, until
 
 from pyromq.broker.broker import Broker
+from pyromq.broker.replication import replica_link
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.replication import HEADER_BYTES, encode_report
+from pyromq.protocol.replication import HEADER_BYTES, encode_header, encode_report
 from pyromq.protocol.requests.replication import GetHaStatus
+from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.dialer import Dialer
 
 
 async def send_many(broker: Broker, count: int, size: int = 500) -> None:
@@ -273,6 +276,68 @@ async def test_a_replica_older_than_its_masters_oldest_file_says_so(
             assert "oldest file begins at 65536" in caplog.text
             writer.close()
         error_logs.expect("the master's log is not copied")
+
+
+# Bad networks and bad peers
+
+
+async def test_old_parts_of_the_log_are_read_from_the_disk_by_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_link, "_WARM_BYTES", 0)
+    monkeypatch.setattr(replica_link, "_LOAD_BYTES", 40_000)
+    files = {"log_segment_bytes": 65_536}
+    async with broker_group(tmp_path) as group, group.master(store=files) as master:
+        await send_many(master, 400)
+        async with group.replica(store=files) as replica:
+            await caught_up(replica, master)
+            await send_many(master, 10)
+            await caught_up(replica, master)
+            assert log_of(replica.store) == log_of(master.store)
+
+
+async def test_a_replica_ends_a_connection_on_which_no_log_comes_and_keeps_what_it_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    replies = [b"HTTP/1.1 400 Bad Request\r\n\r\n", encode_header(0, 8) + bytes(8), b""]
+    reports: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reports.append(await reader.readexactly(8))
+        writer.write(replies[min(len(reports), len(replies)) - 1])
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, broker_group(tmp_path) as group:
+        address = format_address(*server.sockets[0].getsockname()[:2])
+        async with group.replica(ha_master_address=address, ha_silence_ms=500) as replica:
+            await until(lambda: len(reports) > 3)
+            assert set(reports) == {encode_report(0)}
+            assert replica.store.log_end == 0
+    for text in (
+        "is this a master's HA port?",
+        "the master's bytes at 0 are no record",
+        "nothing for 500 ms",
+    ):
+        assert text in caplog.text
+
+
+async def test_replicas_are_registered_beside_their_master(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master() as master,
+        group.replica(3) as replica,
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic()
+        await until(lambda: replica.replication.replica.is_connected)
+        dialer = Dialer()
+        route = (await dialer.call(group.names, GetRoute(topic="Orders"), 60)).body
+        await dialer.close()
+        assert route is not None
+        (data,) = route.broker_datas
+        assert data.broker_addrs == {0: master.advertised_address, 3: replica.advertised_address}
 
 
 # Reading from replicas

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 _TICK_S = 0.5
 _FIRST_RETRY_S = 0.25
 _MAX_RETRY_S = 5.0
+_ASK_EVERY = 3
 _QUIET_FAILURES = 4
 """A replica that has just started does not know its master yet."""
 
@@ -167,7 +168,8 @@ class Replica:
             self._told = str(problem)
             level = logging.ERROR if isinstance(problem, Disagreement) else logging.WARNING
             _log.log(level, "the master's log is not copied address=%s: %s", self.ha_address, problem)
-        self._ask_for_master()
+        if self._failures <= _QUIET_FAILURES or self._failures % _ASK_EVERY == 0:
+            self._ask_for_master()  # a registration of many topics is large
         return min(_FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 8), _MAX_RETRY_S)
 
     def _tell(self) -> None:
