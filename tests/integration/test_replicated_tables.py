@@ -2,17 +2,19 @@
 
 from pathlib import Path
 
-from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient
+from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, topic_creation
 from tests.support.replicas import broker_group, caught_up, until
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.catalogue import declaration_of
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, DeleteGroup
 from pyromq.protocol.requests.offsets import UpdateConsumerOffset
 from pyromq.protocol.requests.replication import WatchTables
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
+from pyromq.protocol.requests.upkeep import CleanUnusedTopics
 
 
 def tables(broker: Broker) -> Tables:
@@ -160,3 +162,32 @@ async def test_a_master_that_cannot_push_is_polled(tmp_path: Path) -> None:
             sync._woken.set()
             await until(lambda: "Doomed" not in tables(replica).topics)
             assert "Doomed" not in replica.store.topics()
+
+
+async def test_topics_and_groups_are_changed_on_the_master_only(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.master() as master,
+        group.replica() as replica,
+        BrokerClient(master.address) as client,
+        BrokerClient(replica.address) as reader,
+    ):
+        await create(client)
+        await client.send(b"kept")
+        await until(lambda: tables(replica).groups.get(GROUP) is not None)
+        await caught_up(replica, master)
+        for change in (
+            topic_creation("Second", 4),
+            CreateOrUpdateGroup(body=SubscriptionGroupConfig(group_name="second")),
+        ):
+            refused = await reader.refusal(change)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "are copies of its master's: change them there" in (refused.remark or "")
+        for deletion in (
+            DeleteTopicFromBroker(topic=TOPIC),
+            DeleteGroup(group_name=GROUP),
+            CleanUnusedTopics(),
+        ):
+            await reader.call(deletion)  # Apache's tools ask all brokers of a cluster
+        assert (await reader.pull()).bodies == [b"kept"]
+        assert tables(replica).groups.get(GROUP) is not None

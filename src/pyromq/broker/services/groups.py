@@ -45,6 +45,7 @@ class Groups:
         slices: Slices,
     ) -> None:
         """`on_deleted` is called with each deleted group, so that statistics forget it."""
+        self._role = tables.role
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._consumers = tables.consumers
@@ -53,11 +54,13 @@ class Groups:
 
     @handles(CreateOrUpdateGroup)
     async def create_or_update(self, request: CreateOrUpdateGroup, caller: Caller) -> None:
+        self._role.require_master()
         await self._update([request.body] if self._is_change(request.body) else [], caller)
 
     @handles(CreateOrUpdateGroups)
     async def create_or_update_many(self, request: CreateOrUpdateGroups, caller: Caller) -> None:
         """All or none."""
+        self._role.require_master()
         changed = [
             config
             async for config in self._slices.spread(request.body.group_config_list)
@@ -119,6 +122,8 @@ class Groups:
 
     @handles(DeleteGroup)
     async def delete(self, request: DeleteGroup, caller: Caller) -> None:
+        if not self._role.now.is_master:
+            return  # java: tools delete at replicas, too; here they follow their master
         was_known = self._groups.delete(request.group_name)
         if request.clean_offset:
             self._offsets.remove_group(request.group_name)

@@ -50,6 +50,7 @@ class Topics:
         """`on_deleted` is called with each deleted topic, so that statistics and held pulls forget it."""
         self._live = live
         self._store = store
+        self._role = tables.role
         self._topics = tables.topics
         self._offsets = tables.offsets
         self._on_deleted = on_deleted
@@ -59,6 +60,7 @@ class Topics:
 
     @handles(CreateOrUpdateTopic)
     async def create_or_update(self, request: CreateOrUpdateTopic, caller: Caller) -> None:
+        self._role.require_master()
         try:
             filter_type = TopicFilterType(request.topic_filter_type)
             change = parse_change(request.attributes)
@@ -79,6 +81,7 @@ class Topics:
     @handles(CreateOrUpdateTopics)
     async def create_or_update_many(self, request: CreateOrUpdateTopics, caller: Caller) -> None:
         """All or none."""
+        self._role.require_master()
         async with self._changing:
             updated: list[TopicConfig] = []
             async for config in self._slices.spread(request.body.topic_config_list):
@@ -145,6 +148,8 @@ class Topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, "the topic is blank")
         if self._live.now.validate_system_topics and self._topics.is_system(topic):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the topic {topic} is a system topic")
+        if not self._role.now.is_master:
+            return  # java: tools delete at replicas, too; here they follow their master
         # The topic itself goes last, so that an interrupted deletion can be repeated.
         async with self._changing:
             for each in (*self._retry_topics(topic), topic):
@@ -190,6 +195,8 @@ class Topics:
 
     @handles(CleanUnusedTopics)
     async def clean_unused(self, request: CleanUnusedTopics, caller: Caller) -> None:
+        if not self._role.now.is_master:
+            return  # it may lack topics that its master has
         async for topic in self._slices.spread(self._store.topics()):
             async with self._changing:
                 if topic in self._topics or self._topics.is_system(topic):

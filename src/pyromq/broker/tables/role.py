@@ -7,6 +7,8 @@ and as replica listen for that.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyromq.errors import Refused
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 
 
@@ -35,6 +37,15 @@ class RoleTable:
         """Call `listener` with the role now, and after each change."""
         self._listeners.append(listener)
         listener(self.now)
+
+    def require_master(self) -> None:
+        """Raises Refused on a replica: its tables are copies of its master's."""
+        if not self.now.is_master:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"this broker is replica {self.now.broker_id}, its topics and groups are copies of its"
+                " master's: change them there",
+            )
 
     def change(self, role: Role) -> None:
         """Raises ValueError for the role of an older epoch."""
