@@ -1,6 +1,7 @@
 """The state of a broker as one value: data only, made once and passed to the services."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Self
 
 from pyromq.broker.settings import BrokerSettings
@@ -12,6 +13,7 @@ from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.queue_locks import QueueLocks
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
+from pyromq.broker.tables.table_file import FiledTable
 from pyromq.broker.tables.timer_counts import TimerCounts
 from pyromq.broker.tables.topics import TopicTable, system_topics
 from pyromq.broker.tables.transaction_counts import TransactionCounts
@@ -41,22 +43,18 @@ class Tables:
 
     def write_in_threads(self) -> None:
         """From now on threads write the files; there must be a running loop."""
-        self.topics.write_in_threads()
-        self.groups.write_in_threads()
-        self.filters.write_in_threads()
-        self.delay_offsets.write_in_threads()
-        self.transaction_counts.write_in_threads()
-        self.timer_counts.write_in_threads()
+        for table in self._filed():
+            table.write_in_threads()
 
     def abandon(self) -> None:
         """From now on no thread writes any more."""
-        self.topics.abandon()
-        self.groups.abandon()
-        self.filters.abandon()
-        self.delay_offsets.abandon()
-        self.transaction_counts.abandon()
-        self.timer_counts.abandon()
+        for table in self._filed():
+            table.abandon()
         self.offsets.abandon()
+
+    def _filed(self) -> Iterator[FiledTable]:
+        tables = (getattr(self, each.name) for each in fields(self))
+        return (table for table in tables if isinstance(table, FiledTable))
 
     @classmethod
     def open(cls, live: LiveSettings[BrokerSettings], store: MessageStore, clock: Clock) -> Self:

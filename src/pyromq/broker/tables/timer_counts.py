@@ -6,7 +6,7 @@ nothing waits.
 
 from collections import Counter
 
-from pyromq.broker.tables.table_file import TableFile
+from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.metrics import Histogram
 from pyromq.protocol.bodies.config_tables import TimerMetricsTable
@@ -17,7 +17,7 @@ _HOUR_S = 3600
 _DELAYS_S = (60, 600, _HOUR_S, 12 * _HOUR_S, 24 * _HOUR_S, 72 * _HOUR_S)
 
 
-class TimerCounts:
+class TimerCounts(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock) -> None:
         self._file = TableFile(file, self.table)
         self._clock = clock
@@ -85,9 +85,3 @@ class TimerCounts:
         if self._is_dirty:
             self._is_dirty = False
             self._file.save_now()
-
-    def write_in_threads(self) -> None:
-        self._file.write_in_threads()
-
-    def abandon(self) -> None:
-        self._file.abandon()

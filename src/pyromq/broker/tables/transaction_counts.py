@@ -7,7 +7,7 @@ broker.
 from collections import Counter
 from collections.abc import Callable
 
-from pyromq.broker.tables.table_file import TableFile
+from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.metrics import Histogram
 from pyromq.protocol.bodies.config_tables import TransactionMetricsTable
@@ -19,7 +19,7 @@ _HOUR_S = 3600
 _LATENCY_S = (5, 60, 600, _HOUR_S, 12 * _HOUR_S, 24 * _HOUR_S)
 
 
-class TransactionCounts:
+class TransactionCounts(FiledTable):
     def __init__(self, file: JsonTable, clock: Clock) -> None:
         loaded = file.load(TransactionMetricsTable) or TransactionMetricsTable()
         self._file = TableFile(file, self._content)
@@ -89,9 +89,3 @@ class TransactionCounts:
         """Write what is not written yet, for the last time."""
         self.save()
         self._file.persist()
-
-    def write_in_threads(self) -> None:
-        self._file.write_in_threads()
-
-    def abandon(self) -> None:
-        self._file.abandon()
