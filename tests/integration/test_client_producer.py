@@ -103,8 +103,10 @@ async def test_what_is_no_message_or_no_choice_says_so(producer: aio.Producer) -
         await producer.send(message, sharding_key=7)  # type: ignore[call-overload]
 
 
-async def test_whoever_sends_learns_that_no_name_server_can_be_reached(unused_tcp_port: int) -> None:
-    async with aio.Producer("orders", f"127.0.0.1:{unused_tcp_port}") as producer:
+async def test_a_sender_learns_that_no_name_server_can_be_reached_when_its_time_is_up(
+    unused_tcp_port: int,
+) -> None:
+    async with aio.Producer("orders", f"127.0.0.1:{unused_tcp_port}", send_timeout_s=0.2) as producer:
         for where in (
             {},
             {"sharding_key": "k"},
@@ -112,6 +114,10 @@ async def test_whoever_sends_learns_that_no_name_server_can_be_reached(unused_tc
         ):
             with pytest.raises(SendFailed, match=r"no name server can be reached \(namesrv=127.0.0.1"):
                 await producer.send(Message("Orders", b"x"), **where)
+        with pytest.raises(SendFailed) as failed:
+            await producer.send(Message("Orders", b"x"))
+        assert len(failed.value.attempts) == 1
+        assert failed.value.__suppress_context__ or failed.value.__context__ is None, "one text is enough"
         with pytest.raises(SendFailed, match="no name server can be reached"):
             await producer.request(Message("Orders", b"x"))
 

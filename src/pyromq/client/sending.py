@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from pyromq.client.fault_avoidance import BrokerFaults
+from pyromq.client.patience import patiently
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.queue_choice import RoundRobin
@@ -221,14 +222,15 @@ class Sender:
         )
 
     async def _route_before(self, topic: str, deadline: float, attempts: list[str]) -> Route:
+        left_s = max(0.0, deadline - self._clock.monotonic())
         try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                return await self.route(topic)
+            async with asyncio.timeout(left_s):
+                return await patiently(lambda: self.route(topic), left_s)
         except TimeoutError:
             attempts.append(f"no name server of {self.session.name_servers} answered in time")
-            raise SendFailed(f"a message to {topic}", attempts) from None
         except TransportError as problem:
-            raise SendFailed(f"a message to {topic}", [*attempts, str(problem)]) from problem
+            attempts.append(str(problem))
+        raise SendFailed(f"a message to {topic}", attempts)
 
     async def _address(self, topic: str, broker_name: str) -> str:
         """The address of a master that is in no known route yet."""

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import name_server_addresses
-from pyromq.config.kinds import above
+from pyromq.config.kinds import above, between
 from pyromq.config.options import Options, setting
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
@@ -45,6 +45,7 @@ class ClientOptions(TypedDict, total=False):
     form: HeaderForm
     call_timeout_s: float
     connect_timeout_s: float
+    start_timeout_s: float
     route_interval_s: float
     heartbeat_interval_s: float
 
@@ -66,6 +67,7 @@ class ClientSettings(Options):
     form: HeaderForm = setting(HeaderForm.JSON, "How request headers are encoded.")
     call_timeout_s: float = setting(3.0, "The timeout of requests that have none of their own.", check=above(0))
     connect_timeout_s: float = setting(3.0, "The timeout of opening a connection.", check=above(0))
+    start_timeout_s: float = setting(60.0, "How long the start of a consumer waits for a name server that cannot be reached.", check=between(0, 10**9))
     route_interval_s: float = setting(30.0, "How often the client asks for routes, unless the name server announces changes by itself.", check=above(0))
     heartbeat_interval_s: float = setting(30.0, "How often the client sends heartbeats to brokers.", check=above(0))
 

@@ -29,7 +29,9 @@ _log = logging.getLogger(__name__)
 A = TypeVar("A", bound=Answer)
 
 FIRST_BACKOFF_S = 0.1
-MAX_BACKOFF_S = 10.0
+MAX_BACKOFF_S = 1.0
+"""Less than callers wait: a server that is back is found before their deadline."""
+_FORGET_AFTER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,9 @@ class Dialer:
         if attempt is None:
             wait_s = destination.retry_at - self._group.clock.monotonic()
             if destination.failures and wait_s > 0:
-                raise ConnectFailed(f"{destination.last_failure}; next attempt in {wait_s:.1f} s")
+                failure = ConnectFailed(destination.last_failure)
+                failure.add_note(f"next attempt in {wait_s:.1f} s")
+                raise failure
             attempt = destination.attempt = asyncio.create_task(self._open(address, destination))
             attempt.add_done_callback(_retrieve)
         try:
@@ -227,7 +231,7 @@ class Dialer:
         now = self._group.clock.monotonic()
         for address, destination in list(self._destinations.items()):
             is_used = destination.attempt is not None or destination.is_connected
-            if not is_used and now > destination.retry_at + MAX_BACKOFF_S:
+            if not is_used and now > destination.retry_at + _FORGET_AFTER_S:
                 del self._destinations[address]
 
     async def close(self) -> None:

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable
 
 from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
+from pyromq.client.patience import patiently
 from pyromq.client.session import Session
 from pyromq.cluster.routes import Route
-from pyromq.errors import NoRoute
+from pyromq.errors import NoRoute, TransportError
 from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.requests.membership import CheckClientConfig
@@ -50,8 +51,14 @@ async def look_up(session: Session, group: str, subscription: Subscription) -> N
 
     A topic that does not exist yet is not an error: it may be created later.
     """
+
+    def waiting(problem: TransportError) -> None:
+        _log.warning("waiting up to %g s for a name server: %s", session.settings.start_timeout_s, problem)
+
     try:
-        route = await session.routes.get(subscription.topic)
+        route = await patiently(
+            lambda: session.routes.get(subscription.topic), session.settings.start_timeout_s, waiting
+        )
     except NoRoute as problem:
         _log.warning("topic has no route yet: %s", problem)
         return
