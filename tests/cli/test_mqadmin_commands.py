@@ -471,7 +471,7 @@ def test_a_failure_says_what_to_try(tool: Tool, words: list[str], code: int, exp
 
 
 def test_every_command_is_tried_here_or_with_clients_or_controllers() -> None:
-    with_clients = {"consumerStatus", "consumerConnection", "producerConnection"}
+    with_clients = {"consumerStatus", "consumerConnection", "producerConnection", "resumeCheckHalfMessage"}
     with_files = {"exportConfigs", "exportMetadata", "exportMetrics", "updateTopicList", "updateSubGroupList"}
     with_controllers = NOUNS["controllers"][1].keys()
     tried = {words[0] for words, *_ in [*READS, *WRITES]} | with_clients | with_files | with_controllers

@@ -32,6 +32,7 @@ from pyromq.protocol.record import StoredMessage, decode_record, decode_records
 from pyromq.protocol.requests.inspection import ConsumeMessageDirectly
 from pyromq.protocol.requests.pulling import PullMessage, QueryMessage, ViewMessage
 from pyromq.protocol.requests.sending import SendMessageV2
+from pyromq.protocol.requests.transactions import ResumeTransactionCheck
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 SENDER_GROUP = "TOOLS_PRODUCER"
@@ -343,6 +344,12 @@ async def consume_directly(
         consumer_group=group, client_id=client_id, topic=message.topic, msg_id=offset_id(message)
     )
     return (await cluster.ask(str(message.store_host), request, _PASSED_ON_TIMEOUT_S)).body
+
+
+async def resume_check(cluster: Cluster, message: StoredMessage) -> None:
+    """Have producers asked again about a transaction that was given up, by its message."""
+    request = ResumeTransactionCheck(topic=message.topic, msg_id=offset_id(message))
+    await cluster.ask(str(message.store_host), request)
 
 
 def offset_id(message: StoredMessage) -> str:

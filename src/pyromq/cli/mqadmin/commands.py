@@ -56,6 +56,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "queryMsgByUniqueKey": "Show a message by its unique id.",
             "queryMsgByOffset": "Show a message by its queue and offset.",
             "queryCq": "Show entries of a consume queue.",
+            "resumeCheckHalfMessage": "Check a transaction again that was given up.",
         },
     ),
     "traces": (

@@ -18,6 +18,7 @@ from pyromq.cli.mqadmin.times import time
 from pyromq.cluster.routes import route_addresses
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.message import shown_message_id
+from pyromq.protocol.names import CHECK_MAX_TIME_TOPIC
 from pyromq.protocol.record import StoredMessage
 
 
@@ -217,3 +218,16 @@ async def query_cq(
         for number, each in enumerate(found.queue_data)
     ]
     out.show(Report.of(ends, Table("entries", columns, rows)))
+
+
+@admin_command("resumeCheckHalfMessage")
+async def resume_check_half_message(
+    cluster: Cluster,
+    out: Output,
+    message_id: Annotated[str, option("-i --msgId", "The id of the message that was kept.")],
+    topic: Annotated[str, option("-t --topic", "The topic that keeps it.")] = CHECK_MAX_TIME_TOPIC,
+) -> None:
+    """Ask producers again about a transaction that was given up after too many checks."""
+    message = await messages.by_id(cluster, topic, message_id)
+    await messages.resume_check(cluster, message)
+    out.show(done(f"the transaction of {message_id} is checked again", msgId=message_id, topic=topic))
