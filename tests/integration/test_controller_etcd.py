@@ -76,7 +76,7 @@ async def test_the_leader_reads_and_replaces_groups_and_nobody_else(etcd: Etcd, 
     await other.close()
 
 
-async def test_a_leader_stops_to_lead_by_its_own_clock_before_its_lease_ends(etcd: Etcd, prefix: str) -> None:
+async def test_a_leader_stops_leading_by_its_own_clock_before_its_lease_ends(etcd: Etcd, prefix: str) -> None:
     clock = ManualClock()
     one = store_of(etcd, prefix, clock)
     await one.open(ONE)
@@ -95,7 +95,7 @@ async def test_a_leader_stops_to_lead_by_its_own_clock_before_its_lease_ends(etc
 async def test_a_leader_that_was_replaced_changes_nothing_whatever_it_believes(
     etcd: Etcd, prefix: str
 ) -> None:
-    clock = ManualClock()  # It stands still: the first one believes to lead for ever.
+    clock = ManualClock()  # It stands still: the first one thinks that it leads for ever.
     one, other = store_of(etcd, prefix, clock), store_of(etcd, prefix, clock)
     await one.open(ONE)
     assert await one.replace("g", group(), 0)

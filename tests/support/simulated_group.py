@@ -88,7 +88,7 @@ class SimulatedStore:
     def __init__(self, truth: Truth, number: int) -> None:
         self._truth = truth
         self._number = number
-        self.is_leading = True  # Every controller believes to lead: only the fence protects the groups.
+        self.is_leading = True  # Every controller thinks that it leads: only the fence protects the groups.
         self.size_bytes = 0
 
     @property

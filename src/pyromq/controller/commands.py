@@ -1,7 +1,7 @@
 """A request becomes a decision: read the group, decide, replace it, and decide again if another was faster.
 
-There is no lock: the store compares revisions, so two requests, or two controllers that both believe to lead,
-cannot both change a group from the same state.
+There is no lock. The store compares revisions, so two requests, or two controllers that both think that they
+lead, cannot both change a group from the same state.
 """
 
 from collections.abc import Callable

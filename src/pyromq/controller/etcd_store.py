@@ -2,7 +2,7 @@
 
 A controller leads while it holds the leader key. Every read and every change is one transaction that also
 compares this key: a controller that was replaced reads and changes nothing, whatever it believes. By its own
-clock it stops to lead before etcd can give the lease away.
+clock it stops leading before etcd can give the lease away.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class EtcdStore:
 
     def _lose(self, reason: str) -> None:
         if self._term:
-            _log.warning("this controller leads no more: %s", reason)
+            _log.warning("this controller does not lead any more: %s", reason)
         self._term = 0
 
     async def read(self, name: str) -> Stored:

@@ -109,7 +109,7 @@ async def test_a_store_compares_revisions(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_store_whose_disk_failed_leads_no_more_and_ends_the_controller(tmp_path: Path) -> None:
+async def test_a_store_whose_disk_failed_stops_leading_and_ends_the_controller(tmp_path: Path) -> None:
     synced = 0
 
     def sync(descriptor: int) -> None:

@@ -98,6 +98,6 @@ def test_a_proposal_whose_fate_is_not_known_counts_until_the_next_version(pair: 
     assert pair.propose(100, 2.0, MAX_BEHIND_S) is None
 
 
-def test_older_news_of_the_controller_are_passed_over(pair: InSyncSet) -> None:
+def test_an_older_answer_of_the_controller_is_passed_over(pair: InSyncSet) -> None:
     pair.confirmed_by_controller(frozenset({1}), 7)
     assert pair.members == {1, 2}
