@@ -161,8 +161,8 @@ class TimerDelivery:
         except (RemoteProtocolError, ValueError) as problem:
             _log.error("timed message dropped slot=%d position=%d: %s", slot.number, position, problem)
             return True
-        topic, unique_key = draft.topic, message.get(props.UNIQ_KEY)
-        if unique_key is not None and recall_key(topic, unique_key) in slot.recalled:
+        topic = draft.topic
+        if slot.recalled and recall_key(topic, message.get(props.UNIQ_KEY) or "") in slot.recalled:
             return True  # it was taken off the counts with its recall
         if unit.kind & ROLLED:
             draft.topic, draft.queue_id = names.TIMER_TOPIC, 0

@@ -5,6 +5,7 @@ A message for a time beyond the window of the wheel waits there for a stage of i
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 
 from pyromq.broker.flow.timer_slot import outline_of
 from pyromq.broker.flow.timing import number_in
@@ -21,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 64
 _MAX_DELAY_MS = 1 << 31
+_RECALL = props.TIMER_DEL_UNIQKEY.encode()
+
+_hash_of = lru_cache(maxsize=1024)(java_string_hash)
 
 OnScheduled = Callable[[int, TimerUnit, RecordOutline, bytes], None]
 """Told the position of a new unit, the unit, and its message."""
@@ -32,7 +36,7 @@ class TimerIntake:
         self._timers = store.timers
         self._counts = counts
         self._on_scheduled = on_scheduled
-        self._complaint = ""
+        self._window_slots = store.settings.timer_window_slots
         self.messages = 0
         self.taken_end = 0
         """The log offset behind the last message that was put into the wheel."""
@@ -54,8 +58,9 @@ class TimerIntake:
             units = self._store.sound_units(queue, self._timers.queue_offset, _BATCH)
             if not units:
                 return True  # being mended; it advances then
+            now_ms = self._store.time.now_ms()
             for log_offset, _ in units:
-                if log_offset is not None and not self._take(log_offset):
+                if log_offset is not None and not self._take(log_offset, now_ms):
                     return True
                 self._timers.queue_offset += 1
             if is_over():
@@ -72,9 +77,9 @@ class TimerIntake:
             _log.warning("intake of timed messages moved from=%d to=%d", wanted, offset)
             self._timers.queue_offset = offset
 
-    def _take(self, log_offset: int) -> bool:
+    def _take(self, log_offset: int, now_ms: int) -> bool:
         """Whether the message is finished; False if the wheel has no place for it yet."""
-        settings, timers = self._store.settings, self._timers
+        timers = self._timers
         found = outline_of(self._store, log_offset)
         if found is None:
             return True
@@ -87,13 +92,12 @@ class TimerIntake:
         except ValueError as problem:
             _log.error("timed message dropped offset=%d: %s", timers.queue_offset, problem)
             return True
-        precision_ms = timers.precision_ms
-        now_ms = self._store.time.now_ms()
         if not timers.wheel.is_made:
             timers.make(now_ms, self._store.log_end)
+        precision_ms = timers.precision_ms
         write_ms = now_ms // precision_ms * precision_ms
-        kind, slot_ms = self._place(out_ms, write_ms, settings.timer_window_slots * precision_ms)
-        if get_property(properties, props.TIMER_DEL_UNIQKEY) is not None:
+        kind, slot_ms = self._place(out_ms, write_ms)
+        if _RECALL in properties and get_property(properties, props.TIMER_DEL_UNIQKEY) is not None:
             kind |= RECALL
         # A message that comes too late for its slot goes into the one that is being delivered.
         slot_ms = max(slot_ms, timers.read_number * precision_ms)
@@ -102,11 +106,10 @@ class TimerIntake:
         if slot_ms - write_ms < -_MAX_DELAY_MS:
             write_ms = slot_ms  # the broker was off for weeks; the unit has 32 bits for the difference
         unit = TimerUnit(
-            NOWHERE, kind, write_ms, slot_ms - write_ms, log_offset, outline.size, java_string_hash(topic)
+            NOWHERE, kind, write_ms, slot_ms - write_ms, log_offset, outline.size, _hash_of(topic)
         )
         position = timers.schedule(unit)
-        change = -1 if kind & RECALL else 1
-        self._counts.add(topic, change)
+        self._counts.add(topic, -1 if kind & RECALL else 1)
         self.messages += 1
         self._counts.taken[topic] += 1
         self._counts.delays.observe((out_ms - outline.store_timestamp) / 1000, (topic, "local", "disk"))
@@ -114,13 +117,13 @@ class TimerIntake:
         self._on_scheduled(position, unit, outline, properties)
         return True
 
-    def _place(self, out_ms: int, write_ms: int, window_ms: int) -> tuple[int, int]:
+    def _place(self, out_ms: int, write_ms: int) -> tuple[int, int]:
         """The kind and the slot for a time."""
+        precision_ms, window_slots = self._timers.precision_ms, self._window_slots
+        window_ms = window_slots * precision_ms
         excess_ms = out_ms - write_ms - window_ms
         if excess_ms < 0:
             return PLAIN, out_ms
-        precision_ms = self._timers.precision_ms
-        window_slots = window_ms // precision_ms
         # java: half of the way if the rest would be short
         is_short = excess_ms < window_slots // 3 * precision_ms
         stage_ms = window_slots // 2 * precision_ms if is_short else window_ms

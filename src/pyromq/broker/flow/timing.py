@@ -9,13 +9,14 @@ from typing import NamedTuple
 from pyromq.broker.flow.message_properties import with_property
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.properties import get_property
+from pyromq.protocol.properties import get_property, without_property
 
 # java: in this order
 _RELATIVE = ((props.TIMER_DELAY_SEC, 1000), (props.TIMER_DELAY_MS, 1))
 ASKING = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_SEC, props.TIMER_DELAY_MS)
 
 _MAX_DIGITS = 19
+_ENQUEUED, _DEQUEUED = props.TIMER_ENQUEUE_MS.encode(), props.TIMER_DEQUEUE_MS.encode()
 
 
 class DeliveryKey(NamedTuple):
@@ -95,8 +96,11 @@ def staged(raw: bytes, deliver_ms: int) -> bytes:
 
 def stamped(raw: bytes, enqueued_ms: int, now_ms: int) -> bytes:
     """The properties of a message that leaves the wheel."""
-    raw = with_property(raw, props.TIMER_ENQUEUE_MS, str(enqueued_ms))
-    return with_property(raw, props.TIMER_DEQUEUE_MS, str(now_ms))
+    if _ENQUEUED in raw:  # from an earlier stage
+        raw = without_property(without_property(raw, props.TIMER_ENQUEUE_MS), props.TIMER_DEQUEUE_MS)
+    if raw[-1:] != b"\x02":
+        raw += b"\x02"
+    return raw + b"%s\x01%d\x02%s\x01%d\x02" % (_ENQUEUED, enqueued_ms, _DEQUEUED, now_ms)
 
 
 def number_in(name: str, text: str) -> int:

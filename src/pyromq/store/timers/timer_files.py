@@ -113,7 +113,7 @@ class TimerFiles:
             number = unit.slot_ms // self.precision_ms
             slot = self.wheel.slot(number)
             if slot is None or slot.last < position:
-                self._link(number, position, unit.kind)
+                self.wheel.put(_linked(slot, number, position, unit.kind))
                 replayed += 1
             self.queue_offset = max(self.queue_offset, queue_offset + 1)
             position += self.log.unit_bytes
@@ -155,16 +155,18 @@ class TimerFiles:
         self.wheel.make()
 
     def schedule(self, unit: TimerUnit) -> int:
-        """Append a unit and put it into its slot; returns its position. Raises OSError."""
+        """Append a unit without a previous one and put it into its slot; returns its position.
+
+        Raises OSError.
+        """
         number = unit.slot_ms // self.precision_ms
         slot = self.wheel.slot(number)
-        position = self.log.append(unit._replace(previous=NOWHERE if slot is None else slot.last))
-        self._link(number, position, unit.kind)
+        if slot is not None:
+            unit = unit._replace(previous=slot.last)
+        position = self.log.append(unit)
+        self.wheel.put(_linked(slot, number, position, unit.kind))
         self.counts.add(number, -1 if unit.kind & RECALL else 1)
         return position
-
-    def _link(self, number: int, position: int, kind: int) -> None:
-        self.wheel.put(_linked(self.wheel.slot(number), number, position, kind))
 
     # Reading
 
