@@ -9,6 +9,7 @@ from pyromq.broker.replication.master import Master
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.replication.table_changes import TableChanges
 from pyromq.broker.replication.table_sync import TableSync
+from pyromq.broker.replication.timer_sync import TimerSync
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -25,6 +26,7 @@ class Replication:
     replica: Replica
     table_changes: TableChanges
     table_sync: TableSync
+    timer_sync: TimerSync
     status: HaStatus
 
     @classmethod
@@ -48,9 +50,10 @@ class Replication:
             replica,
             TableChanges(store, tables, slices),
             TableSync(store, tables, replica, dialer, clock),
+            TimerSync(store, tables, replica, dialer),
             HaStatus(store, tables.role, master, replica, clock),
         )
 
     @property
     def services(self) -> list[object]:
-        return [self.master, self.replica, self.table_changes, self.table_sync, self.status]
+        return [self.master, self.replica, self.table_changes, self.table_sync, self.timer_sync, self.status]

@@ -32,6 +32,8 @@ _MAX_WAIT_S = 1.0
 """The clock may be set while the service waits; it notices after this time at most."""
 _CLEAN_INTERVAL_S = 30.0
 _MIN_RATE_S = 1.0
+_MAX_CHECKPOINT_AGE_S = 60.0
+"""Who takes over reads the log from the checkpoint on, so it does not grow old even if nothing happens."""
 
 
 class Timers:
@@ -137,7 +139,8 @@ class Timers:
         """What to save now: there is something new, and the log has it on disk."""
         now = self._clock.monotonic()
         state = (self._files.queue_offset, self.delivery.messages)
-        if self._taken is None and state != self._saved and now >= self._next_save:
+        is_new = state != self._saved or now >= self._next_save + _MAX_CHECKPOINT_AGE_S
+        if self._taken is None and is_new and now >= self._next_save:
             self._next_save = now + self._store.settings.timer_flush_interval_ms / 1000
             if self._files.wheel.is_made:
                 needed = max(self.intake.taken_end, self.delivery.delivered_end)

@@ -15,6 +15,7 @@ from pyromq.store.filesystem import Files
 from pyromq.store.flushing import TEMPORARY_ERRORS
 from pyromq.store.timers.slot_counts import SlotCounts
 from pyromq.store.timers.timer_checkpoint import (
+    UNKNOWN,
     TimerCheckpoint,
     read_timer_checkpoint,
     write_timer_checkpoint,
@@ -196,6 +197,15 @@ class TimerFiles:
         """Go on to the next slot with messages, but not beyond `end`."""
         self.read_number = self.wheel.next_used(self.read_number, end)
         self.delivered_from = log_end
+
+    def follow(self, read_ms: int) -> None:
+        """On a replica: the master has delivered every slot before this time."""
+        end = read_ms // self.precision_ms
+        while self.read_number < end:
+            self.read_number = self.wheel.next_used(self.read_number, end)
+            if self.read_number < end:
+                self.finish_slot(UNKNOWN)
+        self.delivered_from = UNKNOWN
 
     # Saving
 

@@ -1,0 +1,81 @@
+"""A replica follows its master through the timer wheel, and takes over without delivering anything twice."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.support.timed_messages import TimerBench, timer_bench
+
+from pyromq.broker.replication.timer_sync import TimerSync
+from pyromq.broker.tables.role import Role
+from pyromq.errors import TransportError
+from pyromq.protocol.catalogue import BodyAnswer
+from pyromq.store.timers.timer_checkpoint import TimerCheckpoint
+
+
+class Master:
+    """What the master would say; `call` is the dialer's."""
+
+    def __init__(self) -> None:
+        self.says: TimerCheckpoint | Exception = TimerCheckpoint()
+        self.asked = 0
+
+    async def call(self, *_: object) -> BodyAnswer[bytes]:
+        self.asked += 1
+        if isinstance(self.says, Exception):
+            raise self.says
+        return BodyAnswer(body=self.says.encode())
+
+
+def sync_of(bench: TimerBench, master: Master) -> TimerSync:
+    replica = SimpleNamespace(master="10.1.1.1:10911")
+    return TimerSync(bench.store, bench.parts.tables, cast(Any, replica), cast(Any, master))
+
+
+async def test_a_replica_goes_where_its_master_is_once_its_log_is_as_new(tmp_path: Path) -> None:
+    with timer_bench(tmp_path) as bench:
+        for seconds in (2, 4, 60):
+            bench.send_at(b"m%d" % seconds, seconds * 1000)
+        bench.parts.tables.role.change(Role(1, 1))
+        bench.pass_time(5000)
+        master, start_ms = Master(), bench.start_ms
+        master.says = TimerCheckpoint(read_ms=start_ms + 5000, version_ms=start_ms + 5500)
+        sync = sync_of(bench, master)
+        await sync.follow()
+        assert bench.files.counts.total == 3, "its log is not as new as that"
+        bench.clock.advance(1)
+        bench.send_at(b"newer", 60_000)
+        await sync.follow()
+        bench.work()
+        assert bench.files.read_number * 1000 == start_ms + 5000
+        assert bench.files.counts.total == 2
+        bench.parts.tables.role.change(Role(0, 2))
+        bench.pass_time(70_000)
+        assert bench.delivered() == [b"m60", b"newer"]
+
+
+async def test_a_master_follows_nobody(tmp_path: Path) -> None:
+    with timer_bench(tmp_path) as bench:
+        bench.send_at(b"m", 60_000)
+        bench.work()
+        master = Master()
+        await sync_of(bench, master).follow()
+        assert master.asked == 0
+
+
+async def test_a_master_that_cannot_be_asked_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with timer_bench(tmp_path) as bench:
+        bench.send_at(b"m", 60_000)
+        bench.work()
+        bench.parts.tables.role.change(Role(1, 1))
+        master = Master()
+        master.says = TransportError("connection refused")
+        sync = sync_of(bench, master)
+        for _ in range(3):
+            await sync.follow()
+        assert [record.message for record in caplog.records if "timers of the master" in record.message] == [
+            "timers of the master not known address=10.1.1.1:10911: connection refused"
+        ]
