@@ -76,7 +76,7 @@ class Layout:
         return self.key[1][0].sys_flag
 
 
-SWEPT_AT_ONCE = 1_000
+SWEPT_AT_ONCE = 500
 
 Topics = Collection[str]
 """Topics whose queues changed; valid until the next change."""

@@ -19,7 +19,7 @@ from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import MASTER_ID
 
-PART_TOPICS = 1_000
+PART_TOPICS = 500
 MAX_TIMEOUT_MS = 3_600_000
 
 T = TypeVar("T")
