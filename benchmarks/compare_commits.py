@@ -61,7 +61,9 @@ def _store(checkout: Path) -> Figures:
     found = _figures(checkout, "-m", "benchmarks.store", "--quick", "--only", "append,batch,read")
     figures = {f"store: {name}": value for name, value in found["figures"].items()}
     figures |= {f"store, interpreted: {name}": value for name, value in found["interpreted"].items()}
-    return {name: value for name, value in figures.items() if "CPU" in name and "best" not in name}
+    # The first touch of each page of the log is a matter of the kernel: the best turns have none.
+    wanted = ("best 256", "batch of", "CPU µs a read")
+    return {name: value for name, value in figures.items() if any(word in name for word in wanted)}
 
 
 def _rows(checkout: Path) -> Figures:
