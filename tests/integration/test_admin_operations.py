@@ -330,6 +330,17 @@ async def test_a_message_is_sent_again_with_its_properties(scene: Scene) -> None
     assert [each.body for each in found] == [b"hello", b"hello"]
 
 
+async def test_a_message_that_a_transaction_committed_is_sent_again_without_a_transaction(
+    scene: Scene,
+) -> None:
+    (receipt,) = await scene.send("hello")
+    stored = await messages.by_id(scene.cluster, TOPIC, receipt.message_id)
+    stored.properties += b"TRAN_MSG\x01true\x02PGROUP\x01tills\x02"
+    await messages.resend(scene.cluster, stored)
+    found = await messages.by_unique_key(scene.cluster, TOPIC, receipt.message_id)
+    assert [each.body for each in found] == [b"hello", b"hello"]
+
+
 async def test_a_message_is_handed_to_one_consumer(scene: Scene) -> None:
     (receipt,) = await scene.send("hello")
     stored = await messages.by_id(scene.cluster, TOPIC, receipt.offset_message_id)

@@ -27,7 +27,15 @@ from pyromq.protocol.message_id import (
     encode_offset_message_id,
 )
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
-from pyromq.protocol.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, WAIT, encode_properties
+from pyromq.protocol.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    TAGS,
+    TRANSACTION_PREPARED,
+    UNIQ_KEY,
+    WAIT,
+    encode_properties,
+)
 from pyromq.protocol.record import StoredMessage, decode_record, decode_records
 from pyromq.protocol.requests.inspection import ConsumeMessageDirectly
 from pyromq.protocol.requests.pulling import PullMessage, QueryMessage, ViewMessage
@@ -246,7 +254,9 @@ async def resend(cluster: Cluster, message: StoredMessage) -> Receipt:
     if not queues:
         raise NotFound(f"topic {message.topic} has no writable queue now")
     queue = queues[_counter() % len(queues)]
-    return await _send_to(cluster, route, queue, message.body, dict(message.property_map()), message.flag)
+    properties: dict[str, str | None] = dict(message.property_map())
+    properties.pop(TRANSACTION_PREPARED, None)  # its transaction is over: it would wait for ever
+    return await _send_to(cluster, route, queue, message.body, properties, message.flag)
 
 
 async def _send_to(
