@@ -88,7 +88,7 @@ def test_delayed_rows_wait(spark: SparkSession, topics: "Topics") -> None:
     [
         ("select 1 as id", {"topic": "Out"}, "id"),
         ("select 'x' as value", {}, "topic"),
-        ("select 'x' as value", {"topic": "Out", "mode": "transactional"}, "does not offer yet"),
+        ("select 'x' as value", {"topic": "Out", "mode": "transactional"}, "are not supported yet"),
         ("select 'x' as value", {"topic": "Out", "subscribe": "In"}, "subscribe"),
         ("select '' as value", {"topic": "Out"}, "no value"),
     ],

@@ -209,7 +209,7 @@ class WriteOptions(_EitherWay):
             raise ConfigError(
                 "mode",
                 self.mode,
-                "atLeastOnce: transactional writes need transactions of the broker, which it does not offer yet",
+                "atLeastOnce: transactional writes are not supported yet",
             )
 
 

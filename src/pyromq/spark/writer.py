@@ -1,7 +1,7 @@
 """Writes are at least once: each task sends its rows in batches, and Spark's commit has nothing left to do.
 
 Transactional writes would fit here: `write` would send half messages, `commit` and `abort` would end them.
-Brokers do not offer transactions yet, and the option says so.
+They are not supported yet, and the option says so.
 """
 
 import os
