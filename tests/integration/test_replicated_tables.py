@@ -191,3 +191,24 @@ async def test_topics_and_groups_are_changed_on_the_master_only(tmp_path: Path) 
             await reader.call(deletion)  # Apache's tools ask all brokers of a cluster
         assert (await reader.pull()).bodies == [b"kept"]
         assert tables(replica).groups.get(GROUP) is not None
+
+
+async def test_the_directory_of_a_replica_starts_as_a_master(tmp_path: Path) -> None:
+    async with broker_group(tmp_path) as group:
+        async with (
+            group.master() as master,
+            group.replica() as replica,
+            BrokerClient(master.address) as client,
+        ):
+            await create(client)
+            for number in range(3):
+                await client.send(b"%d" % number)
+            await client.send(b"later", properties={"DELAY": "1"})
+            await until(lambda: tables(replica).delay_offsets.get(1) == 1)
+            await client.call(commit(2))
+            await until(lambda: tables(replica).offsets.query(GROUP, TOPIC, 0) == 2)
+            await caught_up(replica, master)
+        async with group.master("replica1") as promoted, BrokerClient(promoted.address) as client:
+            assert (await client.send(b"own")).queue_offset == 4
+            assert (await client.pull()).bodies == [b"0", b"1", b"2", b"later", b"own"]
+            assert tables(promoted).offsets.query(GROUP, TOPIC, 0) == 2
