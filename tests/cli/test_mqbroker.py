@@ -75,7 +75,7 @@ def test_settings_come_from_file_then_environment_then_command_line(tmp_path: Pa
     ("arguments", "complaint"),
     [
         (["-o", "flushDiskType=NEVER"], "flushDiskType=NEVER: expected one of ASYNC_FLUSH, SYNC_FLUSH"),
-        (["-o", "brokerRole=SLAVE"], "brokerRole=SLAVE: expected ASYNC_MASTER or SYNC_MASTER"),
+        (["-o", "brokerRole=SLAVE"], "brokerId=0: expected at least 1, because brokerRole is SLAVE"),
         (
             ["--port", "0", *QUIET, "-o", "brokerIP1=nowhere.invalid"],
             "brokerIP1=nowhere.invalid: expected an IP address or a host name that resolves",
@@ -100,12 +100,12 @@ def test_a_bad_setting_is_one_line_and_a_failure(
 
 def test_unknown_keys_are_warned_of_and_keys_without_effect_are_listed_once(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("flushDiskTyp=SYNC_FLUSH\nsendMessageThreadPoolNums=16\ntransactionCheckMax=3\n")
+    file.write_text("flushDiskTyp=SYNC_FLUSH\nsendMessageThreadPoolNums=16\npopPollingSize=3\n")
     done = BROKER.run(tmp_path, "-p", "-c", str(file))
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
         f"warning: unknown setting flushDiskTyp from {file}; did you mean flushDiskType?",
-        "warning: accepted, but without effect here: sendMessageThreadPoolNums, transactionCheckMax",
+        "warning: accepted, but without effect here: popPollingSize, sendMessageThreadPoolNums",
     ]
 
 
