@@ -1,6 +1,7 @@
 """A broker starts, registers, changes, is stopped in the middle of things, and comes back."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -399,3 +400,14 @@ async def test_a_broker_that_is_stopped_twice_stops_once(tmp_path: Path) -> None
     await broker.start()
     await asyncio.gather(broker.stop(), broker.stop())
     await broker.run_until_stopped()
+
+
+async def test_a_taken_port_for_replicas_is_replaced_unless_it_was_set(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "a") as first:
+        port = first.address[1]
+    with socket.create_server(("127.0.0.1", port + 1), reuse_port=False) as taken:
+        async with running_broker(tmp_path / "a", listen_port=port) as broker:
+            assert broker.address[1] == port
+        with pytest.raises(OSError, match="could not listen on"):
+            async with running_broker(tmp_path / "a", ha_listen_port=taken.getsockname()[1]):
+                pass

@@ -222,8 +222,7 @@ def _take_ports(settings: BrokerSettings) -> list[socket.socket]:
         taken = [_take(settings, settings.listen_port)]
         try:
             taken.append(_take(settings, vip_port(_port_of(taken[0]))))
-            ha_port = settings.ha_listen_port or (settings.listen_port and settings.listen_port + 1)
-            taken.append(_take(settings, ha_port))
+            taken.append(_take_ha_port(settings, _port_of(taken[0]) + 1))
             return taken
         except OSError:
             for each in taken:
@@ -231,6 +230,18 @@ def _take_ports(settings: BrokerSettings) -> list[socket.socket]:
             if settings.listen_port or attempt == _PORT_TRIES - 1:
                 raise
     raise StateError("no attempt was made")
+
+
+def _take_ha_port(settings: BrokerSettings, usual: int) -> socket.socket:
+    """The usual port may be taken by anyone; replicas learn another one from the name server."""
+    if settings.ha_listen_port:
+        return _take(settings, settings.ha_listen_port)
+    try:
+        return _take(settings, usual)
+    except OSError as problem:
+        chosen = _take(settings, 0)
+        _log.info("replicas connect to port %d, set haListenPort to choose it: %s", _port_of(chosen), problem)
+        return chosen
 
 
 def _port_of(taken: socket.socket) -> int:

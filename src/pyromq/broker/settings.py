@@ -55,7 +55,7 @@ class BrokerSettings(ServerSettings):
     broker_role: BrokerRole = setting("ASYNC_MASTER", "Master or replica. A SYNC_MASTER acknowledges a send when replicas have it.")
     broker_ip1: str = setting("", "The address that clients connect to. Default: the first address of the machine.", key="brokerIP1", local=True)
     broker_ip2: str = setting("", "The address that replicas connect to. Default: brokerIP1.", key="brokerIP2", local=True)
-    ha_listen_port: int = setting(0, "The port that replicas connect to; 0 means listenPort + 1.", check=PORT)
+    ha_listen_port: int = setting(0, "The port that replicas connect to; 0 means listenPort + 1, or a free one if that is taken.", check=PORT)
     ha_master_address: str = setting("", "The HA address of the master, as host:port. Default: name servers tell it.", local=True)
     namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
     broker_permission: int = setting(6, "The broker allows 4 reading, 2 writing, 6 both.", mutable=True, check=between(0, 7))
