@@ -32,6 +32,8 @@ def write(value: Any, *, strict: bool) -> bytes:
     if isinstance(value, dict):
         return _write_members(value, strict)
     if isinstance(value, list | tuple | set | frozenset):
+        if all(type(item) is str for item in value):
+            return _encode(value)
         return b"[" + b",".join([write(item, strict=strict) for item in value]) + b"]"
     if isinstance(value, float) and not strict:
         return write_double(value)
