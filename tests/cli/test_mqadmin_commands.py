@@ -108,7 +108,7 @@ READS: list[tuple[list[str], str]] = [
     (
         ["clusterList"],
         r"DefaultCluster +broker-a +0 +127\.0\.0\.1:\d+ +V5_3_3 +[\d.]+\(0,0ms\) +[\d.]+\(0,0ms\|0,0ms\)"
-        r" +0-0\(0\.0w, 0\.0, 0\.0\) .* true",
+        r" +\d+-\d+\(0\.0w, 0\.0, 0\.0\) .* true",
     ),
     (["clusterList", "-m"], r"#InTotalYest +#OutTotalYest +#InTotalToday +#OutTotalToday"),
     (["clusterList", *ON], r"broker-a"),
