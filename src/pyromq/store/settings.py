@@ -109,7 +109,10 @@ class StoreSettings(Settings):
         """How far ahead a message is put into the wheel at most."""
         # java: half of the wheel, less a minute
         limit = 7 * 86_400 - 60
-        return self.timer_roll_window_slots if 2 <= self.timer_roll_window_slots <= limit else limit
+        window = self.timer_roll_window_slots if 2 <= self.timer_roll_window_slots <= limit else limit
+        # A message must be stored anew well before its log file expires.
+        kept = self.file_reserved_hours * 3_600_000 // 2 // self.timer_slot_ms
+        return min(window, kept) if kept else window
 
     @property
     def delays_ms(self) -> tuple[int, ...]:

@@ -158,15 +158,15 @@ class TimerDelivery:
         try:
             message = decode_record(record)
             draft = unpark(message)
+            topic = draft.topic
+            if unit.kind & ROLLED:
+                draft.topic, draft.queue_id = names.TIMER_TOPIC, 0
+                draft.properties = staged(draft.properties, self._time_of(message))
         except (RemoteProtocolError, ValueError) as problem:
             _log.error("timed message dropped slot=%d position=%d: %s", slot.number, position, problem)
             return True
-        topic = draft.topic
         if slot.recalled and recall_key(topic, message.get(props.UNIQ_KEY) or "") in slot.recalled:
             return True  # it was taken off the counts with its recall
-        if unit.kind & ROLLED:
-            draft.topic, draft.queue_id = names.TIMER_TOPIC, 0
-            draft.properties = staged(draft.properties, self._time_of(message))
         draft.properties = stamped(draft.properties, unit.write_ms, now_ms)
         is_done = (
             self._store.is_deleted(topic, unit.log_offset)

@@ -4,14 +4,18 @@ Only their positions in the timer log are held, eight bytes or so each: messages
 """
 
 import heapq
+import logging
 from collections.abc import Callable, Iterator
 
-from pyromq.broker.flow.timing import due_ms
+from pyromq.broker.flow.timing import due_ms, number_in
+from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import RecordOutline, scan_record
 from pyromq.store.message_store import MessageStore
 from pyromq.store.timers.timer_log import RECALL, ROLLED, TimerUnit
+
+_log = logging.getLogger(__name__)
 
 _POSITION_BITS = 48
 _POSITION_MASK = (1 << _POSITION_BITS) - 1
@@ -27,6 +31,7 @@ class TimerSlot:
         """Due time within the slot and position in the timer log, as one number."""
         self.number = number
         self.recalled: set[str] = set()
+        self._lost = 0
         has_units = timers.wheel.slot(number) is not None
         self._unread: Iterator[tuple[int, TimerUnit]] | None = timers.units(number) if has_units else None
 
@@ -44,9 +49,13 @@ class TimerSlot:
             found = outline_of(self._store, unit.log_offset)
             if found is not None:
                 self.add(position, unit, *found)
+            else:
+                self._lost += 1
             if count % _LOOK_AT_TIME_EVERY == 0 and is_over():
                 return False
         self._unread = None
+        if self._lost:
+            _log.error("timed messages lost, gone from the log slot=%d count=%d", self.number, self._lost)
         return True
 
     def add(self, position: int, unit: TimerUnit, outline: RecordOutline, properties: bytes) -> None:
@@ -57,10 +66,16 @@ class TimerSlot:
             return
         wait_ms = 0
         if not unit.kind & ROLLED:
-            slot_ms = int(get_property(properties, props.TIMER_OUT_MS) or self._start_ms)
-            precision_ms = self._timers.precision_ms
-            wait_ms = due_ms(properties, outline.store_timestamp, slot_ms, precision_ms) - self._start_ms
+            wait_ms = self._due_ms(outline, properties) - self._start_ms
         self.put_back(position, max(wait_ms, 0))
+
+    def _due_ms(self, outline: RecordOutline, properties: bytes) -> int:
+        out_ms = get_property(properties, props.TIMER_OUT_MS)
+        try:
+            slot_ms = self._start_ms if out_ms is None else number_in(props.TIMER_OUT_MS, out_ms)
+        except ValueError:
+            slot_ms = self._start_ms
+        return due_ms(properties, outline.store_timestamp, slot_ms, self._timers.precision_ms)
 
     def first_due_ms(self) -> int | None:
         """When the first message is due."""
@@ -75,9 +90,14 @@ class TimerSlot:
 
 
 def outline_of(store: MessageStore, log_offset: int) -> tuple[RecordOutline, bytes] | None:
-    """A message without its body; None if the log no longer has it."""
+    """A message without its body; None if the log no longer has it, or has it damaged."""
     record = store.record_at(log_offset)
-    outline = None if record is None else scan_record(record)
-    if record is None or outline is None:
+    if record is None:
+        return None
+    try:
+        outline = scan_record(record)
+    except RemoteProtocolError:
+        return None
+    if outline is None:
         return None
     return outline, bytes(record[outline.properties_start : outline.properties_end])

@@ -95,6 +95,31 @@ class TestDelivery:
             for message in bench.messages():
                 assert message.get("TIMER_ROLL_TIMES") == "2"
 
+    async def test_a_message_is_stored_anew_before_its_log_file_expires(self, tmp_path: Path) -> None:
+        with timer_bench(tmp_path, file_reserved_hours=1) as bench:
+            bench.send_at(b"far", 2 * 3_600_000)
+            bench.pass_time(1_801_000, step_ms=60_000)
+            assert len(bench.messages(names.TIMER_TOPIC, 0)) == 2
+            bench.pass_time(2 * 3_600_000 - 1_801_000, step_ms=60_000)
+            assert bench.delivered() == [b"far"]
+
+    @pytest.mark.parametrize(
+        ("wait_ms", "told"), [(1500, "timed message dropped"), (3500, "timed messages lost")]
+    )
+    async def test_a_damaged_message_does_not_stop_the_others(
+        self, tmp_path: Path, error_logs: ErrorLogs, wait_ms: int, told: str
+    ) -> None:
+        with timer_bench(tmp_path) as bench:
+            broken = bench.send_at(b"broken", wait_ms)
+            bench.send_at(b"fine", wait_ms + 100)
+            bench.work()
+            record = bench.store.record_at(broken.log_offset)
+            assert record is not None
+            record[84:88] = b"\x7f\xff\xff\xff"  # the length of its body is impossible
+            bench.pass_time(5000)
+            assert bench.delivered() == [b"fine"]
+            error_logs.expect(told)
+
     async def test_a_hot_slot_is_delivered_in_slices(self, tmp_path: Path) -> None:
         with timer_bench(tmp_path) as bench:
             bodies = [b"m%03d" % number for number in range(300)]
