@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ErrorLogs
-from tests.support.broker_cluster import BrokerClient
+from tests.support.broker_cluster import BrokerClient, running_broker
 from tests.support.replicas import Group, broker_group, caught_up, log_of, until
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication import replica_link
+from pyromq.broker.settings import BrokerSettings
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.replication import HEADER_BYTES, encode_header, encode_report
 from pyromq.protocol.requests.replication import GetHaStatus
@@ -433,3 +434,14 @@ async def http_get(address: tuple[str, int], path: str) -> str:
     text = (await reader.read()).decode()
     writer.close()
     return text
+
+
+async def test_a_broker_with_access_control_warns_that_its_ha_port_has_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BrokerSettings, "lets_anyone_in", False)
+    for networks, warnings in (("10.0.0.0/8", 0), ("", 1)):
+        async with running_broker(
+            tmp_path / str(warnings), bind_address="0.0.0.0", ha_allowed_networks=networks
+        ):
+            assert caplog.text.count("may read the whole log: set haAllowedNetworks") == warnings

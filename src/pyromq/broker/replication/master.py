@@ -16,7 +16,7 @@ from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.remoting.acceptor import Acceptor
 from pyromq.remoting.addresses import format_address
-from pyromq.remoting.networks import plain_address
+from pyromq.remoting.networks import is_loopback, plain_address
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -98,6 +98,13 @@ class Master:
                 "this SYNC_MASTER acknowledges messages alone inSyncReplicas=%d: set it to 2 or more to wait"
                 " for replicas",
                 settings.in_sync_replicas,
+            )
+        is_open = settings.replica_networks is None and not is_loopback(self.address[0])
+        if is_open and not settings.lets_anyone_in:
+            _log.warning(
+                "ANYONE who reaches the HA port %d may read the whole log: set haAllowedNetworks to the"
+                " addresses of replicas",
+                self.address[1],
             )
         self._acceptor = Acceptor(taken, _BACKLOG, lambda: ReplicaLink(self, self._store, self._clock))
 
