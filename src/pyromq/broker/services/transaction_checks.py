@@ -11,6 +11,8 @@ import logging
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.half_messages import check_times, copy_of, own_immunity_ms, real_topic
@@ -19,19 +21,23 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.errors import TransportError
+from pyromq.errors import PyroError, TransportError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
+from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.record import Host, StoredMessage, encode_record
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
-from pyromq.store.results import AppendResult
+from pyromq.store.results import AppendResult, AppendStatus
 
 _log = logging.getLogger(__name__)
 
 _MAX_ROUND_S: Final = 60.0
 _HOUR_MS: Final = 3_600_000
+_REFUSED_ALONE: Final = (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_SIZE_EXCEEDED)
+"""The store refuses this copy, but may take others: the message has no room for one more property. Producers
+are asked about it without a copy, and it is given up when it is older than the log's files."""
 _MAX_SLEEP_S: Final = 1.0
 """Changed intervals take effect after this time at most."""
 
@@ -82,7 +88,10 @@ class TransactionChecks:
                 await asyncio.sleep(min(wait_s, _MAX_SLEEP_S))
                 continue
             checked_at = self._clock.monotonic()
-            await self.check_round()
+            try:
+                await self.check_round()
+            except (PyroError, OSError) as problem:
+                _log.error("a round of transaction checks failed, trying again: %s", problem)
 
     async def _record_regularly(self) -> None:
         recorded_at = saved_at = self._clock.monotonic()
@@ -151,29 +160,30 @@ class TransactionChecks:
             return True  # they have enough to read; the next round asks
         draft = copy_of(half, **{props.TRANSACTION_CHECK_TIMES: str((times or 0) + 1)})
         result = self._append(draft)
-        if result is None:
+        if result.is_ok:
+            self._open.replaced(offset, half, result)
+            half = _stored_as(half, draft, result)
+        elif result.status not in _REFUSED_ALONE:
             return False
-        self._open.replaced(offset, half, result)
         # java: a check counts even if there is no producer to ask
         if producer is not None:
             with suppress(TransportError):
-                producer.channel.send_oneway(self._question(half, draft, result))
+                producer.channel.send_oneway(self._question(half))
         return True
 
     def _keep_immune(self, offset: int, half: StoredMessage) -> bool:
         """Move it to the end of the queue, lest it hold up the position of a restart."""
         name = props.TRANSACTION_PREPARED_QUEUE_OFFSET
         result = self._append(copy_of(half, **{name: half.get(name) or str(half.queue_offset)}))
-        if result is None:
-            return False
-        self._open.replaced(offset, half, result, is_immune=True)
-        return True
+        if result.is_ok:
+            self._open.replaced(offset, half, result, is_immune=True)
+        return result.is_ok or result.status in _REFUSED_ALONE
 
     def _give_up(self, offset: int, half: StoredMessage, why: str) -> bool:
         self._topics.create_if_absent(names.CHECK_MAX_TIME_TOPIC, 1)
         result = self._append(copy_of(half, names.CHECK_MAX_TIME_TOPIC))
-        if result is None:
-            return False
+        if not result.is_ok:
+            return result.status in _REFUSED_ALONE
         self._open.close(offset, half, result)
         _log.warning(
             "transaction given up topic=%s message=%s kept_in=%s offset=%d: %s",
@@ -185,7 +195,7 @@ class TransactionChecks:
         )
         return True
 
-    def _append(self, draft: Draft) -> AppendResult | None:
+    def _append(self, draft: Draft) -> AppendResult:
         result = self._appending.append(draft)
         if result.is_ok:
             self._complaint = ""
@@ -194,37 +204,34 @@ class TransactionChecks:
         self._statistics.put_failures += 1
         if self._complaint != result.reason:
             self._complaint = result.reason
-            _log.warning("transactions are not checked, trying again: %s", result.reason)
-        return None
+            _log.warning("the copy of a half message could not be stored: %s", result.reason)
+        return result
 
-    def _question(self, half: StoredMessage, draft: Draft, result: AppendResult) -> CheckTransactionState:
+    def _question(self, half: StoredMessage) -> CheckTransactionState:
         unique_key = half.get(props.UNIQ_KEY)
         topic = real_topic(half)
-        host = self._appending.store_host
         queue_id = half.get(props.REAL_QUEUE_ID) or ""
-        message = StoredMessage(
-            topic,
-            half.body,
-            draft.properties,
-            int(queue_id) if queue_id.isdigit() else 0,
-            half.flag,
-            result.queue_offset,
-            result.log_offset,
-            half.sys_flag,
-            half.born_timestamp,
-            half.born_host,
-            result.store_timestamp,
-            Host(host[:-4], int.from_bytes(host[-4:], "big")),
-            half.reconsume_times,
-        )
+        shown = replace(half, topic=topic, queue_id=int(queue_id) if queue_id.isdigit() else 0)
         return CheckTransactionState(
             # The answer names it again, and the producer has the rights for its own topic.
             topic=topic,
-            tran_state_table_offset=result.queue_offset,
-            commit_log_offset=result.log_offset,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.log_offset,
             msg_id=unique_key,
             transaction_id=unique_key,
-            offset_msg_id=self._appending.message_ids(result),
+            offset_msg_id=encode_offset_message_id(half.store_host, half.log_offset),
             target_broker_name=self._live.now.broker_name,
-            body=encode_record(message),
+            body=encode_record(shown),
         )
+
+
+def _stored_as(half: StoredMessage, draft: Draft, result: AppendResult) -> StoredMessage:
+    """The copy of a half message that was stored."""
+    return replace(
+        half,
+        properties=draft.properties,
+        queue_offset=result.queue_offset,
+        log_offset=result.log_offset,
+        store_timestamp=result.store_timestamp,
+        store_host=Host(result.store_host[:-4], int.from_bytes(result.store_host[-4:], "big")),
+    )

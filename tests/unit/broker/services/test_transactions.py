@@ -1,6 +1,7 @@
 """Transactions: a message is delivered once if it is committed, and never if it is rolled back."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -260,6 +261,28 @@ class TestChecks:
             await bench.check(after_s=7)
             times = [half.get(props.TRANSACTION_CHECK_TIMES) for half in bench.messages(HALF, 0)]
             assert times == [None, "1"]
+
+    async def test_a_message_without_room_for_one_more_property_does_not_hold_up_others(
+        self, tmp_path: Path
+    ) -> None:
+        async with transaction_bench(tmp_path) as bench:
+            for length in range(32_767, 32_000, -1):
+                with suppress(Refused):
+                    bench.prepare("A1", padding="x" * length)
+                    break
+            bench.prepare("A2")
+            for _ in range(2):
+                await bench.check(after_s=7)
+                first, second = bench.asked()
+                assert (first.msg_id, second.msg_id) == ("A1", "A2")
+            assert [half.body for half in bench.messages(HALF, 0)] == [b"A1", b"A2", b"A2", b"A2"]
+            bench.answer(first, COMMIT)
+            assert bench.delivered() == ["A1"]
+            bench.prepare("A3", padding="x" * length)
+            await bench.check(after_s=72 * 3600)
+            assert [message.body for message in bench.given_up()] == [b"A2"]
+            await bench.check(after_s=1)
+            assert [message.body for message in bench.given_up()] == [b"A2", b"A3"]
 
     async def test_each_check_is_counted_in_a_new_copy(self, tmp_path: Path) -> None:
         async with transaction_bench(tmp_path) as bench:
