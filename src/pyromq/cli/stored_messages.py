@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 from pyromq.errors import RemoteProtocolError
-from pyromq.protocol.compression import compression_of, decompress
+from pyromq.protocol.message import decompress_body
 from pyromq.protocol.message_id import encode_offset_message_id
-from pyromq.protocol.record import StoredMessage, SysFlag
+from pyromq.protocol.record import StoredMessage
 
 
 def message_id(message: StoredMessage) -> str:
@@ -17,13 +17,11 @@ def message_id(message: StoredMessage) -> str:
 
 def plain_body(message: StoredMessage) -> bytes:
     """The body, decompressed if possible."""
-    if message.sys_flag & SysFlag.COMPRESSED:
-        try:
-            return decompress(message.body, compression_of(message.sys_flag))
-        except RemoteProtocolError:
-            # Show a broken body as it is stored: that is why someone inspects a store.
-            return message.body
-    return message.body
+    try:
+        return decompress_body(message).body
+    except RemoteProtocolError:
+        # Show a broken body as it is stored: that is why someone inspects a store.
+        return message.body
 
 
 def body_text(message: StoredMessage) -> str | None:

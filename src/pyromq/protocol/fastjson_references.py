@@ -98,10 +98,6 @@ class _References:
         if depth == 0:
             raise RemoteProtocolError(f"references nest JSON deeper than {MAX_DEPTH} levels")
         self._sizes[id(value)] = -1
-        size = len(value)
-        if isinstance(value, dict):
-            size += sum(self._size(member, depth - 1) for member in value.values())
-        else:
-            size += sum(self._size(item, depth - 1) for item in value)
-        self._sizes[id(value)] = size
+        members = value.values() if isinstance(value, dict) else value
+        size = self._sizes[id(value)] = len(value) + sum(self._size(each, depth - 1) for each in members)
         return size

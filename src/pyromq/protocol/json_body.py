@@ -128,9 +128,7 @@ def decode(data: bytes, type_: type[T], budget: Budget = OWN) -> T:
     plan = _plan(cast(Hashable, type_))
     try:
         return cast(T, plan.decode(data, budget))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
-        raise RemoteProtocolError(f"{plan.name}: {problem}") from None
-    except RemoteProtocolError as problem:
+    except (msgspec.MsgspecError, ValueError, RecursionError, RemoteProtocolError) as problem:
         raise RemoteProtocolError(f"{plan.name}: {problem}") from None
 
 
