@@ -57,7 +57,7 @@ interpreted: setup ## the tests of what has compiled twins, without them
 	PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
 	  tests/integration/test_broker_live_pulling.py tests/chaos/test_broker_kills.py
 
-interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central)
+interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central; Go for the tests of its client)
 	$(BIN)/python -m tests.support.apache_releases
 	$(BIN)/python -m tests.support.interop_runs $(TESTS)
 
