@@ -129,7 +129,9 @@ async def test_a_handler_that_returns_none_or_false_is_done(cluster: ConsumerClu
     assert consumer.statistics().counts.failed == 0
 
 
-async def test_a_message_that_fails_too_often_becomes_a_dead_letter(cluster: ConsumerCluster) -> None:
+async def test_a_message_that_fails_too_often_becomes_a_dead_letter(
+    cluster: ConsumerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     await cluster.create_topic("Orders", queues=1)
     attempts, dead = Received(), Received()
     consumer = PushConsumer("billing", cluster.namesrv, start_from="first", max_retries=2)
@@ -146,6 +148,9 @@ async def test_a_message_that_fails_too_often_becomes_a_dead_letter(cluster: Con
         await dead.wait_for_all(["0"])
     assert [message.reconsume_times for message in attempts.messages] == [0, 1, 2]
     assert dead.messages[0].get("DLQ_ORIGIN_TOPIC") == "Orders"
+    (told,) = [line for line in caplog.messages if "became a dead letter" in line]
+    assert "topic=Orders" in told
+    assert told.endswith("group=billing times=3: RuntimeError('never')")
 
 
 async def test_a_handler_can_give_a_message_up_at_once(cluster: ConsumerCluster) -> None:

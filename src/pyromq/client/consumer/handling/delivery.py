@@ -42,6 +42,10 @@ class GiveBack(Protocol):
     async def __call__(self, message: ReceivedMessage, delay_level: int) -> None: ...
 
 
+class TellIfDead(Protocol):
+    async def __call__(self, message: ReceivedMessage, delay_level: int, reason: str) -> None: ...
+
+
 class NoHandler(PyroError):
     """A message arrived whose topic has no handler any more."""
 
@@ -62,11 +66,13 @@ class Work(msgspec.Struct, eq=False):
 class Settling:
     """What happens to messages after their handler: done, given back, or kept if no broker takes them.
 
-    `give_back` is None for broadcasting consumers, which have no retries.
+    `give_back` is None for broadcasting consumers, which have no retries. `tell_if_dead` hears of every
+    message that a broker took back.
     """
 
-    def __init__(self, give_back: GiveBack | None) -> None:
+    def __init__(self, give_back: GiveBack | None, tell_if_dead: TellIfDead | None = None) -> None:
         self._give_back = give_back
+        self._tell_if_dead = tell_if_dead
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
 
@@ -93,21 +99,21 @@ class Settling:
         for message in work.messages:
             if any(message is each for each in only):
                 counts.failed += 1
-                self.give_back(work.held, message, level)
+                self.give_back(work.held, message, level, reason_of(problem))
             else:
                 counts.succeeded += 1
                 work.held.done(message)
 
-    def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int) -> None:
+    def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         if self._give_back is None:
             held.done(message)
             return
-        task = asyncio.create_task(self._return(self._give_back, held, message, delay_level))
+        task = asyncio.create_task(self._return(self._give_back, held, message, delay_level, reason))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _return(
-        self, give_back: GiveBack, held: HeldQueue, message: ReceivedMessage, delay_level: int
+        self, give_back: GiveBack, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str
     ) -> None:
         while not held.is_dropped:
             try:
@@ -122,6 +128,8 @@ class Settling:
                 except TimeoutError:
                     continue
             held.done(message)
+            if self._tell_if_dead is not None:
+                await self._tell_if_dead(message, delay_level, reason)
             return
 
     async def stop(self) -> None:
@@ -377,7 +385,7 @@ class ConcurrentDelivery(Delivery):
             work.is_settled = True
             for message in work.messages:
                 _log.warning("handler timed out, message given back id=%s", message.message_id)
-                self._settling.give_back(work.held, message, LATE_LEVEL)
+                self._settling.give_back(work.held, message, LATE_LEVEL, f"handler took over {timeout_s:g} s")
         return len(late)
 
     async def close(self, held: HeldQueue) -> None:
@@ -391,7 +399,8 @@ class ConcurrentDelivery(Delivery):
 def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None:
     first = messages[0]
     if isinstance(problem, RetryLater):
-        _log.info("handler asked for a retry topic=%s id=%s: %s", first.topic, first.message_id, problem)
+        asked = "gave up" if problem.delay_level < 0 else "asked for a retry"
+        _log.info("handler %s topic=%s id=%s: %s", asked, first.topic, first.message_id, problem)
     else:
         _log.warning(
             "handler failed topic=%s id=%s messages=%d",
@@ -400,6 +409,11 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
             len(messages),
             exc_info=problem,
         )
+
+
+def reason_of(problem: BaseException) -> str:
+    """For a line of the log, which shows no traceback."""
+    return str(problem) if isinstance(problem, RetryLater) else repr(problem)
 
 
 def pass_on(problem: BaseException, loop: asyncio.AbstractEventLoop) -> None:

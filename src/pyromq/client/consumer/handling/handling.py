@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from pyromq.client.consumer.handling.dead_letters import DeadLetters
 from pyromq.client.consumer.handling.delivery import (
     ConcurrentDelivery,
     Delivery,
@@ -70,9 +71,10 @@ class Handling:
             max_times=settings.max_retries,
             unit_mode=session.settings.unit_mode,
         )
+        dead_letters = DeadLetters(session, group, session.clock, max_times=settings.max_retries)
         parts = DeliveryParts(
             handlers,
-            Settling(retries.give_back if is_shared else None),
+            Settling(retries.give_back if is_shared else None, dead_letters.tell_if_dead),
             self._threads,
             stats,
             session.clock,
@@ -83,9 +85,10 @@ class Handling:
         self.delivery: Delivery
         if settings.ordered:
 
-            async def put_aside(message: ReceivedMessage) -> None:
+            async def put_aside(message: ReceivedMessage, reason: str) -> None:
                 if is_shared:
                     await retries.send_again(message, is_dead=True)
+                    dead_letters.tell(message, reason)
 
             self.delivery = OrderedDelivery(
                 parts, put_aside=put_aside, max_times=settings.max_retries, suspend_s=settings.suspend_s

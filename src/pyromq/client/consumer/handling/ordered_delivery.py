@@ -19,6 +19,7 @@ from pyromq.client.consumer.handling.delivery import (
     Work,
     log_failure,
     pass_on,
+    reason_of,
 )
 from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.outcomes import RetryLater
@@ -37,13 +38,13 @@ Outcome = tuple[list[ReceivedMessage], BaseException | None]
 
 
 class OrderedDelivery(Delivery):
-    """`put_aside` takes a message that failed `max_times` times; None means that it is tried for ever."""
+    """`put_aside` takes a message that failed `max_times` times, and why; None: it is tried for ever."""
 
     def __init__(
         self,
         parts: DeliveryParts,
         *,
-        put_aside: Callable[[ReceivedMessage], Awaitable[None]],
+        put_aside: Callable[[ReceivedMessage, str], Awaitable[None]],
         max_times: int | None = None,
         suspend_s: float = 1.0,
     ) -> None:
@@ -170,7 +171,7 @@ class OrderedDelivery(Delivery):
             times = message.reconsume_times
             if is_given_up or (self._max_times is not None and times >= self._max_times):
                 try:
-                    await self._put_aside(message)
+                    await self._put_aside(message, reason_of(problem))
                 except PyroError as trouble:
                     _log.warning("message not put aside yet id=%s: %s", message.message_id, trouble)
                 else:

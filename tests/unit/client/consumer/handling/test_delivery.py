@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -53,8 +54,9 @@ class Bench:
         self.stats = ConsumerStats()
         self.clock = ManualClock()
         self.threads = threads
-        self.settling = Settling(self.given_back)
+        self.settling = Settling(self.given_back, self._tell_if_dead)
         self.put_aside: list[int] = []
+        self.reasons: list[str] = []
 
     def handle(self, function: Callable[[Any], Any], *, takes_batch: bool = False) -> None:
         self.handlers.put("Orders", Handler(function, takes_batch=takes_batch))
@@ -63,11 +65,15 @@ class Bench:
         return ConcurrentDelivery(self._parts(concurrency, batch_size))
 
     def ordered(self, **options: Any) -> OrderedDelivery:
-        async def put_aside(message: ReceivedMessage) -> None:
+        async def put_aside(message: ReceivedMessage, reason: str) -> None:
             self.put_aside.append(message.queue_offset)
+            self.reasons.append(reason)
 
         parts = self._parts(options.pop("concurrency", 20), options.pop("batch_size", 1))
         return OrderedDelivery(parts, put_aside=put_aside, **{"suspend_s": 0.01, **options})
+
+    async def _tell_if_dead(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
+        self.reasons.append(reason)
 
     def _parts(self, concurrency: int, batch_size: int) -> DeliveryParts:
         return DeliveryParts(
@@ -163,7 +169,7 @@ async def test_a_handler_that_never_waits_lets_others_run(bench: Bench) -> None:
 async def test_a_failure_goes_back_to_the_broker_and_is_done_then(bench: Bench) -> None:
     async def handle(message: ReceivedMessage) -> None:
         if message.queue_offset == 1:
-            raise ValueError
+            raise ValueError("no stock")
         if message.queue_offset == 2:
             raise RetryLater(delay_level=5)
         if message.queue_offset == 3:
@@ -174,6 +180,12 @@ async def test_a_failure_goes_back_to_the_broker_and_is_done_then(bench: Bench) 
     deliver_all(bench.concurrent(), held)
     await held.wait_until_empty()
     assert sorted(bench.given_back.levels) == [(1, 0), (2, 5), (3, -1)]
+    await bench.settling.stop()
+    assert sorted(bench.reasons) == [
+        "ValueError('no stock')",
+        "the handler asked for a retry",
+        "the handler gave the message up",
+    ]
     total = bench.stats.of("Orders").total
     assert (total.succeeded, total.failed) == (2, 3)
 
@@ -353,6 +365,23 @@ async def test_an_ordered_message_is_put_aside_after_its_last_try(bench: Bench) 
     await held.wait_until_empty()
     assert tried == [0, 0, 1, 2]
     assert bench.put_aside == [0, 1]
+    assert bench.reasons == ["ValueError()", "the handler gave the message up"]
+
+
+async def test_a_handler_that_gives_up_is_not_logged_as_asking_for_a_retry(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def handle(message: ReceivedMessage) -> None:
+        raise GiveUp("unreadable")
+
+    bench.handle(handle)
+    held = held_queue(0)
+    deliver_all(bench.concurrent(), held)
+    await held.wait_until_empty()
+    assert "handler gave up topic=Orders" in caplog.text
+    assert "asked for a retry" not in caplog.text
 
 
 async def test_nothing_is_handled_without_a_lock(bench: Bench) -> None:

@@ -1,0 +1,75 @@
+"""Tells the application about messages that will not come again: one warning for each dead letter.
+
+The broker decides, and says nothing when it does. The limit is the consumer's own, or else the group's, which
+is asked for only after failures, and then at most once a minute.
+"""
+
+import asyncio
+import logging
+
+from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.values import ReceivedMessage
+from pyromq.clock import Clock
+from pyromq.errors import PyroError
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.groups import GetGroupConfig
+
+_log = logging.getLogger(__name__)
+
+_ASK_TIMEOUT_S = 1.0
+_KNOWN_FOR_S = 60.0
+
+
+class DeadLetters:
+    """`max_times`: how often a message is retried; None: as the group's settings say."""
+
+    def __init__(self, network: Network, group: str, clock: Clock, *, max_times: int | None) -> None:
+        self._brokers = Brokers(network)
+        self._group = group
+        self._clock = clock
+        self._max_times = max_times
+        self._groups_limit = SubscriptionGroupConfig(group_name=group).retry_max_times
+        self._asked: float | None = None
+        self._asking = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters {self._group} max_times={self._max_times}>"
+
+    async def tell_if_dead(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
+        """Called after a broker took a failed message back."""
+        if delay_level < 0 or message.reconsume_times >= await self._limit(message):
+            self.tell(message, reason)
+
+    def tell(self, message: ReceivedMessage, reason: str) -> None:
+        _log.warning(
+            "message became a dead letter topic=%s id=%s group=%s times=%d: %s",
+            message.topic,
+            message.message_id,
+            self._group,
+            message.reconsume_times + 1,
+            reason,
+        )
+
+    async def _limit(self, message: ReceivedMessage) -> int:
+        if self._max_times is not None:
+            return self._max_times
+        async with self._asking:
+            now = self._clock.monotonic()
+            if self._asked is None or now - self._asked > _KNOWN_FOR_S:
+                self._asked = now
+                await self._ask(message)
+            return self._groups_limit
+
+    async def _ask(self, message: ReceivedMessage) -> None:
+        try:
+            request = GetGroupConfig(group=self._group)
+            answer = await self._brokers.call(message.queue, request, _ASK_TIMEOUT_S)
+        except PyroError as problem:
+            _log.info(
+                "retries of the group not known, %d assumed group=%s: %s",
+                self._groups_limit,
+                self._group,
+                problem,
+            )
+        else:
+            self._groups_limit = answer.body.retry_max_times
