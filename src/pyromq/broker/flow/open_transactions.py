@@ -29,7 +29,7 @@ from pyromq.broker.tables.open_halves import OpenHalves
 from pyromq.broker.tables.role import Role
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.errors import RemoteProtocolError
+from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property
@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 
 _READ = 64
 _DISPATCH_WAIT_S = 0.01
+_RETRY_S = 1.0
 
 
 class OpenTransactions:
@@ -208,10 +209,15 @@ class OpenTransactions:
     async def run(self) -> None:
         while True:
             await self._stale.wait()
-            if self._role.now.is_master:
-                await self.rebuild()
-            else:
+            if not self._role.now.is_master:
                 self._stale.clear()
+                continue
+            try:
+                await self.rebuild()
+            except (StoreError, OSError) as problem:
+                _log.error("open transactions could not be read, trying again: %s", problem)
+                self._stale.set()
+                await asyncio.sleep(_RETRY_S)
 
     async def rebuild(self) -> None:
         """Find the open transactions; the broker must be master."""

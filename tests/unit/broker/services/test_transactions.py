@@ -3,8 +3,10 @@
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.conftest import ErrorLogs
 from tests.support.faulty_files import FaultyFiles
 from tests.support.transactions import (
     COMMIT,
@@ -18,6 +20,7 @@ from tests.support.transactions import (
     transaction_bench,
 )
 
+from pyromq.broker.flow import open_transactions
 from pyromq.broker.tables.role import Role
 from pyromq.clock import ManualClock
 from pyromq.errors import Refused
@@ -451,6 +454,30 @@ class TestRestarts:
             assert op.body == b"0,2,"
         async with transaction_bench(tmp_path, clock) as bench:
             assert len(bench.open.halves) == 0
+
+    async def test_a_disk_error_while_the_log_is_read_is_not_the_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_logs: ErrorLogs
+    ) -> None:
+        async with transaction_bench(tmp_path) as bench:
+            half = bench.prepare("A1")
+            bench.parts.tables.role.change(Role(1, epoch=1))
+            bench.parts.tables.role.change(Role(0, epoch=2))
+            monkeypatch.setattr(open_transactions, "_RETRY_S", 0)
+            sound_units, failures = bench.parts.store.sound_units, [OSError("read error")]
+
+            def failing_once(*arguments: Any) -> Any:
+                if failures:
+                    raise failures.pop()
+                return sound_units(*arguments)
+
+            monkeypatch.setattr(bench.parts.store, "sound_units", failing_once)
+            bench.dispatch()
+            running = asyncio.create_task(bench.open.run())
+            await bench.open.settled()
+            running.cancel()
+            bench.end(half, COMMIT)
+            assert bench.delivered() == ["A1"]
+            error_logs.expect("open transactions could not be read")
 
     async def test_ends_that_wait_are_refused_when_the_broker_becomes_a_replica(self, tmp_path: Path) -> None:
         async with transaction_bench(tmp_path) as bench:
