@@ -84,7 +84,7 @@ class TimerDelivery:
             if not slot.load(is_over):
                 return 0
             # At the very start of a slot recalls for it may still come, and only late messages are due.
-            if start_ms < now_ms and not self._are_recalls_taken():
+            if start_ms < now_ms and not self._are_recalls_taken(now_ms):
                 return _MAX_WAIT_MS
             wait_ms = self._deliver_from(slot, now_ms, is_over)
             if wait_ms is not None:
@@ -126,12 +126,15 @@ class TimerDelivery:
         for number in [each for each in self._slots if each < timers.read_number]:
             del self._slots[number]
 
-    def _are_recalls_taken(self) -> bool:
-        if self._store.settings.timer_stop_enqueue:
+    def _are_recalls_taken(self, now_ms: int) -> bool:
+        timers = self._timers
+        # After weeks without deliveries the wheel may have no place for messages until these are made.
+        behind = now_ms // timers.precision_ms - timers.read_number
+        if self._store.settings.timer_stop_enqueue or behind > timers.wheel.slots // 4:
             return True
         if self._must_be_taken is None:
             self._must_be_taken = self._store.next_offset(names.TIMER_TOPIC, 0)
-        return self._timers.queue_offset >= self._must_be_taken
+        return timers.queue_offset >= self._must_be_taken
 
     # One message
 

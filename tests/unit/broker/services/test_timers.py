@@ -286,6 +286,22 @@ class TestClocks:
             bench.pass_time(5000)
             assert bench.delivered()[5:] == [b"next"]
 
+    async def test_messages_that_the_wheel_has_no_place_for_yet_hold_up_no_delivery(
+        self, tmp_path: Path
+    ) -> None:
+        month_s = 30 * 86_400
+        with timer_bench(tmp_path, timer_max_delay_seconds=month_s) as bench:
+            bench.send_at(b"soon", 10_000)
+            bench.work()
+            bench.timers.save_now()
+            clock = bench.clock
+        with timer_bench(tmp_path, clock, timer_stop_enqueue=True, timer_max_delay_seconds=month_s) as bench:
+            bench.send_at(b"later", 17 * 86_400_000)
+        clock.advance(20 * 86_400)
+        with timer_bench(tmp_path, clock, timer_max_delay_seconds=month_s) as bench:
+            bench.pass_time(3000)
+            assert bench.delivered() == [b"soon", b"later"]
+
 
 class TestStops:
     async def test_after_a_clean_stop_everything_goes_on(self, tmp_path: Path) -> None:
