@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import ErrorLogs
+from tests.support.small_stores import BORN_HOST
 from tests.support.timed_messages import TOPIC, crashing_bench, timer_bench
 
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.tables.role import Role
 from pyromq.protocol import names
 from pyromq.protocol.requests.upkeep import GetTimerCheckpoint, GetTimerMetrics
@@ -119,6 +121,17 @@ class TestDelivery:
             bench.pass_time(5000)
             assert bench.delivered() == [b"fine"]
             error_logs.expect(told)
+
+    @pytest.mark.parametrize(("sys_flag", "waits"), [(0x8, True), (0x4, False), (0xC, False)])
+    async def test_of_a_transaction_the_committed_message_waits(
+        self, tmp_path: Path, sys_flag: int, waits: bool
+    ) -> None:
+        with timer_bench(tmp_path) as bench:
+            draft = Draft(TOPIC, 2, b"m", b"TIMER_DELAY_MS\x011500\x02", 1, BORN_HOST, sys_flag=sys_flag)
+            assert bench.parts.appending.append(draft).is_ok
+            assert draft.topic == (names.TIMER_TOPIC if waits else TOPIC)
+            bench.pass_time(1500)
+            assert bench.delivered() == ([b"m"] if waits else [])
 
     async def test_a_hot_slot_is_delivered_in_slices(self, tmp_path: Path) -> None:
         with timer_bench(tmp_path) as bench:
