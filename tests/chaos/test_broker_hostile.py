@@ -25,6 +25,7 @@ from tests.support.loop import FASTEST_LOOP, turn_until
 from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
+from pyromq.broker.unserved import UNSERVED
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.heartbeat import HeartbeatData
 from pyromq.protocol.catalogue import BROKER, CATALOGUE, Declaration, Request, encode_request
@@ -127,7 +128,7 @@ async def _answers(client: WireClient, declaration: Declaration, asked: list[Fra
                 client.send(answer.answer(ResponseCode.SYSTEM_ERROR, "no"))
             continue
         waiting.discard(answer.opaque)
-        if declaration.code in (37, 323, 400):
+        if declaration.code in UNSERVED:
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
