@@ -499,7 +499,9 @@ class TestRestarts:
             waiting = asyncio.ensure_future(bench.end_later(half, COMMIT))
             await asyncio.sleep(0)
             assert bench.delivered() == []
+            assert bench.open.figures() == {}
             await bench.open.rebuild()
+            assert bench.open.figures()["halfMessageCount"] == "2"
             await waiting
             bench.end(other, COMMIT)
             assert bench.delivered() == ["A1", "A2"]
