@@ -815,7 +815,9 @@ async def test_consumption_is_traced(cluster: ConsumerCluster, ordered: bool) ->
 # Brokers that go away
 
 
-async def test_consuming_goes_on_after_a_broker_was_restarted(cluster: ConsumerCluster) -> None:
+async def test_consuming_goes_on_after_a_broker_was_restarted_and_the_log_says_so(
+    cluster: ConsumerCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     await cluster.create_topic("Orders")
     received = Received()
     consumer = PushConsumer("billing", cluster.namesrv, start_from="first")
@@ -827,6 +829,9 @@ async def test_consuming_goes_on_after_a_broker_was_restarted(cluster: ConsumerC
         await cluster.standalone.start_broker()
         sent += await cluster.send("Orders", 20, first=20)
         await received.wait_for_all(sent)
+    said = [line.partition(" broker=")[0] for line in caplog.messages if " broker=" in line]
+    assert said[:2] == ["broker lost", "broker back"]
+    assert len(said) <= 4  # it may be reached, and lost again, while it starts
 
 
 async def test_an_offset_beyond_the_queue_is_corrected(cluster: ConsumerCluster) -> None:

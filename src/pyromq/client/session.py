@@ -20,6 +20,7 @@ from pyromq.client.members import ConsumerMember, ProducerMember
 from pyromq.client.namespaces import unwrap, wrap
 from pyromq.client.requesting import PendingReplies
 from pyromq.client.settings import ClientSettings
+from pyromq.client.troubles import Troubles
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import NameServers, name_server_addresses
@@ -199,11 +200,14 @@ class Session:
     ) -> None:
         async def repeat() -> None:
             await asyncio.sleep(interval_s if first_s is None else first_s)
+            troubles = Troubles(_log)
             while True:
                 try:
                     await work()
                 except PyroError as problem:
-                    _log.warning("periodic work failed work=%s: %s", work.__name__, problem)
+                    troubles.happened(work, problem, "periodic work failed work=%s", work.__name__)
+                else:
+                    troubles.ended(work, "periodic work succeeded work=%s", work.__name__)
                 await asyncio.sleep(interval_s)
 
         self._start_task(repeat())

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from pyromq.client.troubles import Troubles
 from pyromq.errors import PyroError
 
 _log = logging.getLogger(__name__)
@@ -13,6 +14,7 @@ _log = logging.getLogger(__name__)
 class Background:
     def __init__(self, owner: str) -> None:
         self._owner = owner
+        self._troubles = Troubles(_log)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -34,9 +36,9 @@ class Background:
                     if isinstance(result, Awaitable):
                         await result
                 except PyroError as problem:
-                    _log.warning(
-                        "%s failed for %s, again in %.1f s: %s", name, self._owner, interval_s, problem
-                    )
+                    self._troubles.happened(name, problem, "%s failed for %s", name, self._owner)
+                else:
+                    self._troubles.ended(name, "%s succeeded for %s", name, self._owner)
 
         self.start(repeat(), name)
 

@@ -134,8 +134,9 @@ class AssignedQueues:
             try:
                 offset = await self._begin(queue)
             except PyroError as problem:
-                _log.warning("no start offset found yet queue=%s: %s", queue, problem)
+                self._reading.troubles.of_broker(queue, problem, "no start offset found yet queue=%s", queue)
                 return False
+            self._reading.troubles.broker_answered(queue)
             reader = QueueReader(queue, offset, self, self._reading)
             if self._locks is not None:
                 reader.held.lock()
@@ -288,7 +289,9 @@ class AssignedQueues:
             if problem is None:
                 reader.stored_offset = offset
             else:
-                _log.warning("offset not stored queue=%s offset=%d: %s", reader.queue, offset, problem)
+                self._reading.troubles.of_broker(
+                    reader.queue, problem, "offset not stored queue=%s offset=%d", reader.queue, offset
+                )
         return problems
 
     # Locks

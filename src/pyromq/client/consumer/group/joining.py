@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.patience import patiently
 from pyromq.client.session import Session
+from pyromq.client.troubles import Troubles
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, TransportError
 from pyromq.protocol.bodies.heartbeat import CheckClientRequestBody
@@ -46,7 +47,7 @@ class Topics:
             stop()
 
 
-async def look_up(session: Session, group: str, subscription: Subscription) -> None:
+async def look_up(session: Session, group: str, subscription: Subscription, troubles: Troubles) -> None:
     """Find the route of a topic, and ask its brokers whether they can filter; raises if they cannot.
 
     A topic that does not exist yet is not an error: it may be created later.
@@ -60,7 +61,7 @@ async def look_up(session: Session, group: str, subscription: Subscription) -> N
             lambda: session.routes.get(subscription.topic), session.settings.start_timeout_s, waiting
         )
     except NoRoute as problem:
-        _log.warning("topic has no route yet: %s", problem)
+        troubles.happened(subscription.topic, problem, "topic has no route yet")
         return
     if subscription.expression_type != TAG:
         await _check(session, group, subscription, route)

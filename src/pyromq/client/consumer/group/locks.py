@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pyromq.client.consumer.reading.brokers import Brokers, Network
+from pyromq.client.troubles import Troubles
 from pyromq.errors import PyroError
 from pyromq.protocol.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -24,6 +25,7 @@ class QueueLocks:
         self._brokers = Brokers(network)
         self._group = group
         self._client_id = client_id
+        self._troubles = Troubles(_log)
 
     def __repr__(self) -> str:
         return f"<QueueLocks {self._group} {self._client_id}>"
@@ -40,8 +42,11 @@ class QueueLocks:
                 address = await self._brokers.address(some, only_this=True)
                 answer = await self._network.call(address, LockQueues(body=body), _TIMEOUT_S)
             except PyroError as problem:
-                _log.warning("queues not locked broker=%s: %s", some.broker_name, problem)
+                self._troubles.happened(
+                    some.broker_name, problem, "queues not locked broker=%s", some.broker_name
+                )
                 return set()
+            self._troubles.ended(some.broker_name, "queues locked again broker=%s", some.broker_name)
             return answer.body.lock_ok_mq_set & wanted
 
         answers = await asyncio.gather(*map(ask, self._by_broker(queues)))

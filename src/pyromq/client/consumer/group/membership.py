@@ -90,6 +90,7 @@ class Membership:
             needs_lock=work.locks is not None,
             interval_s=work.interval_s,
         )
+        self._troubles = reading.troubles
         begin = partial(self.positions.find, offsets=self.offsets)
         self.assigned = AssignedQueues(reading, work, begin, self.offsets, listeners)
         self.rebalancing = Rebalancing(
@@ -100,6 +101,7 @@ class Membership:
             self._divided_topics,
             self.assigned.hold,
             interval_s=settings.rebalance_interval_s,
+            troubles=reading.troubles,
         )
         self._member = Member(
             session,
@@ -133,7 +135,7 @@ class Membership:
         """Tell brokers the subscriptions; raises if a broker cannot filter as asked."""
         for subscription in list(self._topics.subscriptions.values()):
             if subscription.topic != self._retries:
-                await look_up(self.session, self.group, subscription)
+                await look_up(self.session, self.group, subscription, self._troubles)
         if not self._is_joined:
             self._is_joined = True
             if self._retries is not None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from pyromq.client.consumer.group.assignment import Assignment, my_share
 from pyromq.client.consumer.reading.brokers import Network
+from pyromq.client.troubles import Troubles
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, PyroError, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -24,6 +25,8 @@ INTERVAL_S = 20.0
 _FIRST_RETRY_S = 0.5
 _MIN_GAP_S = 0.1
 _MEMBERS_TIMEOUT_S = 3.0
+
+_REBALANCE = object()
 
 Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
 """Hold exactly these queues of a topic; returns whether it does now."""
@@ -45,6 +48,7 @@ class Rebalancing:
         apply: Apply,
         *,
         interval_s: float = INTERVAL_S,
+        troubles: Troubles | None = None,
     ) -> None:
         self._network = network
         self._group = group
@@ -54,6 +58,7 @@ class Rebalancing:
         self._topics = topics
         self._apply = apply
         self._interval_s = interval_s
+        self._troubles = troubles or Troubles(_log)
         self._wanted = asyncio.Event()
         self._finished_rounds = 0
         self._round_ended = asyncio.Condition()
@@ -92,6 +97,8 @@ class Rebalancing:
         self._wanted.clear()
         balanced = [await self._divide(topic) for topic in sorted(self._topics())]
         self._is_balanced = all(balanced)
+        if self._is_balanced:
+            self._troubles.ended(_REBALANCE, "rebalance succeeded group=%s", self._group)
         self._finished_rounds += 1
         await self.tell_waiting()
         return self._is_balanced
@@ -111,6 +118,7 @@ class Rebalancing:
             route = self._network.routes.cached(topic) or await self._network.routes.get(topic)
             if self.by_hand is not None:
                 return await self._apply(topic, self.by_hand.get(topic, set()))
+            self._troubles.ended(topic, "topic has a route topic=%s", topic)
             queues = set(route.subscribe_queues)
             if self._rule is not None:
                 members = await self._members(route)
@@ -130,10 +138,13 @@ class Rebalancing:
         except NoRoute as problem:
             # A broker creates the retry topic with the first heartbeat, or never if the group has no retries.
             if not is_retry_topic(topic):
-                _log.warning("topic has no route yet: %s", problem)
+                self._troubles.happened(topic, problem, "topic has no route yet")
             return False
         except PyroError as problem:
-            _log.warning("rebalance failed group=%s topic=%s: %s", self._group, topic, problem)
+            # One line for all topics: they fail together.
+            self._troubles.happened(
+                _REBALANCE, problem, "rebalance failed group=%s topic=%s", self._group, topic
+            )
             return False
 
     async def _members(self, route: Route) -> list[str]:

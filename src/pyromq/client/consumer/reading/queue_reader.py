@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from pyromq.client.consumer.reading.fetching import Fetching, Pulled
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
+from pyromq.client.troubles import Troubles
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError, Refused, TransportError
@@ -65,6 +66,7 @@ class Reading:
     commits: bool
     needs_lock: bool = False
     interval_s: float = 0.0
+    troubles: Troubles = field(default_factory=partial(Troubles, _log))
 
 
 class QueueReader:
@@ -145,7 +147,9 @@ class QueueReader:
             except PyroError as problem:
                 await self._pause_after(problem)
                 continue
-            self._failures = 0
+            if self._failures:
+                self._failures = 0
+                self._reading.troubles.broker_answered(self.queue)
             if self.is_paused or self.held is not held:
                 continue  # these messages are pulled again later
             if pulled.is_moved:
@@ -209,9 +213,10 @@ class QueueReader:
             return
         pause_s = self._pause_s(self._failures)
         self._failures += 1
-        log = _log.info if code in _NOT_KNOWN_THERE else _log.warning
-        log("pull failed queue=%s, retry in %.2f s: %s", self.queue, pause_s, problem)
-        if code in _NOT_KNOWN_THERE:
+        if code not in _NOT_KNOWN_THERE:
+            self._reading.troubles.of_broker(self.queue, problem, "pull failed queue=%s", self.queue)
+        else:
+            _log.info("pull failed queue=%s, retry in %.2f s: %s", self.queue, pause_s, problem)
             await self._reading.introduce()
         await asyncio.sleep(pause_s)
 

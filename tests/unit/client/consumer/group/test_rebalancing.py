@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.fake_network import FakeNetwork
-from tests.support.held_messages import BROKERS, QUEUE
+from tests.support.held_messages import BROKERS, QUEUE, RETRY_QUEUE
 
 from pyromq.client.consumer.group.assignment import Average
 from pyromq.client.consumer.group.rebalancing import Rebalancing
@@ -90,3 +90,18 @@ async def test_a_change_is_acted_on_at_once_and_a_failure_tried_again_soon(netwo
     running.cancel()
     await asyncio.wait([running])
     assert "balanced" in repr(rebalancing)
+
+
+async def test_a_failure_that_lasts_is_logged_once_for_all_topics(
+    network: FakeNetwork, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held()
+    topics = ["Orders", RETRY_QUEUE.topic]
+    rebalancing = Rebalancing(network, "g", "me", Average(), lambda: topics, held.hold)
+    network.answers[GetConsumerIds] = CallTimeout("no answer")
+    for _ in range(5):
+        await rebalancing.once()
+    assert len(caplog.messages) == 1
+    network.answers[GetConsumerIds] = members("me")
+    await rebalancing.once()
+    assert caplog.messages[1:] == ["rebalance succeeded group=g"]
