@@ -1,11 +1,11 @@
 """A broker is killed under load, again and again: what was acknowledged is there, and no queue has a gap."""
 
 import asyncio
-import random
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient
 from tests.support.killable_broker import start_killable_broker
 
@@ -13,7 +13,7 @@ from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 
-ROUNDS = 20
+ROUNDS = campaign.rounds(20)
 QUEUES = 3
 PRODUCERS = 4
 MOST_ACKNOWLEDGED = 800
@@ -98,7 +98,7 @@ async def audit(client: BrokerClient, ledger: Ledger) -> None:
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 async def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path, flush: str) -> None:
     # A killed process leaves its written pages to the system, so not even the unflushed tail is lost.
-    choice = random.Random(flush)
+    choice = campaign.chance(flush)
     ledger = Ledger()
     for round_number in range(ROUNDS):
         process, address = await start_killable_broker(tmp_path, flush)

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient, message
 from tests.support.killable_broker import start_killable_broker
 
@@ -19,7 +20,7 @@ from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.protocol.requests.transactions import EndTransaction
 
-ROUNDS = 8
+ROUNDS = campaign.rounds(8)
 LANES = 8
 MAX_PREPARED = 250
 PRODUCERS = "tills"
@@ -134,7 +135,7 @@ async def wait_until_all_have_ended(client: BrokerClient) -> None:
 async def test_one_commit_is_one_message_however_often_the_broker_is_killed(
     tmp_path: Path, flush: str
 ) -> None:
-    choice = random.Random(flush)
+    choice = campaign.chance(flush)
     books = Books()
     for round_number in range(ROUNDS):
         process, address = await start_killable_broker(tmp_path, flush, **SETTINGS)

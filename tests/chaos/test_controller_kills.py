@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from tests.support import campaign
 from tests.support.controlled_brokers import ControlledBroker
 from tests.support.etcd import running_etcd
 from tests.support.loop import turn_until
@@ -16,7 +17,7 @@ from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import GetControllerMetadata, GetReplicaInfo, GetSyncStateData
 
-ROUNDS = 4
+ROUNDS = campaign.rounds(4)
 MAX_GROUPS = 40
 EXPECTED = (ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, ResponseCode.CONTROLLER_BROKER_ID_INVALID)
 ARGUMENTS = ("--port", "0", "--log-dir", "", "-o", "bindAddress=127.0.0.1")

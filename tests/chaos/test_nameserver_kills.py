@@ -1,12 +1,12 @@
 """Processes that die without a word, on either side."""
 
 import asyncio
-import random
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support import campaign
 from tests.support.broker_process import broker_process
 from tests.support.name_server_process import start_name_server_process
 from tests.support.name_servers import TIMEOUT_S, Peer, name_server, register_broker
@@ -56,7 +56,7 @@ async def test_clients_are_told_when_a_broker_hangs(tmp_path: Path) -> None:
 
 
 async def test_every_confirmed_kv_entry_survives_kill_9(tmp_path: Path) -> None:
-    chance = random.Random(7)
+    chance = campaign.chance("name server")
     confirmed: dict[str, str] = {}
     for round_ in range(4):
         process, (host, port) = await start_name_server_process(tmp_path)

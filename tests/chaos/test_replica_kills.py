@@ -1,12 +1,12 @@
 """Master and replica are killed under load, again and again: what a SYNC_MASTER acknowledged is on both."""
 
 import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.chaos.test_broker_kills import Ledger, produce
+from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient, configuration
 from tests.support.killable_broker import start_killable_broker
 from tests.support.name_servers import name_server
@@ -20,7 +20,7 @@ from pyromq.protocol.requests.sending import SendMessageAnswer
 from pyromq.remoting.addresses import format_address
 from pyromq.store.message_store import MessageStore
 
-ROUNDS = 6
+ROUNDS = campaign.rounds(6)
 QUEUES = 3
 FILE_BYTES = 128 * 1024
 
@@ -43,7 +43,7 @@ async def wait_for_replica(client: BrokerClient) -> None:
 
 @pytest.mark.timeout(240)
 async def test_what_a_sync_master_acknowledged_is_on_its_replica_whoever_is_killed(tmp_path: Path) -> None:
-    chance = random.Random(20261116)
+    chance = campaign.chance("replicas")
     ledger = Ledger()
     async with name_server(tmp_path / "names") as names:
         common = {"namesrv_addr": format_address(*names.address)}

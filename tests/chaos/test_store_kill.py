@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support import campaign
 from tests.support.small_stores import bodies_of, small_settings
 
 from pyromq.store.message_store import MessageStore
 
-ROUNDS = 10
+ROUNDS = campaign.rounds(10)
 
 WRITER = """
 import sys

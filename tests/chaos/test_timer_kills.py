@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.support import campaign
 from tests.support.broker_cluster import PRODUCERS, TOPIC, BrokerClient
 from tests.support.killable_broker import start_killable_broker
 
@@ -15,7 +16,7 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.sending import RecallMessage
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 
-ROUNDS = 8
+ROUNDS = campaign.rounds(8)
 SENDERS = 6
 
 
@@ -73,7 +74,7 @@ async def delivered(client: BrokerClient) -> Counter[bytes]:
 
 @pytest.mark.timeout(600)  # each round starts a process, which a busy machine makes wait
 async def test_each_timed_message_comes_once_although_the_broker_is_killed(tmp_path: Path) -> None:
-    choice = random.Random(5)
+    choice = campaign.chance("timers")
     ledger = Ledger()
     for round_number in range(ROUNDS):
         process, address = await start_killable_broker(tmp_path, "ASYNC_FLUSH")
