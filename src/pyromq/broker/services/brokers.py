@@ -68,6 +68,7 @@ class Brokers:
         self._settings_file = settings_file
         self._clock = clock
         self._started_ms = elapsed_ms(clock)
+        self._version = version()  # reading it takes some 20 ms
 
     # Settings
 
@@ -127,7 +128,7 @@ class Brokers:
             "brokerActive": "true",
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "brokerVersion": str(CURRENT_VERSION),
-            "pyromqVersion": version(),
+            "pyromqVersion": self._version,
             "runtime": _duration(elapsed_ms(self._clock) - self._started_ms),
             "startAcceptSendRequestTimeStamp": str(self._live.now.start_accept_send_ms),
             "commitLogMinOffset": str(store.log_start_offset),
