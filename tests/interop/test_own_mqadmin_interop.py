@@ -151,6 +151,8 @@ def table(text: str) -> list[dict[str, str]]:
 
 # Names that no shell can pass as one word, and what 4.9 calls an option that has another meaning since.
 NOT_OURS = {"--machine", "--print", "--cplus"}
+# Apache has this as an admin request, without a command.
+ONLY_OURS = {"resumeCheckHalfMessage"}
 
 
 def flags_of(explanation: str) -> set[str]:
@@ -168,7 +170,7 @@ def test_every_flag_of_apaches_commands_is_ours(tools: Tools) -> None:
             ours = {flag for parameter in command.params for flag in parameter.opts} | {"-h", "--help"}
             explained = tools.client.mqadmin("help", name)
             if "not exist" in explained:
-                assert tools.is_old, name  # 4.9 had fewer commands
+                assert tools.is_old or name in ONLY_OURS, name  # 4.9 had fewer commands
                 continue
             theirs = flags_of(explained)
             assert {"-n", "--namesrvAddr"} <= theirs, explained
