@@ -99,7 +99,7 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
 
 site: setup ## the documentation as a site in build/site; a broken link stops it
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'mkdocs>=1.6'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
 	$(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 

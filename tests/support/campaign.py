@@ -16,11 +16,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.support.fuzzing import explore
+from tests.support.fuzzing import ANY_SEED, explore, say
 
 _SEED = "PYROMQ_CHAOS_SEED"
 _TIMES = "PYROMQ_CHAOS_TIMES"
-_ANY_SEED = 1_000_000_000
 _TESTS = "kill"
 
 
@@ -48,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         return f"make chaos SEED={seed} TIMES={chosen.times} MINUTES=0"
 
     def one_round(seed: int) -> int:
-        _say(f"chaos: this round can be repeated with {repeat(seed)}")
+        say(f"chaos: this round can be repeated with {repeat(seed)}")
         pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=3600")
         ended = subprocess.run(
             [*pytest, "-k", _TESTS, *(more or ["tests/chaos"])],
@@ -57,24 +56,19 @@ def main(arguments: Sequence[str]) -> int:
             text=True,
             check=False,
         )
-        _say(ended.stdout if ended.returncode else ended.stdout.splitlines()[-1])
+        say(ended.stdout if ended.returncode else ended.stdout.splitlines()[-1])
         done.append(seed)
         return ended.returncode
 
-    first_seed = secrets.randbelow(_ANY_SEED) if chosen.seed is None else chosen.seed
+    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
     ended, seed = explore(first_seed, chosen.minutes, one_round)
     minutes = (time.monotonic() - started) / 60
-    _say(f"chaos: {len(done)} rounds in {minutes:.1f} minutes, each with {chosen.times} times the kills")
+    say(f"chaos: {len(done)} rounds in {minutes:.1f} minutes, each with {chosen.times} times the kills")
     if ended:
-        _say(f"chaos: FAILED. To see it again:\n{repeat(seed)}")
+        say(f"chaos: FAILED. To see it again:\n{repeat(seed)}")
     else:
-        _say(f"chaos: nothing was lost with the seeds {first_seed} to {seed}")
+        say(f"chaos: nothing was lost with the seeds {first_seed} to {seed}")
     return ended
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-_ANY_SEED = 1_000_000_000
+ANY_SEED = 1_000_000_000
 
 Round = Callable[[int], int]
 """Takes the seed, returns how pytest ended."""
@@ -62,23 +62,21 @@ def main(arguments: Sequence[str]) -> int:
     chosen, more = parser.parse_known_args(arguments)
 
     def one_round(seed: int) -> int:
-        _say(f"fuzz: this round can be repeated with {how_to_repeat(seed, chosen.examples, more)}")
+        say(f"fuzz: this round can be repeated with {how_to_repeat(seed, chosen.examples, more)}")
         environment = os.environ | {"PYROMQ_FUZZ_EXAMPLES": str(chosen.examples)}
         return subprocess.run(command(seed, chosen.workers, more), env=environment, check=False).returncode
 
-    first_seed = secrets.randbelow(_ANY_SEED) if chosen.seed is None else chosen.seed
+    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
     ended, seed = explore(first_seed, chosen.minutes, one_round)
     if ended:
-        _say(
-            "fuzz: FAILED. Keep the example that is shown above as an @example of its test. To see it again:"
-        )
-        _say(how_to_repeat(seed, chosen.examples, more))
+        say("fuzz: FAILED. Keep the example that is shown above as an @example of its test. To see it again:")
+        say(how_to_repeat(seed, chosen.examples, more))
     else:
-        _say(f"fuzz: all is well with the seeds {first_seed} to {seed}")
+        say(f"fuzz: all is well with the seeds {first_seed} to {seed}")
     return ended
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
