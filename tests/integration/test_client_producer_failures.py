@@ -182,7 +182,8 @@ async def producer(scripted: ScriptedBroker) -> AsyncIterator[aio.Producer]:
         yield running
 
 
-RETRIED = [1, 2, 14, 16, 17, 204, 205]
+RETRIED = [1, 2, 14, 17]
+LASTING = [16, 204, 205]
 
 
 @pytest.mark.parametrize("code", RETRIED)
@@ -196,7 +197,7 @@ async def test_a_refusal_that_may_be_the_brokers_own_fault_is_tried_again(
     assert first.born_timestamp == second.born_timestamp
 
 
-@pytest.mark.parametrize("code", [13, 29, 26, 215])
+@pytest.mark.parametrize("code", [13, 29, 26, 215, *LASTING])
 async def test_a_refusal_of_the_message_is_final(
     scripted: ScriptedBroker, producer: aio.Producer, code: int
 ) -> None:
@@ -260,6 +261,25 @@ async def test_a_failed_send_moves_to_another_broker(scripted: ScriptedBroker) -
             results = [await producer.send(Message("Orders", b"x")) for _ in range(20)]
     assert {result.queue.broker_name for result in results} == {"other"}
     assert len(scripted.sent) == 1, "after its first failure it is left alone"
+
+
+@pytest.mark.parametrize("code", LASTING)
+async def test_what_one_broker_does_not_allow_another_may_but_none_is_asked_twice(
+    scripted: ScriptedBroker, code: int
+) -> None:
+    async with ScriptedBroker("Orders") as other:
+        scripted.other_brokers["other"] = other.address
+        scripted.answers.append(code)
+        async with aio.Producer("orders", scripted.address, avoid_slow_brokers=False) as producer:
+            for _ in range(8):
+                assert (await producer.send(Message("Orders", b"x"))).is_ok
+            assert not scripted.answers
+            scripted.answers.append(code)
+            other.answers.append(code)
+            asked = len(scripted.sent) + len(other.sent)
+            with pytest.raises(Refused, match="as the script says"):
+                await producer.send(Message("Orders", b"x"))
+            assert len(scripted.sent) + len(other.sent) == asked + 2
 
 
 async def test_a_broker_that_is_only_avoided_for_the_retry(scripted: ScriptedBroker) -> None:

@@ -32,6 +32,11 @@ RETRIED_CODES = frozenset(
 )
 """java: refusals after which another broker may accept the message."""
 
+_LASTING_CODES = frozenset(
+    (ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT)
+)
+"""Refusals that the same broker would only repeat."""
+
 _VARYING = ("queue_id", "sys_flag", "born_timestamp", "flag", "properties")
 """Fields that differ from message to message; the others are the same for a topic and a broker."""
 _MAX_FORMS = 1024
@@ -107,6 +112,7 @@ class Sender:
         deadline = clock.monotonic() + (settings.send_timeout_s if timeout_s is None else timeout_s)
         attempts: list[str] = []
         tried: set[str] = set()
+        refusing: set[str] = set()
         failed_broker: str | None = None
         tries_left = settings.retries
         while True:
@@ -140,7 +146,12 @@ class Sender:
                 self._faults.failed(target.broker_name, clock.monotonic() * 1000, is_reachable=False)
                 self._routes.refresh_soon(prepared.topic)
             except Refused as refusal:
-                if refusal.code not in RETRIED_CODES:
+                if refusal.code in _LASTING_CODES:
+                    refusing.add(target.broker_name)
+                nobody_left = queue is not None or all(
+                    each.broker_name in refusing for each in route.publish_queues
+                )
+                if refusal.code not in RETRIED_CODES or (refusal.code in _LASTING_CODES and nobody_left):
                     self.statistics.failures += 1
                     raise
                 attempts.append(f"{broker_name}: {refusal}")

@@ -13,6 +13,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, cast
 from pyromq.cluster.local_address import local_address
 from pyromq.cluster.name_servers import name_server_addresses
 from pyromq.config.kinds import above, between
+from pyromq.config.nearest import NearestName
 from pyromq.config.options import Options, setting
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
@@ -97,12 +98,8 @@ class ClientSettings(Options):
             found = next(filter(None, map(_INSTANCE_ENDPOINT.fullmatch, given)), None)
             if found is not None:
                 options["namespace"] = found[1]
-        unknown = sorted(options.keys() - ClientOptions.__optional_keys__)
-        if unknown:
-            raise TypeError(
-                f"unknown option {unknown[0]!r}: options are the fields of ClientSettings and of the settings"
-                " of the producer or consumer"
-            )
+        _check_names(options, ClientOptions.__optional_keys__)
+        _check_no_page(given)
         return cls(namesrv=name_server_addresses(";".join(given)), **options)
 
     @property
@@ -116,9 +113,26 @@ class ClientSettings(Options):
         return "@".join(parts)
 
 
+def _check_names(options: Iterable[str], known: Iterable[str]) -> None:
+    known = frozenset(known)
+    for name in options:
+        if name not in known:
+            meant = NearestName(known).find(name)
+            hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}"
+            raise TypeError(f"unknown option {name!r}: {hint}")
+
+
+def _check_no_page(given: Iterable[str]) -> None:
+    """java: `http://` before an address is ignored; but a page that lists the addresses is another option."""
+    for address in given:
+        if "/" in address.partition("://")[2]:
+            raise ConfigError("namesrv", address, "host:port; the URL of a list of them is `namesrv_url`")
+
+
 def split_options(options: Mapping[str, object], own: type[S]) -> tuple[S, ClientOptions]:
     """The settings of a producer or consumer, and the options for the client around it."""
     names = {each.name for each in own.all_settings()}
     chosen = {name: value for name, value in options.items() if name in names}
     rest = {name: value for name, value in options.items() if name not in names}
+    _check_names(rest, names | ClientOptions.__optional_keys__)
     return own(**cast(dict[str, Any], chosen)), cast(ClientOptions, rest)

@@ -100,7 +100,7 @@ def is_system_group(group: str) -> bool:
 
 def topic_problem(topic: str) -> str | None:
     """What is wrong with a topic's name, if anything."""
-    is_derived = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    is_derived = str(topic).startswith((RETRY_PREFIX, DLQ_PREFIX))
     return _problem("topic", topic, _MAX_RETRY_TOPIC_CHARS if is_derived else _MAX_TOPIC_CHARS)
 
 
@@ -109,7 +109,9 @@ def group_problem(group: str) -> str | None:
     return _problem("group", group, _MAX_GROUP_CHARS)
 
 
-def _problem(kind: str, name: str, max_chars: int) -> str | None:
+def _problem(kind: str, name: object, max_chars: int) -> str | None:
+    if not isinstance(name, str):  # programs without a type checker
+        return f"the {kind} must be str"
     if not name.strip():
         return f"the {kind} is blank"
     if not _ALLOWED.fullmatch(name):

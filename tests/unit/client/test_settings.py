@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pyromq.client.consumer.settings import PullOptions, PullSettings, PushOptions, PushSettings
+from pyromq.client.producer import Producer
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.settings import ClientOptions, ClientSettings, split_options
 from pyromq.cluster.local_address import local_address
@@ -127,3 +128,24 @@ def test_a_bad_option_is_told_with_its_value_and_what_it_may_be(
     with pytest.raises(ConfigError) as caught:
         settings(**given)
     assert str(caught.value) == sentence
+
+
+def test_an_unknown_option_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match=r"unknown option 'concurency': did you mean 'concurrency'\?"):
+        split_options({"concurency": 5}, PushSettings)
+    with pytest.raises(TypeError, match="did you mean 'call_timeout_s'"):
+        split_options({"call_timeout": 5}, ProducerSettings)
+    with pytest.raises(TypeError, match=r"unknown option 'xyz': there are .*retries"):
+        split_options({"xyz": 5}, ProducerSettings)
+
+
+def test_a_page_that_lists_name_servers_is_not_the_address_of_one() -> None:
+    assert ClientSettings.of("http://127.0.0.1:9876").namesrv == ("127.0.0.1:9876",)
+    for page in ("http://127.0.0.1:9876/", "http://where:8080/rocketmq/nsaddr"):
+        with pytest.raises(ConfigError, match="the URL of a list of them is `namesrv_url`"):
+            ClientSettings.of(page)
+
+
+def test_a_producer_without_a_group_is_a_bad_setting() -> None:
+    with pytest.raises(ConfigError, match="the group must be str"):
+        Producer(None, "a:1")  # type: ignore[arg-type]

@@ -161,6 +161,8 @@ class PushConsumer(BlockingConsumer):
         A second Ctrl-C ends the process at once. Only the main thread gets signals. In a `with` block, the
         block closes the consumer.
         """
+        if not self._aio.is_running:
+            self._aio.check_subscribed()
         # Not an Event: a signal handler that runs while this thread begins to wait would deadlock.
         over: SimpleQueue[None] = SimpleQueue()
         with signals_to_handle() as signals:

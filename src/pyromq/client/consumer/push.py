@@ -264,14 +264,21 @@ class PushConsumer(Consumer[_Parts]):
     async def run_until_closed(self) -> None:
         """Start, if necessary, and wait until the consumer is closed."""
         if self._parts is None:
+            self.check_subscribed()
             await self.start()
         await self._closed.wait()
+
+    def check_subscribed(self) -> None:
+        """A consumer that only runs would wait for ever."""
+        if not self._expressions:
+            raise StateError("the consumer has no subscription: subscribe to a topic before it runs")
 
     def run(self) -> None:
         """For scripts: consume until Ctrl-C, SIGTERM or `close`, then stop cleanly.
 
         A second Ctrl-C ends the process at once. Only the main thread gets signals.
         """
+        self.check_subscribed()
         run_until_interrupted(self, self._interrupted)
 
     # While it runs

@@ -17,7 +17,7 @@ from pyromq.errors import StateError
 Settle = Callable[[BaseException | None], None]
 """Called once with the error of a message, None if it was handled."""
 
-HandlerFunction = Callable[[Any], Any]
+HandlerFunction = Callable[[ReceivedMessage], object] | Callable[[list[ReceivedMessage]], object]
 """Takes a message, or a list of messages if `batch_size` is set."""
 
 F = TypeVar("F", bound=HandlerFunction)
@@ -27,7 +27,8 @@ class Handler:
     """A function of the application, and how to call it."""
 
     def __init__(self, function: HandlerFunction, *, takes_batch: bool) -> None:
-        self.function = function
+        check_takes_one(function)
+        self.function: Callable[[Any], Any] = function
         self.takes_batch = takes_batch
         self.is_async = _is_async(function)
 
@@ -44,6 +45,21 @@ class Handler:
         if inspect.isawaitable(outcome):
             # A plain function that returned a coroutine has not handled anything yet.
             asyncio.run_coroutine_threadsafe(_await(outcome), loop).result()
+
+
+def check_takes_one(function: object) -> None:
+    """Raises TypeError now, rather than at the first message."""
+    wanted = "a handler must be a function that takes a message"
+    if not callable(function):
+        raise TypeError(f"{wanted}, not {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some builtins do not tell
+        return
+    try:
+        signature.bind(None)
+    except TypeError as problem:
+        raise TypeError(f"{wanted}, not {function!r}, which takes {signature}: {problem}") from None
 
 
 async def _await(outcome: Awaitable[Any]) -> None:
