@@ -16,6 +16,7 @@ from pyromq.protocol.requests.sending import SendMessageV2
 
 DEFAULT_MAX_BYTES: Final = 4 * 1024 * 1024
 DEFAULT_COMPRESS_FROM_BYTES: Final = 4096
+DEFAULT_MAX_DELAY_LEVEL: Final = 18
 
 _MAX_KNOWN_TOPICS = 4096
 
@@ -71,12 +72,14 @@ class MessagePreparer:
         compress_from_bytes: int = DEFAULT_COMPRESS_FROM_BYTES,
         compression: Compression = Compression.ZLIB,
         level: int = DEFAULT_LEVEL,
+        max_delay_level: int = DEFAULT_MAX_DELAY_LEVEL,
     ) -> None:
         self._wrap = wrap
         self._max_bytes = max_bytes
         self._compress_from_bytes = compress_from_bytes
         self._compression = compression
         self._level = level
+        self._max_delay_level = max_delay_level
         self._topics: dict[str, str] = {}
         self.batch_topics: dict[str, str] = {}
         """Known topics whose messages may be batched: the application's name → the broker's name."""
@@ -163,7 +166,7 @@ class MessagePreparer:
         if not message.wait_stored:
             parts.append(_pair(props.WAIT, "false"))
         if message.is_delayed:
-            parts += _delays(message)
+            parts += _delays(message, self._max_delay_level)
         if system is not None:
             parts += [_pair(name, value) for name, value in system.items()]
         parts.append(_pair(props.UNIQ_KEY, unique_key))
@@ -190,7 +193,7 @@ def _check_own_property(name: str, value: str) -> None:
         )
 
 
-def _delays(message: Message) -> list[str]:
+def _delays(message: Message, max_level: int) -> list[str]:
     wanted: list[str] = []
     for field, name, none in (
         ("delay_level", props.DELAY, 0),
@@ -206,6 +209,12 @@ def _delays(message: Message) -> list[str]:
     if len(wanted) > 1:
         raise BadMessage(
             f"set only one of delay_level, delay_ms and deliver_at_ms, not {given_times(message)}"
+        )
+    if message.delay_level > max_level:
+        # java: brokers take their highest level instead, and say nothing
+        raise BadMessage(
+            f"delay_level must be at most {max_level}, not {message.delay_level}: for another time set"
+            " delay_ms, or raise max_delay_level if messageDelayLevel of the brokers has more levels"
         )
     return wanted
 

@@ -358,6 +358,7 @@ class ProducerParts:
             compress_from_bytes=settings.compress_from_bytes,
             compression=settings.compression,
             level=settings.compression_level,
+            max_delay_level=settings.max_delay_level,
         )
         self.in_flight = InFlightLimit(settings.max_in_flight, settings.max_in_flight_bytes)
         self.tracing = (

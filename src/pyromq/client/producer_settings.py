@@ -3,7 +3,11 @@
 
 from dataclasses import dataclass
 
-from pyromq.client.prepared_messages import DEFAULT_COMPRESS_FROM_BYTES, DEFAULT_MAX_BYTES
+from pyromq.client.prepared_messages import (
+    DEFAULT_COMPRESS_FROM_BYTES,
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_DELAY_LEVEL,
+)
 from pyromq.client.settings import ClientOptions
 from pyromq.config.kinds import NOT_NEGATIVE, above, between
 from pyromq.config.options import Options, setting
@@ -31,6 +35,7 @@ class ProducerSettings(Options):
     max_in_flight_bytes: int = setting(100 * _MEBIBYTE, "Further sends wait while this many bytes are in flight.", check=above(0))
     linger_ms: float | None = setting(None, "How long a message waits for others to share a request; 0 batches messages sent in the same turn of the event loop, None sends each message alone.", check=between(0, 30_000))
     batch_max_bytes: int = setting(32 * 1024, "A shared request is sent as soon as it has this size.", check=between(1, 2 * _MEBIBYTE))
+    max_delay_level: int = setting(DEFAULT_MAX_DELAY_LEVEL, "The producer refuses higher delay levels: brokers would silently take their highest one. Raise it if `messageDelayLevel` of the brokers has more levels.", check=between(0, 2**31 - 1))
     trace: bool = setting(False, "The producer reports every message to the trace topic.")
     trace_topic: str = setting(names.TRACE_TOPIC, "The topic for these reports.")
 # fmt: on
@@ -54,5 +59,6 @@ class ProducerOptions(ClientOptions, total=False):
     max_in_flight_bytes: int
     linger_ms: float | None
     batch_max_bytes: int
+    max_delay_level: int
     trace: bool
     trace_topic: str

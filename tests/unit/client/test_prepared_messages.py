@@ -143,3 +143,11 @@ def test_known_topics_are_checked_once() -> None:
 
 def test_retry_topics_may_be_longer() -> None:
     check_topic("%RETRY%" + "x" * 200)
+
+
+def test_a_delay_level_that_brokers_do_not_have_is_refused() -> None:
+    message = Message("t", b"x", delay_level=19)
+    with pytest.raises(BadMessage, match=r"delay_level must be at most 18, not 19: .* raise max_delay_level"):
+        PREPARER.prepare(message, "KEY", 5)
+    assert properties(Message("t", b"x", delay_level=18))["DELAY"] == "18"
+    assert properties(message, MessagePreparer(max_delay_level=20))["DELAY"] == "19"

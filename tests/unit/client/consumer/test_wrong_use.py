@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from pyromq.aio import PushConsumer
+from pyromq.aio import PullConsumer, PushConsumer
 from pyromq.client.consumer import blocking
+from pyromq.client.consumer.handling.outcomes import RetryLater
+from pyromq.client.consumer.reading.subscriptions import Sql
 from pyromq.client.values import ReceivedMessage
-from pyromq.errors import ConfigError, StateError
+from pyromq.errors import BadExpression, ConfigError, StateError
 
 
 def takes_nothing() -> None: ...
@@ -52,6 +54,9 @@ def test_type_checkers_know_what_a_handler_takes() -> None:
     consumer.on("Orders")(Counting())
     consumer.subscribe("Orders", "*", takes_text)  # type: ignore[arg-type]
     consumer.on("Orders")(takes_text)  # type: ignore[type-var]
+    waiting = blocking.PushConsumer("billing", "a:1")
+    waiting.subscribe("Orders", "*", Counting().handle)
+    waiting.subscribe("Orders", "*", takes_text)  # type: ignore[arg-type]
 
 
 def test_a_consumer_without_a_subscription_does_not_run() -> None:
@@ -66,3 +71,36 @@ def test_a_group_that_is_no_text_is_a_bad_setting(group: Any) -> None:
         PushConsumer(group, "a:1")
     with pytest.raises(ConfigError, match="the topic must be str"):
         PushConsumer("billing", "a:1").subscribe(group)
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        (None, "expression must be tags"),
+        (takes_text, "expression must be tags"),
+        (["Created", "Paid"], "expression must be tags"),
+        ("||", "has no tag"),
+        (Sql("price >"), "incomplete"),
+        (Sql(None), "Sql takes an expression"),  # type: ignore[arg-type]
+        ("price > 10", r"looks like SQL, but is one tag: write Sql\('price > 10'\)"),
+        ("region = 'eu'", "looks like SQL"),
+        ("price IS NULL", "looks like SQL"),
+        ("Created | Paid", r"one tag: for several write \"Created \|\| Paid\""),
+        ("Created && Paid", "one tag: for several"),
+        ("Created, Paid", "one tag: for several"),
+    ],
+)
+def test_an_expression_that_is_none_is_refused_when_it_is_given(expression: Any, complaint: str) -> None:
+    for consumer in (PushConsumer("billing", "a:1"), PullConsumer("billing", "a:1")):
+        with pytest.raises(BadExpression, match=complaint):
+            consumer.subscribe("Orders", expression)
+
+
+@pytest.mark.parametrize("expression", ["", "*", "R&D", "k=v", "two words", "a,b", "Island in", Sql("a > 1")])
+def test_odd_tags_are_tags(expression: str | Sql) -> None:
+    PushConsumer("billing", "a:1").subscribe("Orders", expression)
+
+
+def test_a_delay_level_that_is_no_number_is_refused_where_it_is_asked_for() -> None:
+    with pytest.raises(TypeError, match="delay_level must be an int, not '3'"):
+        RetryLater(delay_level="3")  # type: ignore[arg-type]

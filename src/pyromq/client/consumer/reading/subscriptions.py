@@ -1,5 +1,6 @@
 """Subscriptions: a topic with a filter, which is tags or an SQL92 expression."""
 
+import re
 from dataclasses import dataclass
 
 from pyromq.errors import BadExpression, ConfigError
@@ -9,6 +10,10 @@ from pyromq.protocol.bodies.heartbeat import SubscriptionData
 from pyromq.protocol.names import topic_problem
 
 TAG, SQL92 = "TAG", "SQL92"
+
+_OTHER_SEPARATORS = re.compile(r"\||&&|,\s")
+"""Written where `||` was meant."""
+_LIKE_SQL = re.compile(r"[<>]|\s=\s|\s(is|between|in)\s", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Subscription:
     def of(cls, topic: str, expression: Expression, version: int) -> "Subscription":
         """Raises BadExpression: a mistake is found before any broker is asked."""
         if isinstance(expression, Sql):
+            if not isinstance(expression.text, str):
+                raise BadExpression(f'Sql takes an expression as in Sql("a > 1"), not {expression.text!r}')
             compile_sql(expression.text)
             return cls(topic, expression.text, SQL92, frozenset(), frozenset(), version)
         if not isinstance(expression, str):
@@ -52,6 +59,8 @@ class Subscription:
         wanted = parse_tags(expression)
         if expression.strip() and not wanted.tags and expression != ALL:
             raise BadExpression(f"the expression {expression!r} has no tag; `*` means all messages")
+        for tag in wanted.tags:
+            _check_tag(tag)
         # java: every expression that means all messages is sent as a star
         return cls(topic, expression if wanted.tags else ALL, TAG, wanted.tags, wanted.codes, version)
 
@@ -68,3 +77,14 @@ class Subscription:
     def wants(self, tag: str | None) -> bool:
         """Brokers compare hashes of tags, which may collide, so the consumer compares the tag itself."""
         return not self.tags or tag in self.tags
+
+
+def _check_tag(tag: str) -> None:
+    """A mistyped expression is one odd tag, for which the consumer would wait for ever."""
+    if _LIKE_SQL.search(tag):
+        raise BadExpression(f"{tag!r} looks like SQL, but is one tag: write Sql({tag!r})")
+    if _OTHER_SEPARATORS.search(tag):
+        raise BadExpression(
+            f'{tag!r} is one tag: for several write "Created || Paid"; for a tag that is really written so,'
+            " Sql(\"TAGS = '...'\")"
+        )
