@@ -24,7 +24,7 @@ TOPIC, GROUP = "orders", "shop"
 RUNNING = ConsumerRunningInfo(
     properties={"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMER_START_TIMESTAMP": "1"},
     subscription_set=[SubscriptionData(topic=TOPIC, sub_string="*")],
-    mq_table={MessageQueue(TOPIC, "broker-a", 0): ProcessQueueInfo(commit_offset=7)},
+    mq_table={MessageQueue(TOPIC, "broker-a", 0): ProcessQueueInfo(commit_offset=7, cached_msg_count=1)},
     status_table={TOPIC: ConsumeStatus(pull_tps=1.5)},
     jstack="main\n  at work",
 )
@@ -69,6 +69,7 @@ async def tool(tmp_path: Path) -> AsyncIterator[Tool]:
         yield run
 
 
+STUCK = "10.0.0.1@7 orders@broker-a:0 can't consume for a while, maybe blocked, "
 CLIENT = r"10\.0\.0\.1@7 +127\.0\.0\.1:\d+ +PYTHON +V5_3_3"
 
 
@@ -101,6 +102,10 @@ CLIENT = r"10\.0\.0\.1@7 +127\.0\.0\.1:\d+ +PYTHON +V5_3_3"
         ),
         (["consumerStatus", "-g", GROUP, "-i", "10.0.0.1@7", "-s"], r"#Consumer jstack#\nmain\n"),
         (["statsAll", "-t", TOPIC], r"orders +shop +1 "),
+        (
+            ["startMonitoring", "--rounds", "1"],
+            rf"#Delay\(ms\)\nshop +orders +1 +1 +0\n\nshop: {re.escape(STUCK)}",
+        ),
         (["topicList", "-c"], r"DefaultCluster +orders +shop"),
     ],
 )
@@ -113,7 +118,7 @@ async def test_a_command_about_clients_shows(tool: Tool, words: list[str], expec
 async def test_what_members_say_is_json_for_scripts(tool: Tool) -> None:
     data = json.loads((await tool("consumerStatus", "-g", GROUP, "--json")).stdout)
     assert data["sameSubscription"] is True
-    assert data["complaints"] == []
+    assert [re.sub(r"\d+ms$", "", text) for text in data["complaints"]] == [STUCK]
     assert data["running"]["10.0.0.1@7"]["queues"][0]["queue"]["queueId"] == 0
     data = json.loads((await tool("consumerConnection", "-g", GROUP, "--json")).stdout)
     assert data["connections"][0]["clientId"] == "10.0.0.1@7"

@@ -54,6 +54,7 @@ from pyromq.protocol.requests.upkeep import (
     CleanExpiredConsumeQueues,
     CleanUnusedTopics,
     DeleteExpiredCommitLog,
+    SetCommitLogReadMode,
 )
 from pyromq.store.settings import StoreSettings
 
@@ -137,6 +138,16 @@ async def test_housekeeping_can_be_asked_for(bench: Bench) -> None:
     for request in (DeleteExpiredCommitLog(), CleanExpiredConsumeQueues(), CleanUnusedTopics()):
         await bench.client.call(request)
     assert (await bench.client.pull()).bodies == [b"x"]
+
+
+async def test_a_read_mode_that_there_is_not_changes_nothing(bench: Bench) -> None:
+    await bench.client.call(SetCommitLogReadMode(mode=1))
+    refusal = await bench.client.refusal(SetCommitLogReadMode(mode=2))
+    assert (refusal.code, refusal.remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "READ_AHEAD_MODE 2 is neither 0 nor 1",
+    )
+    assert "dataReadAheadEnable=false\n" in (await bench.client.call(GetBrokerConfig())).body
 
 
 # Groups

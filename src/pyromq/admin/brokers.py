@@ -22,6 +22,7 @@ from pyromq.protocol.requests.upkeep import (
     CleanExpiredConsumeQueues,
     CleanUnusedTopics,
     DeleteExpiredCommitLog,
+    SetCommitLogReadMode,
 )
 
 TOPIC_PUT_NUMS, GROUP_GET_NUMS = "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"
@@ -112,6 +113,11 @@ async def consume_queue(
         topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
     )
     return (await cluster.ask(address, request)).body
+
+
+async def set_read_ahead(cluster: Cluster, address: str, is_on: bool) -> str | None:
+    """Have a broker read its log ahead of readers, or not; returns its remark."""
+    return (await cluster.ask(address, SetCommitLogReadMode(mode=0 if is_on else 1))).remark
 
 
 # Cleaning up

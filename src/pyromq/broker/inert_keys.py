@@ -92,7 +92,6 @@ correctLogicMinOffsetSleepInterval=1
 dLegerGroup=
 dLegerPeers=
 dLegerSelfId=
-dataReadAheadEnable=true
 debugLockEnable=false
 defaultMessageRequestMode=PULL
 defaultPopShareQueueNum=-1

@@ -9,7 +9,6 @@ _BY_REASON = {
     "broker containers are not supported: each broker is its own process": (902, 903),
     "the store does not use RocksDB": (354, 355),
     "reads of old messages are not limited": (2001, 2002, 2003),
-    "the operating system decides about read-ahead": (2004,),
 }
 
 UNSERVED = {code: reason for reason, codes in _BY_REASON.items() for code in codes}

@@ -67,6 +67,10 @@ class MappedFile:
             f"<MappedFile {self.path.name} {self.size_bytes} bytes{' closed' if self.buffer.closed else ''}>"
         )
 
+    def set_read_ahead(self, is_on: bool) -> None:
+        """Whether an access to one page also loads its neighbours."""
+        self.buffer.madvise(mmap.MADV_NORMAL if is_on else mmap.MADV_RANDOM)
+
     def try_close(self) -> bool:
         """Unmap the file if no slice of it is held; otherwise change nothing and return False."""
         self.view.release()

@@ -63,6 +63,7 @@ class MessageStore:
             preallocate=settings.preallocate,
             warm_up=settings.warm_up,
         )
+        self._log.segments.set_read_ahead(settings.read_ahead)
         queue_files = QueueFiles(files, settings.queue_units_per_file, settings.mapped_queue_files)
         self._queues = Queues(files, self.paths, queue_files)
         self._index: Index | None = None
@@ -573,6 +574,7 @@ class MessageStore:
         if settings.root != self._settings.root:
             raise StateError("storePathRootDir cannot change while the store is open")
         self._settings = settings
+        self._log.segments.set_read_ahead(settings.read_ahead)
         self._appending.apply_settings(settings)
         self._reader = QueueReader(self._log, self._mending, settings)
         self._upkeep.apply_settings(settings)

@@ -57,6 +57,7 @@ class StoreSettings(Settings):
     max_batch_on_disk: int = setting(8, "Maximum number of messages in one read far behind the end of the log.", key="maxTransferCountOnMessageInDisk", mutable=True, check=POSITIVE)
     max_batch_bytes_on_disk: SizeBytes = setting(64 * _KIB, "Maximum number of bytes in one read far behind the end of the log.", key="maxTransferBytesOnMessageInDisk", mutable=True, check=POSITIVE)
     in_memory_ratio: int = setting(40, "Percentage of the machine's memory that is assumed to hold the end of the log.", key="accessMessageInMemoryMaxRatio", mutable=True, check=_PERCENT)
+    read_ahead: bool = setting(True, "The system reads the commit log ahead of readers; false suits scattered reads of old messages.", key="dataReadAheadEnable", mutable=True)
     max_filter_bytes: SizeBytes = setting(16_000, "Minimum number of bytes of consume-queue units that one filtered read examines.", key="maxFilterMessageSize", mutable=True, check=POSITIVE)
     max_query_messages: int = setting(64, "Maximum number of messages in the answer to a query by key.", key="maxMsgsNumBatch", mutable=True, check=POSITIVE)
     message_delay_levels: str = setting(DEFAULT_DELAYS, "Delay of each delay level, starting with level 1.", key="messageDelayLevel")

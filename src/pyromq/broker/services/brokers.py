@@ -22,7 +22,12 @@ from pyromq.protocol.requests.settings import (
     GetBrokerConfigAnswer,
     UpdateBrokerConfig,
 )
-from pyromq.protocol.requests.upkeep import CleanExpiredConsumeQueues, DeleteExpiredCommitLog
+from pyromq.protocol.requests.upkeep import (
+    CleanExpiredConsumeQueues,
+    DeleteExpiredCommitLog,
+    SetCommitLogReadMode,
+    SetCommitLogReadModeAnswer,
+)
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 from pyromq.version import version
@@ -31,6 +36,9 @@ _log = logging.getLogger(__name__)
 
 Figures = Callable[[], dict[str, str]]
 """One component's part of the runtime information."""
+
+_READ_AHEAD = {0: "true", 1: "false"}
+"""The numbers of madvise: normal reads, and random ones."""
 
 _POOLS = ("send", "pull", "litePull", "query", "ack")
 _APPEND_TIMES = (
@@ -111,6 +119,18 @@ class Brokers:
                 f"the settings are changed in memory, but could not be saved: {problem}",
             ) from None
         return ChangedSettingsAnswer(remark=summary(remarks))
+
+    @handles(SetCommitLogReadMode)
+    def set_read_mode(self, request: SetCommitLogReadMode, caller: Caller) -> SetCommitLogReadModeAnswer:
+        if request.mode not in _READ_AHEAD:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"READ_AHEAD_MODE {request.mode} is neither 0 nor 1"
+            )
+        value = _READ_AHEAD[request.mode]
+        # java: until the next start only; the file keeps its value
+        self._store.apply_settings(self._store.settings.updated({"dataReadAheadEnable": value}))
+        _log.info("reading ahead in the log changed peer=%s dataReadAheadEnable=%s", caller.address, value)
+        return SetCommitLogReadModeAnswer(remark=f"dataReadAheadEnable is {value}")
 
     # Runtime information
 

@@ -116,17 +116,8 @@ async def get_broker_config(
     key: Annotated[str | None, option("-k --key", "Only settings whose name contains this.")] = None,
 ) -> None:
     """Show the settings of one broker, or of all brokers of a cluster."""
-    one_of(broker, cluster_name)
-    if broker is not None:
-        address = await address_of(cluster, broker)
-        titles = {address: f"============{address}============"}
-    else:
-        titles = {
-            member.address: f"============{_role(member)}: {member.address}============"
-            for member in await cluster.members(cluster_name)
-        }
     parts = []
-    for address, title in titles.items():
+    for address, title in (await _titles(cluster, broker, cluster_name)).items():
         settings = await brokers.config(cluster, address)
         chosen = {
             name: value for name, value in settings.items() if key is None or key.lower() in name.lower()
@@ -138,8 +129,17 @@ async def get_broker_config(
     out.show(Report(parts))
 
 
-def _role(member: BrokerMember) -> str:
-    return "Master" if member.is_master else "Slave"
+async def _titles(cluster: Cluster, broker: str | None, cluster_name: str | None) -> dict[str, str]:
+    """The title of each broker that -b or -c select, by its address."""
+    one_of(broker, cluster_name)
+    if broker is not None:
+        address = await address_of(cluster, broker)
+        return {address: f"============{address}============"}
+    roles = {True: "Master", False: "Slave"}
+    return {
+        member.address: f"============{roles[member.is_master]}: {member.address}============"
+        for member in await cluster.members(cluster_name)
+    }
 
 
 @admin_command("updateBrokerConfig")
@@ -160,6 +160,27 @@ async def update_broker_config(
     lines += [f"{address}: {remark}" for address, remark in remarks.items()]
     values = {"key": key, "value": value, "addresses": addresses, "remarks": remarks}
     out.show(Report.of(Lines(lines, values)))
+
+
+@admin_command("setCommitLogReadAheadMode")
+async def set_commit_log_read_ahead_mode(
+    cluster: Cluster,
+    out: Output,
+    *,
+    broker: Broker = None,
+    cluster_name: Annotated[str | None, option("-c --clusterName", "All brokers of this cluster.")] = None,
+    mode: Annotated[
+        str,
+        option("-m --commitLogReadAheadMode", "0 reads ahead, 1 does not.", click.Choice(["0", "1"])),
+    ],
+) -> None:
+    """Switch reading ahead in the commit log on or off, until the next start of the broker."""
+    parts: list[Lines] = []
+    for address, title in (await _titles(cluster, broker, cluster_name)).items():
+        remark = await brokers.set_read_ahead(cluster, address, mode == "0")
+        line = f"commitLog set readAhead mode rstStr{remark or ''}"
+        parts.append(Lines([title, line], {address: {"mode": mode, "remark": remark}}))
+    out.show(Report(parts))
 
 
 # Cleaning up

@@ -29,6 +29,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "consumerProgress": "Show the lag of groups.",
             "brokerConsumeStats": "Show the lag of all groups of a broker.",
             "statsAll": "Show rates and lag of every topic and group.",
+            "startMonitoring": "Watch the lag of all groups and report members in trouble.",
         },
     ),
     "groups": (
@@ -82,6 +83,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "brokerStatus": "Show the runtime figures of brokers.",
             "getBrokerConfig": "Show the settings of brokers.",
             "updateBrokerConfig": "Change a setting of running brokers.",
+            "setCommitLogReadAheadMode": "Switch reading ahead in the commit log on or off.",
             "cleanExpiredCQ": "Delete consume queue entries whose messages are gone.",
             "deleteExpiredCommitLog": "Delete expired commit log files.",
             "cleanUnusedTopic": "Delete the consume queues of deleted topics.",
@@ -151,8 +153,6 @@ _BY_REASON = {
     "reads of old messages are not limited": (
         "getColdDataFlowCtrInfo updateColdDataFlowCtrGroupConfig removeColdDataFlowCtrGroupConfig"
     ),
-    "the operating system decides about read-ahead": "setCommitLogReadAheadMode",
-    "use consumerProgress --watch instead": "startMonitoring",
 }
 
 ABSENT = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}

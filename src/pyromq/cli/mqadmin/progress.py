@@ -4,14 +4,14 @@ from typing import Annotated
 
 import click
 
-from pyromq.admin import groups, progress, throughput
+from pyromq.admin import groups, monitoring, progress, throughput
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.groups import GroupSummary
 from pyromq.admin.progress import Progress, ProgressRates
 from pyromq.admin.rates import Histories
-from pyromq.cli.mqadmin.options import IGNORED, flag, option
+from pyromq.cli.mqadmin.options import IGNORED, SECONDS, flag, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table
 from pyromq.cli.mqadmin.running import address_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import Every, Rounds, rate_text, sparkline, watch
@@ -186,3 +186,29 @@ async def stats_all(
         ),
     )
     out.show(Report.of(Table.of("topics", found, columns)))
+
+
+@admin_command("startMonitoring")
+async def start_monitoring(
+    cluster: Cluster,
+    out: Output,
+    every_s: Annotated[
+        float, option("--interval", "Repeat after this many seconds.", SECONDS, metavar="SECONDS")
+    ] = 60.0,
+    rounds: Rounds = None,
+) -> None:
+    """Watch all groups: their lag by topic, members that disagree about subscriptions, queues that stand."""
+    columns = (
+        Column("#Group", "group", of="group"),
+        Column("#Topic", "topic", of="topic"),
+        Column("#Undone", "undone", is_number=True, of="undone"),
+        Column("#Undone In One Queue", "undoneInOneQueue", is_number=True, of="undone_in_one_queue"),
+        Column("#Delay(ms)", "delayMs", is_number=True, of="delay_ms"),
+    )
+
+    async def look() -> Report:
+        lags, complaints = await monitoring.look(cluster)
+        problems = [f"{each.group}: {each.text}" for each in complaints]
+        return Report.of(Table.of("lags", lags, columns), Lines(problems, {"problems": list(complaints)}))
+
+    await watch(out, look, every_s, rounds)

@@ -66,8 +66,12 @@ class GetColdDataLimits(Request[BodyAnswer[str]]):
     """Read the limits for old data and their use."""
 
 
+class SetCommitLogReadModeAnswer(Answer):
+    remark: str | None = None
+
+
 @request(2004, to=BROKER, needs=(cluster(UPDATE),), java_name="set_commitlog_read_mode")
-class SetCommitLogReadMode(Request[Answer]):
+class SetCommitLogReadMode(Request[SetCommitLogReadModeAnswer]):
     """Switch reading ahead in the log on or off."""
 
     # A number of madvise: 0 reads ahead as usual, 1 does not.

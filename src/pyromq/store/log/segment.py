@@ -9,11 +9,12 @@ from pyromq.store.filesystem import Files, MappedFile
 
 
 class Segment:
-    __slots__ = ("_files", "_mapped", "path", "size_bytes", "start")
+    __slots__ = ("_files", "_mapped", "_reads_ahead", "path", "size_bytes", "start")
 
     def __init__(self, files: Files, directory: Path, start: int, size_bytes: int) -> None:
         self._files = files
         self._mapped: MappedFile | None = None
+        self._reads_ahead = True
         self.start = start
         self.size_bytes = size_bytes
         self.path = directory / offset_name(start)
@@ -29,7 +30,9 @@ class Segment:
     def mapped(self) -> MappedFile:
         mapped = self._mapped
         if mapped is None:
-            mapped = self._mapped = self._files.map_for_reading(self.path)
+            mapped = self._mapped = self._files.map_for_reading(
+                self.path, in_small_pieces=not self._reads_ahead
+            )
         return mapped
 
     @property
@@ -49,8 +52,13 @@ class Segment:
         """Raises OSError if the disk is read-only."""
         mapped = self._mapped
         if mapped is None or not mapped.is_writable:
-            mapped = self._mapped = self._files.map(self.path)
+            mapped = self._mapped = self._files.map(self.path, in_small_pieces=not self._reads_ahead)
         return mapped
+
+    def set_read_ahead(self, is_on: bool) -> None:
+        self._reads_ahead = is_on
+        if self._mapped is not None:
+            self._mapped.set_read_ahead(is_on)
 
     def try_unmap(self) -> bool:
         """Unmap the file; False if a reader still holds a slice of it."""
