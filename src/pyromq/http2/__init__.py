@@ -1,0 +1,1 @@
+"""HTTP/2 on the server's side, as gRPC needs it: bytes in, events out."""

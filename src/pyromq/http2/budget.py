@@ -1,0 +1,22 @@
+"""How many unneeded things a peer may do: so many at once, and so many more in each second."""
+
+
+class Budget:
+    __slots__ = ("_at", "_left", "_max", "_per_s")
+
+    def __init__(self, at_once: float, per_s: float) -> None:
+        self._max = self._left = at_once
+        self._per_s = per_s
+        self._at = 0.0
+
+    def spend(self, now: float) -> bool:
+        """False if nothing is left."""
+        if self._left < 1:
+            self._left = min(self._max, self._left + (now - self._at) * self._per_s)
+            self._at = now
+            if self._left < 1:
+                return False
+        elif self._left == self._max:
+            self._at = now
+        self._left -= 1
+        return True

@@ -1,0 +1,55 @@
+"""Which header lists are well formed (RFC 9113, section 8.2 and 8.3): checked before anyone uses them."""
+
+import re
+
+from pyromq.http2.hpack import Header
+
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_BAD_VALUE = re.compile(rb"[\x00\r\n]|^[ \t]|[ \t]$")
+_PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
+_REQUIRED = frozenset((b":method", b":scheme", b":path"))
+_OF_CONNECTIONS = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+)
+
+_GOOD_NAMES: set[bytes] = set()
+_MAX_GOOD_NAMES = 1000
+"""Names are few and come again: most need no second look."""
+
+
+def problem_of_request(headers: list[Header]) -> str | None:
+    """What is wrong with the headers of a request, if anything."""
+    pseudo: dict[bytes, bytes] = {}
+    has_ordinary = False
+    for name, value in headers:
+        if name[:1] == b":":
+            if has_ordinary or name in pseudo or name not in _PSEUDO:
+                return f"the pseudo-header {name!r} is unknown, repeated or late"
+            pseudo[name] = value
+            continue
+        has_ordinary = True
+        if problem := _problem(name, value):
+            return problem
+    if not pseudo.keys() >= _REQUIRED or not pseudo[b":path"]:
+        return "a request needs :method, :scheme and :path"
+    return None
+
+
+def problem_of_trailers(headers: list[Header]) -> str | None:
+    for name, value in headers:
+        if problem := _problem(name, value):
+            return problem
+    return None
+
+
+def _problem(name: bytes, value: bytes) -> str | None:
+    if name not in _GOOD_NAMES:
+        if not _NAME.fullmatch(name) or name in _OF_CONNECTIONS:
+            return f"the header name {name!r} is not allowed"
+        if len(_GOOD_NAMES) < _MAX_GOOD_NAMES:
+            _GOOD_NAMES.add(name)
+    if _BAD_VALUE.search(value):
+        return f"the value of the header {name!r} is not allowed"
+    if name == b"te" and value != b"trailers":
+        return "the header te may only be trailers"
+    return None

@@ -1,0 +1,35 @@
+"""What a peer may ask of an HTTP/2 server; each limit says what happens beyond it."""
+
+import msgspec
+
+
+class Http2Limits(msgspec.Struct, frozen=True, kw_only=True):
+    max_concurrent_streams: int = 1024
+    """Further streams are refused; the peer may try them again."""
+
+    max_frame_bytes: int = 65_536
+    """A larger frame ends the connection."""
+
+    stream_window_bytes: int = 1024 * 1024
+    """How much a peer may send on a stream before this side has read it."""
+
+    connection_window_bytes: int = 4 * 1024 * 1024
+    """The same for all streams of a connection together."""
+
+    max_header_block_bytes: int = 32 * 1024
+    """A longer header block, of HEADERS and CONTINUATION frames, ends the connection."""
+
+    max_header_list_bytes: int = 64 * 1024
+    """A header list that is longer once decoded ends the connection."""
+
+    max_resets: int = 200
+    """So many requests may be reset at once, and `resets_per_s` more in each second; then the connection
+    ends: a peer that opens and resets streams all the time makes work for nothing."""
+
+    resets_per_s: float = 50.0
+
+    max_idle_frames: int = 2000
+    """So many frames that carry nothing (pings, settings, empty data, tiny window updates) are served at
+    once, and `idle_frames_per_s` more in each second; then the connection ends."""
+
+    idle_frames_per_s: float = 500.0
