@@ -13,7 +13,7 @@ FLOORS = [
     {"errors", "clock", "compiled", "version"},
     {"config", "metrics"},
     {"protocol"},
-    {"filtering", "security"},
+    {"filtering", "http2", "security"},
     {"remoting", "store"},
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
