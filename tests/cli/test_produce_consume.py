@@ -358,6 +358,22 @@ def test_a_reader_who_has_seen_enough_is_no_error(shell: Shell, topic: str, tmp_
     assert len(shell.consume(topic, "--group", "heads")) > 0  # what nobody read comes again
 
 
+def test_a_signal_ends_it_though_nobody_reads_what_it_writes(
+    shell: Shell, topic: str, tmp_path: Path
+) -> None:
+    shell.produce(topic, stdin="".join(f"{number:01000}\n" for number in range(1000)))
+    with shell.start(tmp_path, "consume", topic, "--group", "unread") as process:
+        try:
+            assert process.stdout is not None
+            assert len(process.stdout.read(1)) == 1  # the rest of the megabyte fills the pipe
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=60) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+            process.communicate()
+    assert len(shell.consume(topic, "--group", "unread")) > 0
+
+
 def test_a_typed_line_leaves_at_once_and_ctrl_c_ends_the_rest(
     shell: Shell, topic: str, tmp_path: Path
 ) -> None:

@@ -37,6 +37,52 @@ def handle(message):
 consumer.run()
 """
 
+CUT_OFF_HANDLER = """
+import asyncio, logging, sys, threading
+from pyromq import PushConsumer{face}
+logging.basicConfig(format="%(levelname)s %(message)s")
+consumer = {prefix}PushConsumer(
+    "billing", sys.argv[1], start_from="first", stop_grace_s=0.01, ordered={is_ordered}, concurrency=1
+)
+{handler}
+{how}
+"""
+STUCK_HANDLERS = {
+    "plain": """
+@consumer.on("Orders")
+def handle(message):
+    print(message.message_id, flush=True)
+    if message.body == b"1":
+        threading.Event().wait()
+""",
+    "async": """
+@consumer.on("Orders")
+async def handle(message):
+    print(message.message_id, flush=True)
+    if message.body == b"1":
+        await asyncio.Event().wait()
+""",
+    "async, and not to be cancelled": """
+@consumer.on("Orders")
+async def handle(message):
+    print(message.message_id, flush=True)
+    while message.body == b"1":
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+""",
+    "stream": """
+stream = consumer.subscribe("Orders")
+def read():
+    for message in stream:
+        print(message.message_id, flush=True)
+        if message.body == b"1":
+            threading.Event().wait()
+threading.Thread(target=read, daemon=True).start()
+""",
+}
+
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[ConsumerCluster]:
@@ -369,6 +415,114 @@ async def test_a_second_interrupt_ends_a_process_whose_handlers_never_end(
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_ordered", "face", "prefix", "how"),
+    [
+        ("plain", False, "", "", "consumer.run()"),
+        ("plain", True, "", "", "consumer.run()"),
+        ("plain", False, ", aio", "aio.", "consumer.run()"),
+        ("plain", True, ", aio", "aio.", "consumer.run()"),
+        ("async", False, ", aio", "aio.", "consumer.run()"),
+        ("async", True, ", aio", "aio.", "consumer.run()"),
+        ("async, and not to be cancelled", False, "", "", "consumer.run()"),
+        ("async, and not to be cancelled", True, "", "", "consumer.run()"),
+        ("stream", False, "", "", "consumer.run()"),
+        ("stream", True, "", "", "consumer.run()"),
+        ("plain", False, "", "", "consumer.start(); sys.stdin.read()"),
+    ],
+)
+async def test_a_process_ends_though_a_handler_does_not_and_its_message_comes_again(
+    cluster: ConsumerCluster, is_ordered: bool, handler: str, face: str, prefix: str, how: str
+) -> None:
+    (queue,) = await cluster.create_topic("Orders", queues=1)
+    await cluster.send_to(queue, ["0", "1", "2"])
+    script = CUT_OFF_HANDLER.format(
+        face=face, prefix=prefix, is_ordered=is_ordered, handler=STUCK_HANDLERS[handler], how=how
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, cluster.namesrv, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await process.stdout.readline()
+            stuck = (await process.stdout.readline()).decode().strip()
+            is_run = "run" in how
+            if is_run:
+                process.send_signal(signal.SIGTERM)
+            else:
+                process.stdin.close()
+            await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        _, logged = await process.communicate()
+    assert process.returncode == 0
+    (line,) = [line for line in logged.decode().splitlines() if "cut off" in line]
+    assert line.startswith("WARNING handler cut off by the stop, its message comes again topic=Orders ")
+    assert f"id={stuck} queue={queue} offset=1" in line
+
+    received = Received()
+    again = PushConsumer("billing", cluster.namesrv, start_from="first", ordered=is_ordered)
+    again.subscribe("Orders", "*", received.take)
+    async with again:
+        await received.wait_for_all(["1", "2"])
+    # A process that left its group has committed what was handled.
+    assert "0" not in received.bodies or not is_run
+
+
+POLLING = {
+    "blocking": """
+import sys
+from pyromq import PullConsumer
+with PullConsumer("billing", sys.argv[1], start_from="first") as consumer:
+    consumer.subscribe("Orders")
+    while not consumer.poll(): pass
+    sys.exit(3)
+""",
+    "blocking, not closed": """
+import sys
+from pyromq import PullConsumer
+consumer = PullConsumer("billing", sys.argv[1], start_from="first")
+consumer.start()
+consumer.subscribe("Orders")
+while not consumer.poll(): pass
+sys.exit(3)
+""",
+    "asyncio": """
+import asyncio, sys
+from pyromq.aio import PullConsumer
+async def main():
+    async with PullConsumer("billing", sys.argv[1], start_from="first") as consumer:
+        consumer.subscribe("Orders")
+        while not await consumer.poll(): pass
+        sys.exit(3)
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize("face", POLLING)
+async def test_a_process_ends_in_the_midst_of_polled_messages_which_come_again(
+    cluster: ConsumerCluster, face: str
+) -> None:
+    await cluster.create_topic("Orders", queues=1)
+    await cluster.send("Orders", 1)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", POLLING[face], cluster.namesrv)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            assert await process.wait() == 3
+    finally:
+        if process.returncode is None:
+            process.kill()
+    received = Received()
+    again = PushConsumer("billing", cluster.namesrv, start_from="first")
+    again.subscribe("Orders", "*", received.take)
+    async with again:
+        await received.wait_for_all(["0"])
 
 
 async def test_a_second_consumer_of_a_chosen_name_leaves_the_first_alone(cluster: ConsumerCluster) -> None:

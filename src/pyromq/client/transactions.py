@@ -8,7 +8,7 @@ its open transactions first; checks that are under way then are left to other pr
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from typing import TypeAlias, Unpack
 
 import msgspec
 
+from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import Producer, ProducerParts
 from pyromq.client.producer_settings import ProducerOptions
@@ -102,7 +103,7 @@ class TransactionProducer(Producer):
         self._checks: set[asyncio.Task[None]] = set()
         self._checks_at_once = asyncio.Semaphore(_CHECKS_AT_ONCE)
         # Its own threads: local transactions that wait must not keep brokers waiting.
-        self._check_threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "pyromq-check")
+        self._check_threads = ApplicationThreads(_CHECKS_AT_ONCE, "pyromq-check")
         self._open = 0
         self._none_open = asyncio.Event()
 

@@ -253,7 +253,7 @@ class PushConsumer(Consumer[_Parts]):
         await self._background.end()
         await parts.membership.rebalancing.tell_waiting()
         await parts.membership.assigned.stop_reading()
-        await parts.handling.finish(self.settings.stop_grace_s, is_failed=is_failed, reader=reader)
+        await parts.handling.finish(is_failed=is_failed, reader=reader)
         await self._leave(parts)
 
     async def _leave(self, parts: _Parts) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +36,8 @@ LATE_LEVEL = 3
 _TURN_S = 0.005
 _MAX_FOR_A_THREAD = 32
 _LOCAL_RETRY_S = 5.0
+_CLEAN_UP_S = 1.0
+"""How long an async handler that was cut off may clean up."""
 
 
 class GiveBack(Protocol):
@@ -186,18 +188,28 @@ class Delivery(ABC):
     def _tasks(self) -> Collection[asyncio.Task[None]]:
         """The tasks that run handlers."""
 
+    @abstractmethod
+    def unfinished(self) -> Iterable[ReceivedMessage]:
+        """The messages whose handler is running. May be called on another thread at exit."""
+
     def is_done_by(self, task: Hashable) -> bool:
         """Whether this task runs handlers."""
         return task in self._tasks()
+
+    def begin_no_more(self) -> None:
+        """Threads begin no other message. May be called on any thread."""
+        self._is_stopped = True
 
     async def stop(self, grace_s: float) -> None:
         """Halt, and wait up to `grace_s` for running handlers."""
         self.halt()
         if tasks := set(self._tasks()):
             _, unfinished = await asyncio.wait(tasks, timeout=grace_s)
+            log_cut_off(self.unfinished())
             for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
+            if unfinished:
+                await asyncio.wait(unfinished, timeout=_CLEAN_UP_S)
         await self._settling.stop()
 
 
@@ -332,21 +344,25 @@ class ConcurrentDelivery(Delivery):
             chunk.append(self._waiting.popleft())
             if self._tracing is not None:
                 chunk[-1].trace_id = self._tracing.begin(chunk[-1].messages)
+        outcomes: list[tuple[Work, BaseException | None]] = []
         try:
-            running = self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk)
+            running = self._loop.run_in_executor(self._threads, self._run_chunk, handler, chunk, outcomes)
         except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
             return
         self._running.update(chunk)
         try:
-            outcomes = await running
+            await running
         finally:
             self._running.difference_update(chunk)
-        for work, problem in outcomes:
-            self._settle(work, problem)
+            # Also when the rest of the chunk is cut off.
+            for work, problem in outcomes:
+                self._settle(work, problem)
 
-    def _run_chunk(self, handler: Handler, chunk: list[Work]) -> list[tuple[Work, BaseException | None]]:
-        outcomes: list[tuple[Work, BaseException | None]] = []
+    def _run_chunk(
+        self, handler: Handler, chunk: list[Work], outcomes: list[tuple[Work, BaseException | None]]
+    ) -> None:
+        """Runs on a thread."""
         for work in chunk:
             if work.held.closing.is_set() or self._is_stopped:
                 continue
@@ -356,8 +372,8 @@ class ConcurrentDelivery(Delivery):
                 handler.run_plain(work.messages, self._loop)
             except BaseException as failure:  # sys.exit() on a thread is only a failed handler
                 problem = failure
+            work.ended = self._clock.monotonic()
             outcomes.append((work, problem))
-        return outcomes
 
     # Afterwards
 
@@ -388,6 +404,10 @@ class ConcurrentDelivery(Delivery):
                 self._settling.give_back(work.held, message, LATE_LEVEL, f"handler took over {timeout_s:g} s")
         return len(late)
 
+    def unfinished(self) -> Iterable[ReceivedMessage]:
+        works = [work for work in self._running if work.started and not work.ended and not work.is_settled]
+        return [message for work in works for message in work.messages]
+
     async def close(self, held: HeldQueue) -> None:
         held.closing.set()
 
@@ -408,6 +428,17 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
             first.message_id,
             len(messages),
             exc_info=problem,
+        )
+
+
+def log_cut_off(messages: Iterable[ReceivedMessage]) -> None:
+    for message in messages:
+        _log.warning(
+            "handler cut off by the stop, its message comes again topic=%s id=%s queue=%s offset=%d",
+            message.topic,
+            message.message_id,
+            message.queue,
+            message.queue_offset,
         )
 
 

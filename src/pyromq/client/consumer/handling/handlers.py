@@ -149,6 +149,11 @@ class MessageStream:
             self._all_settled = asyncio.get_running_loop().create_future()
             await self._all_settled
 
+    @property
+    def taken(self) -> list[ReceivedMessage]:
+        """The messages that readers have taken and not done."""
+        return [message for message, _ in self._taken.values()]
+
     # The application's side
 
     def __aiter__(self) -> "MessageStream":

@@ -4,17 +4,20 @@ They end in this order: loops over streams, handler functions, traces, threads.
 """
 
 import asyncio
+import atexit
 import contextlib
+import os
 from collections.abc import Hashable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.consumer.handling.dead_letters import DeadLetters
 from pyromq.client.consumer.handling.delivery import (
     ConcurrentDelivery,
     Delivery,
     DeliveryParts,
     Settling,
+    log_cut_off,
 )
 from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
@@ -42,6 +45,8 @@ class HandlingSettings(Protocol):
     @property
     def suspend_s(self) -> float: ...
     @property
+    def stop_grace_s(self) -> float: ...
+    @property
     def trace(self) -> bool: ...
     @property
     def trace_topic(self) -> str: ...
@@ -57,11 +62,13 @@ class Handling:
         stats: ConsumerStats,
     ) -> None:
         self._handlers = handlers
-        self._threads = ThreadPoolExecutor(
-            settings.concurrency,
-            thread_name_prefix=f"consume-{session.unwrap(group)}",
-            initializer=handlers.enter_thread,
+        self._grace_s = settings.stop_grace_s
+        self._threads = ApplicationThreads(
+            settings.concurrency, f"consume-{session.unwrap(group)}", handlers.enter_thread
         )
+        self._pid = os.getpid()
+        # For programs that end without closing their consumer.
+        atexit.register(self._wait_at_exit)
         self._tracing = ConsumeTracing(session, group, settings.trace_topic) if settings.trace else None
         is_shared = not settings.broadcast
         retries = Retries(
@@ -117,18 +124,31 @@ class Handling:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._threads, handler.run_plain, [message], loop)
 
-    async def finish(self, grace_s: float, *, is_failed: bool, reader: Hashable) -> None:
-        """Wait up to `grace_s` for running handlers; `reader` as in `MessageStream.finish`."""
+    async def finish(self, *, is_failed: bool, reader: Hashable) -> None:
+        """Wait up to `stop_grace_s` for running handlers; `reader` as in `MessageStream.finish`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._grace_s
         for stream in self._handlers.streams:
             stream.end()
         for stream in self._handlers.streams:
             with contextlib.suppress(TimeoutError):
                 # Not `wait_for`: the stream must see the current task.
-                async with asyncio.timeout(grace_s):
+                async with asyncio.timeout_at(deadline):
                     await stream.finish(is_failed=is_failed, reader=reader)
-        await self.delivery.stop(grace_s)
+            known = set(self.delivery.unfinished())  # an ordered delivery knows them itself
+            log_cut_off(message for message in stream.taken if message not in known)
+        await self.delivery.stop(max(0.0, deadline - loop.time()))
         if self._tracing is not None:
             await self._tracing.close()
 
     def dismiss_threads(self) -> None:
+        atexit.unregister(self._wait_at_exit)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _wait_at_exit(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child has no such threads
+        self.delivery.begin_no_more()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if not self._threads.join(self._grace_s):
+            log_cut_off(self.delivery.unfinished())

@@ -6,7 +6,7 @@ Messages are handled only with a valid lock on the queue: while we hold it, no o
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -33,9 +33,6 @@ _RELOCK_PAUSE_S = 3.0
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.01, 30.0
 _TURN_S = 0.005
 
-Outcome = tuple[list[ReceivedMessage], BaseException | None]
-"""The messages that were handled, and the error of the next one."""
-
 
 class OrderedDelivery(Delivery):
     """`put_aside` takes a message that failed `max_times` times, and why; None: it is tried for ever."""
@@ -54,14 +51,20 @@ class OrderedDelivery(Delivery):
         self._max_times = max_times
         self._suspend_s = min(max(suspend_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
         self._lines: dict[HeldQueue, asyncio.Task[None]] = {}
-        self._running = 0
+        self._is_cut_off = False
+        self._running: dict[HeldQueue, list[ReceivedMessage]] = {}
+        """The messages that the running handler of a queue has handled so far."""
 
     def __repr__(self) -> str:
-        return f"<OrderedDelivery lines={len(self._lines)} running={self._running}>"
+        return f"<OrderedDelivery lines={len(self._lines)} running={self.running}>"
 
     @property
     def running(self) -> int:
-        return self._running
+        return len(self._running)
+
+    def unfinished(self) -> Iterable[ReceivedMessage]:
+        for held, handled in list(self._running.items()):
+            yield from islice(held, len(handled), len(handled) + self._batch_size)
 
     def _tasks(self) -> Collection[asyncio.Task[None]]:
         return self._lines.values()
@@ -91,15 +94,20 @@ class OrderedDelivery(Delivery):
                     return
                 started = self._clock.monotonic()
                 trace_id = self._tracing.begin(messages) if self._tracing is not None else ""
-                self._running += 1
+                handled: list[ReceivedMessage] = []
+                self._running[held] = handled
+                work = Work(held, handled, None, self._stats.of(messages[0].topic).total, started)
                 try:
-                    handled, problem = await self._handle(held, handler, messages)
+                    problem = await self._handle(held, handler, messages, handled)
+                except asyncio.CancelledError:
+                    work.messages = list(handled)  # the thread may go on
+                    self._settling.done(work, self._clock.monotonic())
+                    raise
                 finally:
-                    self._running -= 1
+                    del self._running[held]
             if held.is_dropped:
                 return
             now = self._clock.monotonic()
-            work = Work(held, handled, None, self._stats.of(messages[0].topic).total, started)
             self._settling.done(work, now)
             if self._tracing is not None:
                 self._tracing.end(trace_id, messages, problem, now - started)
@@ -111,55 +119,72 @@ class OrderedDelivery(Delivery):
                 turn_ends = self._clock.monotonic() + _TURN_S
 
     async def _handle(
-        self, held: HeldQueue, handler: Handler | MessageStream | None, messages: list[ReceivedMessage]
-    ) -> Outcome:
+        self,
+        held: HeldQueue,
+        handler: Handler | MessageStream | None,
+        messages: list[ReceivedMessage],
+        handled: list[ReceivedMessage],
+    ) -> BaseException | None:
+        """Adds the messages that were handled to `handled`; returns the error of the next one."""
         try:
             if isinstance(handler, MessageStream):
                 await handler.handle(messages[0])
-                return messages[:1], None
+                handled += messages[:1]
+                return None
             if handler is None:
-                return [], NoHandler(f"the topic {messages[0].topic} has no handler")
+                return NoHandler(f"the topic {messages[0].topic} has no handler")
             if handler.is_async:
                 await handler.run(messages)
-                return messages, None
+                handled += messages
+                return None
         except Exception as problem:
-            return [], problem
+            return problem
         except BaseException as problem:
             pass_on(problem, self._loop)
-            return [], problem
-        run: Callable[[], Outcome]
+            return problem
+        run: Callable[[], BaseException | None]
         if self._batch_size == 1:
             # Traces are about single messages.
             messages = list(islice(held, _MAX_FOR_A_THREAD if self._tracing is None else 1))
-            run = partial(self._one_by_one, held, handler, messages)
+            run = partial(self._one_by_one, held, handler, messages, handled)
         else:
-            run = partial(self._all_at_once, handler, messages)
+            run = partial(self._all_at_once, handler, messages, handled)
         try:
             running = self._loop.run_in_executor(self._threads, run)
         except RuntimeError:  # the threads are gone, as at exit: unfinished messages come again
             self.halt()
-            return [], None
+            return None
         return await running
 
-    def _one_by_one(self, held: HeldQueue, handler: Handler, messages: list[ReceivedMessage]) -> Outcome:
+    def _one_by_one(
+        self,
+        held: HeldQueue,
+        handler: Handler,
+        messages: list[ReceivedMessage],
+        handled: list[ReceivedMessage],
+    ) -> BaseException | None:
         """Runs on a thread: handles messages until one fails or the queue is closing."""
         topic = messages[0].topic
-        for position, message in enumerate(messages):
-            may_go_on = not held.closing.is_set() and held.may_be_handled
+        for message in messages:
+            may_go_on = not held.closing.is_set() and not self._is_stopped and held.may_be_handled
             if message.topic != topic or not may_go_on:
-                return messages[:position], None
+                return None
             try:
                 handler.run_plain([message], self._loop)
             except BaseException as problem:  # sys.exit() on a thread is only a failed handler
-                return messages[:position], problem
-        return messages, None
+                return problem
+            handled.append(message)
+        return None
 
-    def _all_at_once(self, handler: Handler, messages: list[ReceivedMessage]) -> Outcome:
+    def _all_at_once(
+        self, handler: Handler, messages: list[ReceivedMessage], handled: list[ReceivedMessage]
+    ) -> BaseException | None:
         try:
             handler.run_plain(messages, self._loop)
         except BaseException as problem:
-            return [], problem
-        return messages, None
+            return problem
+        handled += messages
+        return None
 
     async def _failed(self, held: HeldQueue, problem: BaseException) -> None:
         """Put messages aside that were tried often enough; else wait before the queue is tried again."""
@@ -185,8 +210,12 @@ class OrderedDelivery(Delivery):
     async def close(self, held: HeldQueue) -> None:
         held.closing.set()
         line = self._lines.get(held)
-        if line is not None:
+        if line is not None and not self._is_cut_off:
             await asyncio.wait([line])
+
+    async def stop(self, grace_s: float) -> None:
+        await super().stop(grace_s)
+        self._is_cut_off = True
 
     def halt(self) -> None:
         self._is_stopped = True
