@@ -103,6 +103,17 @@ class Dispatcher:
         self._forgotten[topic] = self._log.end_offset if before is None else before
         self.pending = deque(each for each in self.pending if each[0].topic != topic)
 
+    def cut(self, end: int) -> None:
+        """The log was cut: what was derived from behind its end is gone."""
+        self._keys.clear()
+        self._key_places.clear()
+        self._key_times.clear()
+        self._entries = [each for each in self._entries if each[1] < end]
+        self._touched.clear()
+        self._forgotten = {topic: min(before, end) for topic, before in self._forgotten.items()}
+        self.index_from = min(self.index_from, end)
+        self.start_at(min(self.offset, end))
+
     def start_at(self, offset: int) -> None:
         self.offset = offset
         self.pending.clear()

@@ -8,8 +8,8 @@ the disk, so nothing after it is declared safe.
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,11 @@ class QueueFlush:
     index_timestamp: int
     queue_count: int
     unit_count: int
+
+    def up_to(self, log_end: int) -> "QueueFlush":
+        """The same files, after the log was cut."""
+        safe_offset = min(self.safe_offset, log_end)
+        return replace(self, safe_offset=safe_offset, queue_count=0, unit_count=UNITS_UNKNOWN)
 
 
 class Flusher:
@@ -134,6 +139,24 @@ class Flusher:
             )
             write_checkpoint(self._files, self._checkpoint_path, self.checkpoint)
         self._notify()
+
+    @contextmanager
+    def setting_back(self, log_end: int) -> Iterator[None]:
+        """Meanwhile the log is cut at `log_end`: nothing behind that is safe any more, and the next recovery
+        trusts nothing behind it. Raises OSError."""
+        with self._working:
+            self._queue_flushes = deque(each.up_to(log_end) for each in self._queue_flushes)
+            checkpoint = replace(
+                self.checkpoint,
+                confirm_offset=min(self.checkpoint.confirm_offset, log_end),
+                safe_offset=min(self.checkpoint.safe_offset, log_end),
+                queue_count=0,
+                unit_count=UNITS_UNKNOWN,
+            )
+            write_checkpoint(self._files, self._checkpoint_path, checkpoint)
+            self.checkpoint = checkpoint
+            yield
+            self.flushed_offset = min(self.flushed_offset, log_end)
 
     # On the flusher's thread
 
@@ -239,6 +262,12 @@ class FlushWaiters:
 
     def add(self, offset: int, deadline: float, callback: OnFlushed) -> None:
         self._waiting.append((offset, deadline, callback))
+
+    def fail(self) -> None:
+        """Nobody promises any more that what they wait for stays in the log."""
+        waiting, self._waiting = self._waiting, deque()
+        for _, _, callback in waiting:
+            callback(AppendStatus.FLUSH_DISK_TIMEOUT)
 
     def settle(self, now: float) -> int:
         """Answer those whose wait is over; how many there were."""

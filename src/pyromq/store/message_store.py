@@ -19,6 +19,7 @@ from pyromq.protocol.record import RecordOutline, SysFlag, scan_record
 from pyromq.store.appending import Appending, compiled_appender
 from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.copying import Copying
+from pyromq.store.cutting import Cutting
 from pyromq.store.deletions import Deletion, Deletions
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.faults import Fault, StoreFaults
@@ -28,6 +29,7 @@ from pyromq.store.flushing import Flusher, FlushWaiters, OnFlushed
 from pyromq.store.index.key_index import Index
 from pyromq.store.json_table import JsonTable
 from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
 from pyromq.store.queue_flushing import QueueFlushing
 from pyromq.store.queues.all_queues import Queues
@@ -154,9 +156,24 @@ class MessageStore:
         checkpoint = write_first_checkpoint(
             files, paths, self._log, self._queues, self._index, checkpoint, self.recovery.began_at
         )
+        self.epochs = EpochFile(files, paths.epochs, self._log.end_offset)
+        """Which masters wrote the log, under a controller."""
         self.copying = Copying(self._log, self._queues, self._dispatcher, self._deletions, self._faults)
         self._flusher = Flusher(files, self._log, paths.checkpoint, checkpoint)
         self._waiters = FlushWaiters(self._flusher)
+        self._cutting = Cutting(
+            self._log,
+            self.epochs,
+            self._queues,
+            self._index,
+            self._dispatcher,
+            self._mending,
+            self._flusher,
+            self._deletions,
+            self.timers,
+            self.copying,
+            self.time,
+        )
         self._queue_flushing = QueueFlushing(self._flusher, self._dispatcher, self._queues, self._index)
         self.time.begin()
         self._retention = Retention(
@@ -169,6 +186,7 @@ class MessageStore:
             self._queues,
             self._index,
             self._deletions,
+            self.epochs,
         )
         self._upkeep = Upkeep(
             self._settings,
@@ -264,6 +282,29 @@ class MessageStore:
     def load_log_bytes(self, offset: int, size_bytes: int) -> None:
         """Read a part of the log from the disk, in a thread: `log_bytes` of it do not wait then."""
         self._log.load(offset, size_bytes)
+
+    def cut_log(self, end: int) -> int:
+        """Take back the end of a replica's log, which its master does not have; how many bytes that were.
+
+        Raises StoreError if no record ends there, or if the disk does not take it.
+        """
+        self.fail_waiters()
+        try:
+            return self._cutting.cut(end)
+        except OSError as error:
+            raise StoreError(f"the log cannot be cut at {end}: {error}") from error
+
+    def begin_epoch(self, number: int) -> None:
+        """From here on the log is that of a new master. Raises StoreError if it is not new, or if the disk
+        does not take it."""
+        try:
+            self.epochs.begin(number, self._log.end_offset)
+        except OSError as error:
+            raise StoreError(f"epoch {number} cannot be written: {error}") from error
+
+    def fail_waiters(self) -> None:
+        """Answer everyone who waits for a flush with a time-out: what they wrote may be taken back."""
+        self._waiters.fail()
 
     def deletions(self) -> list[Deletion]:
         """The deleted topics that still have records in the log."""

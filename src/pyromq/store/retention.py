@@ -14,6 +14,7 @@ from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files, Space
 from pyromq.store.index.key_index import Index
 from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.epoch_file import EpochFile
 from pyromq.store.log.log_time import LogTime
 from pyromq.store.queues.all_queues import Queues
 from pyromq.store.settings import StoreSettings
@@ -53,6 +54,7 @@ class Retention:
         queues: Queues,
         index: Index | None,
         deletions: Deletions,
+        epochs: EpochFile,
     ) -> None:
         self._files = files
         self._paths = paths
@@ -63,6 +65,7 @@ class Retention:
         self._queues = queues
         self._index = index
         self._deletions = deletions
+        self._epochs = epochs
         self.unread_from = 0
         """A group has not read the message at this log offset; with `keep_unread` space does not cost it."""
         self._held_since: float | None = None
@@ -110,6 +113,7 @@ class Retention:
             if self._index is not None:
                 report.index_files_removed = self._index.clean(log_start)
             self._deletions.forget_before(log_start)
+            self._epochs.forget_before(log_start)
             self._cleaned_up_to = log_start
 
     def _forget_lost_segments(self, report: CleaningReport) -> None:

@@ -3,10 +3,9 @@
 import shutil
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-from tests.support.faulty_files import FaultyFiles
+from tests.support.dying_files import DyingFiles, Killed
 from tests.support.small_stores import append, bodies_of, dispatch_all, small_settings
 
 from pyromq.clock import ManualClock
@@ -26,45 +25,6 @@ def open_store(root: Path, files: Files | None = None) -> MessageStore:
 def send(store: MessageStore, bodies: list[bytes], topic: str = X, queues: int = 1) -> None:
     for number, body in enumerate(bodies):
         assert append(store, body, topic=topic, queue_id=number % queues, properties=b"KEYS\x01k\x02").is_ok
-
-
-class Killed(BaseException):
-    """Not an Exception: nobody catches it, as nobody catches a kill."""
-
-
-class DyingFiles(FaultyFiles):
-    """Killed before one of its operations; counts them."""
-
-    operations = 0
-    dies_at = 1 << 62
-
-    def _count(self) -> None:
-        self.operations += 1
-        if self.operations > self.dies_at:
-            raise Killed
-
-
-def _dying(name: str) -> Any:
-    def operate(self: DyingFiles, *arguments: Any, **named: Any) -> Any:
-        self._count()
-        return getattr(FaultyFiles, name)(self, *arguments, **named)
-
-    return operate
-
-
-for _name in (
-    "create",
-    "resize",
-    "zero_after",
-    "sync",
-    "write",
-    "overwrite",
-    "rename",
-    "remove",
-    "remove_tree",
-    "_sync_directory_now",
-):
-    setattr(DyingFiles, _name, _dying(_name))
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pyromq.errors import StoreError
 from pyromq.store.log.epochs import (
+    MAX_EPOCHS,
     Epoch,
     Epochs,
     agreed_end,
@@ -13,6 +14,7 @@ from pyromq.store.log.epochs import (
     cut_epochs,
     decode_epochs,
     encode_epochs,
+    epoch_at,
     epochs_from,
 )
 
@@ -51,8 +53,29 @@ def test_epochs_survive_the_file(pairs: list[tuple[int, int]]) -> None:
     assert decode_epochs(encode_epochs(epochs)) == epochs
 
 
-def test_an_epoch_that_wrote_nothing_is_replaced_by_the_next() -> None:
-    assert begin_epoch(TWO, 9, 8000) == (Epoch(7, 7000), Epoch(9, 8000))
+def test_an_epoch_that_begins_where_the_last_one_began_is_recorded_too() -> None:
+    assert begin_epoch(TWO, 9, 8000) == (*TWO, Epoch(9, 8000))
+
+
+def test_a_master_that_wrote_alone_parts_from_the_next_one_where_both_began() -> None:
+    """RocketMQ does not record the later epoch, and takes the two logs for equal."""
+    returned = (Epoch(1, 0), Epoch(2, 100))
+    successor = begin_epoch(returned, 3, 100)
+    assert agreed_end(returned, 180, successor, 170) == 100
+
+
+def test_epochs_without_a_record_are_forgotten_when_there_are_too_many() -> None:
+    epochs: Epochs = (Epoch(1, 0),)
+    for number in range(2, 3 * MAX_EPOCHS):
+        epochs = begin_epoch(epochs, number, 1000)
+        assert len(epochs) <= MAX_EPOCHS
+    assert epochs[0] == Epoch(1, 0)
+    assert epochs[-1] == Epoch(3 * MAX_EPOCHS - 1, 1000)
+
+
+def test_the_epoch_of_a_place_is_the_newest_that_began_there_or_before() -> None:
+    epochs = (*TWO, Epoch(9, 8000))
+    assert [epoch_at(epochs, offset) for offset in (6999, 7000, 7999, 8000)] == [None, 0, 0, 2]
 
 
 @pytest.mark.parametrize("number", [7, 8])
@@ -102,4 +125,4 @@ def epochs_of(log: Log) -> Epochs:
 def test_logs_that_parted_agree_exactly_up_to_where_they_parted(common: Log, own: Log, other: Log) -> None:
     ours, theirs = common + own, common + other
     agreed = agreed_end(epochs_of(ours), len(ours), epochs_of(theirs), len(theirs))
-    assert agreed == (len(common) if common else None)
+    assert agreed == (len(common) if ours and theirs else None)

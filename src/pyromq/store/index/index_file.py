@@ -230,6 +230,26 @@ class IndexFile:
 
     # Recovery
 
+    def drop_from(self, log_offset: int) -> int:
+        """Take back the units of messages from a log offset on, newest first; return how many are left."""
+        self.map_for_writing()
+        buffer = self.mapped.buffer
+        while self.next_unit > 1:
+            place = self.units_start + (self.next_unit - 1) * _UNIT_BYTES
+            key_hash, found, seconds, previous = UNIT.unpack_from(buffer, place)
+            if found < log_offset:
+                self.end_log_offset = found
+                self.end_timestamp = min(
+                    self.end_timestamp, self.begin_timestamp + max(seconds, 0) * 1000 + 999
+                )
+                break
+            SLOT.pack_into(buffer, HEADER.size + key_hash % self.slots * _SLOT_BYTES, previous)
+            self.used_slots -= not previous
+            buffer[place : place + _UNIT_BYTES] = bytes(_UNIT_BYTES)
+            self.next_unit -= 1
+        self._write_header()
+        return self.entry_count
+
     def rebuild(self, before_log_offset: int) -> int:
         """Keep the units of messages before a log offset and rebuild the rest; return how many were kept.
 

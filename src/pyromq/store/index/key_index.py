@@ -128,6 +128,14 @@ class Index:
             dropped += 1
         return dropped
 
+    def drop_from(self, log_offset: int) -> None:
+        """Drop the entries from `log_offset` on, without reading the others. Raises OSError."""
+        while self._row and self._row[-1].end_log_offset >= log_offset:
+            if self._row[-1].drop_from(log_offset):
+                self.mark_dirty(self._row[-1])
+                return
+            self._remove(self._row.pop())
+
     def keep_until_timestamp(self, timestamp_ms: int) -> int:
         """java: after a crash, files that end later than the checkpoint says are deleted; how many were."""
         late = [each for each in self._row if each.end_timestamp > timestamp_ms]

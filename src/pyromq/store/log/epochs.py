@@ -6,7 +6,7 @@ wrote them. So the newest epoch that two logs share tells up to where they agree
 
 import re
 import zlib
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyromq.errors import StoreError
 
@@ -18,18 +18,27 @@ class Epoch(NamedTuple):
 
 
 Epochs = tuple[Epoch, ...]
-"""Numbers and starts both rise."""
+"""Numbers rise, starts do not fall."""
+
+MAX_EPOCHS: Final = 500
+"""RocketMQ's brokers tell each other at most 1,000."""
 
 
 def begin_epoch(epochs: Epochs, number: int, start: int) -> Epochs:
     """The epochs of a log that goes on at its end `start` in a new epoch; raises StoreError if it is not new.
 
-    An epoch that begins where the last one began replaces it: the last one wrote nothing here. RocketMQ
-    drops the new one instead, and later takes two different logs for equal.
+    An epoch that begins where the last one began stands beside it: the last one wrote nothing here, and a
+    log that has records of it parts from this one there. RocketMQ drops the new one instead, and later takes
+    two different logs for equal.
     """
     if epochs and number <= epochs[-1].number:
         raise StoreError(f"epoch {number} cannot follow epoch {epochs[-1].number}")
-    return (*cut_epochs(epochs, start), Epoch(number, start))
+    kept = tuple(each for each in epochs if each.start <= start)
+    if len(kept) >= MAX_EPOCHS:  # those without a record are the least loss
+        ends = [each.start for each in kept[1:]] + [start]
+        written = [each for each, end in zip(kept, ends, strict=True) if each.start < end]
+        kept = tuple(written[1 - MAX_EPOCHS :])
+    return (*kept, Epoch(number, start))
 
 
 def cut_epochs(epochs: Epochs, end: int) -> Epochs:
@@ -48,13 +57,21 @@ def end_of(epochs: Epochs, index: int, log_end: int) -> int:
 
 
 def agreed_end(own: Epochs, own_end: int, other: Epochs, other_end: int) -> int | None:
-    """Up to where two logs surely hold the same; None if they have no epoch in common."""
+    """Up to where two logs surely hold the same; None if nobody knows: they have no epoch in common.
+
+    Two logs of which every record is known by its epoch agree at least on their empty beginning.
+    """
     places = {each: index for index, each in enumerate(other)}
     for index in reversed(range(len(own))):
         place = places.get(own[index])
         if place is not None:
             return min(end_of(own, index, own_end), end_of(other, place, other_end))
-    return None
+    return 0 if own and other and own[0].start == other[0].start == 0 else None
+
+
+def epoch_at(epochs: Epochs, offset: int) -> int | None:
+    """The index of the epoch in which the record at a log offset was, or will be, written."""
+    return next((index for index in reversed(range(len(epochs))) if epochs[index].start <= offset), None)
 
 
 _LINE = re.compile(r"(\d+)-(\d+)")

@@ -165,6 +165,24 @@ class ConsumeQueue(QueueEnd):
         """Where in the log the last message is; -1 if the files have none."""
         return self.unit(self.end_offset - 1)[0] if self.end_offset > self.first_unit else -1
 
+    def units_before(self, log_offset: int) -> int:
+        """The first message at or behind a log offset."""
+        low, high = self.first_unit, self.end_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit(middle)[0] < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def last_place_before(self, log_offset: int) -> int:
+        """Where in the log the last message before a log offset is; -1 if the files have none."""
+        if self.last_place < log_offset:
+            return self.last_place
+        found = self.units_before(log_offset)
+        return self.unit(found - 1)[0] if found > self.first_unit else -1
+
     def first_offset_after_file(self, offset: int) -> int:
         """The first message whose unit is in the next file."""
         per_file = self._files.file_bytes // UNIT_BYTES

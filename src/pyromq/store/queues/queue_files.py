@@ -84,6 +84,20 @@ class QueueFiles:
             removed += 1
         return removed
 
+    def cut(self, queue: ConsumeQueue, end_unit: int) -> None:
+        """Drop the units from `end_unit` on. Raises OSError."""
+        position = end_unit * UNIT_BYTES % self.file_bytes
+        start = end_unit * UNIT_BYTES - position
+        if position or start == queue.first_file:
+            self.zero_after(queue, start, position)
+            self._dirty.append((queue, start))
+            start += self.file_bytes
+        self.remove_files(queue, start)
+        self._dirty = [each for each in self._dirty if each[0] is not queue or each[1] < start]
+        queue.close_for_writing()
+        queue.end_offset = queue.next_offset = end_unit
+        queue.forget_min_offset()
+
     def zero_after(self, queue: ConsumeQueue, start: int, position: int) -> None:
         self._close(queue, start)
         self._files.zero_after(queue.path_of(start), position)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 class SlotCounts:
     def __init__(self, slots_per_minute: int) -> None:
-        self._per_minute = slots_per_minute
+        self.slots_per_minute = self._per_minute = slots_per_minute
         self._minutes: dict[int, int] = {}
         self.total = 0
 

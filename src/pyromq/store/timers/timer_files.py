@@ -5,6 +5,7 @@ how far the queue was read, and nothing is scheduled twice or not at all. Files 
 message; a broker without timed messages has none.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +45,8 @@ class TimerSnapshot:
 
     checkpoint: TimerCheckpoint
     paths: tuple[Path, ...]
+    cuts: int
+    """How often the files had been cut."""
 
 
 class TimerFiles:
@@ -68,6 +71,8 @@ class TimerFiles:
         self.recovery = TimerRecovery()
         self._synced_end = 0
         self._failure: OSError | None = None
+        self._saving = threading.Lock()
+        self._cuts = 0
 
     def __repr__(self) -> str:
         return f"<TimerFiles slot={self.read_number} waiting={self.counts.total} {self.log!r}>"
@@ -98,6 +103,9 @@ class TimerFiles:
             self._synced_end = begin
         self.read_number = self._first_slot(checkpoint.read_ms // self.precision_ms, now_ms)
         self.delivered_from = checkpoint.delivered_from
+        self._count_waiting()
+
+    def _count_waiting(self) -> None:
         for slot in self.wheel.all():
             if slot.number >= self.read_number:
                 self.counts.add(slot.number, slot.messages)
@@ -225,7 +233,7 @@ class TimerFiles:
         if self.wheel.is_unsynced:
             self.wheel.is_unsynced = False
             paths.append(self.wheel.path)
-        return TimerSnapshot(checkpoint, tuple(paths))
+        return TimerSnapshot(checkpoint, tuple(paths), self._cuts)
 
     def save(self, taken: TimerSnapshot) -> None:
         """Sync the files, then write the checkpoint; any thread may do so. Raises OSError.
@@ -233,6 +241,11 @@ class TimerFiles:
         The log must be on disk already, as far as `taken` speaks of messages. A failed sync is final: nobody
         knows which pages reached the disk, so the last good checkpoint stays.
         """
+        with self._saving:
+            if taken.cuts == self._cuts:
+                self._save(taken)
+
+    def _save(self, taken: TimerSnapshot) -> None:
         if self._failure is not None:
             raise self._failure
         try:
@@ -246,6 +259,48 @@ class TimerFiles:
         write_timer_checkpoint(self._files, self._path, taken.checkpoint)
         self._synced_end = taken.checkpoint.log_position
         self.checkpoint = taken.checkpoint
+
+    def cut(self, log_offset: int, queue_offset: int, stored_ms: int, now_ms: int) -> None:
+        """The log is about to be cut at `log_offset`, the timers' queue at `queue_offset`; the last message
+        that stays was stored at `stored_ms`. Raises OSError.
+
+        What was delivered later than that is gone with the log, so its slots are up again.
+        """
+        if not self.wheel.is_made:
+            return
+        with self._saving:
+            self._cuts += 1
+            end = self._first_from(log_offset)
+            if end < self.log.end:
+                self._mend_slots(end)
+                self.log.cut(end)
+            self._synced_end = min(self._synced_end, end)
+            self.queue_offset = min(self.queue_offset, queue_offset)
+            self.read_number = min(self.read_number, stored_ms // self.precision_ms or self.read_number)
+            self.delivered_from = UNKNOWN
+            self.counts = SlotCounts(self.counts.slots_per_minute)
+            self._count_waiting()
+            self._save(self.take(now_ms))
+
+    def _first_from(self, log_offset: int) -> int:
+        """The position of the first unit whose message is at or behind a log offset, or the end."""
+        found = end = self.log.end
+        for start in reversed(self.log.starts):
+            first = self.log.unit(start)
+            if start < end and first is not None and first.log_offset >= log_offset:
+                found = start
+                continue
+            low, high = 0, max(min(found, start + self.log.file_bytes, end) - start, 0) // self.log.unit_bytes
+            while low < high:
+                middle = (low + high) // 2
+                unit = self.log.unit(start + middle * self.log.unit_bytes)
+                if unit is not None and unit.log_offset < log_offset:
+                    low = middle + 1
+                else:
+                    high = middle
+            position = start + low * self.log.unit_bytes
+            return found if self.log.following(position) >= found else position
+        return found
 
     def clean(self, log_start: int) -> int:
         return self.log.clean(log_start)

@@ -70,6 +70,15 @@ class TimerLog:
     def start(self) -> int:
         return self._row[0].start if self._row else 0
 
+    @property
+    def starts(self) -> list[int]:
+        """Where the files begin."""
+        return [each.start for each in self._row]
+
+    @property
+    def file_bytes(self) -> int:
+        return self._file_bytes
+
     # Opening
 
     def load(self) -> None:

@@ -1,0 +1,119 @@
+"""Cutting: take back the end of the log while the store is in use, and all that was derived from it.
+
+A replica does so when its log has records that its master does not have. A cut may be interrupted anywhere.
+Before the log is cut, the checkpoints are set back: whatever is found after a crash, recovery trusts nothing
+behind the cut. When `cut` returns, the bytes are gone from the disk: they cannot rise again.
+"""
+
+from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.protocol.names import TIMER_TOPIC
+from pyromq.store.copying import Copying
+from pyromq.store.deletions import Deletions
+from pyromq.store.dispatch import Dispatcher
+from pyromq.store.flushing import Flusher
+from pyromq.store.index.key_index import Index
+from pyromq.store.log.commit_log import CommitLog
+from pyromq.store.log.epoch_file import EpochFile
+from pyromq.store.log.log_time import LogTime
+from pyromq.store.queues.all_queues import Queues
+from pyromq.store.queues.mending import Mending
+from pyromq.store.timers.timer_files import TimerFiles
+
+
+class Cutting:
+    def __init__(
+        self,
+        log: CommitLog,
+        epochs: EpochFile,
+        queues: Queues,
+        index: Index | None,
+        dispatcher: Dispatcher,
+        mending: Mending,
+        flusher: Flusher,
+        deletions: Deletions,
+        timers: TimerFiles,
+        copying: Copying,
+        time: LogTime,
+    ) -> None:
+        self._log = log
+        self._epochs = epochs
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._mending = mending
+        self._flusher = flusher
+        self._deletions = deletions
+        self._timers = timers
+        self._copying = copying
+        self._time = time
+
+    def __repr__(self) -> str:
+        return f"<Cutting {self._log!r}>"
+
+    def cut(self, end: int) -> int:
+        """Make `end` the end of the log, which must be where a record ends; how many bytes were cut off.
+
+        Raises StoreError if no record ends there, OSError if a file cannot be changed. Then the next attempt,
+        or the next start, goes on.
+        """
+        log = self._log
+        self._copying.drop_part()
+        cut_bytes = log.end_offset - end
+        if cut_bytes < 0:
+            raise StoreError(f"the log ends at {log.end_offset}: it cannot be cut at {end}")
+        if cut_bytes:
+            last = self._last_record_before(end)
+            self._mending.close()
+            self._cut_timers(end, last)
+            with self._flusher.setting_back(end):
+                log.cut(end)
+            self._cut_queues(end)
+            if self._index is not None:
+                self._index.drop_from(end)
+            self._dispatcher.cut(end)
+            self._deletions.fit_to_log(log.start_offset, end)
+        self._epochs.cut(end)
+        return cut_bytes
+
+    def _last_record_before(self, end: int) -> int | None:
+        """Where the last record before the cut begins; None if there is none in that file."""
+        log = self._log
+        if end <= log.start_offset:
+            return None
+        segment_bytes, last = log.segment_bytes, None
+        offset = max((end - 1) // segment_bytes * segment_bytes, self._last_known_before(end))
+        try:
+            for _, outline in log.outlines(offset, end):
+                last = outline.log_offset
+                offset = last + outline.size
+        except RemoteProtocolError:
+            last = None
+        if offset != end and end % segment_bytes:
+            raise StoreError(
+                f"no record ends at log offset {end}: the log cannot be cut there; the last one before it"
+                f" ends at {offset}"
+            )
+        return last
+
+    def _last_known_before(self, end: int) -> int:
+        """The last record that a queue leads to: the walk to the cut need not begin with its file."""
+        places = [queue.last_place_before(end) for queue in self._queues]
+        return max([self._log.start_offset, *places])
+
+    def _cut_timers(self, end: int, last: int | None) -> None:
+        queue = self._queues.find(TIMER_TOPIC, 0)
+        queue_offset = 0 if queue is None else queue.units_before(end)
+        # What was delivered after the last record that stays is to be delivered again.
+        stored_ms = 0 if last is None else self._log.store_timestamp(last) or 0
+        self._timers.cut(end, queue_offset, stored_ms, self._time.now_ms())
+
+    def _cut_queues(self, end: int) -> None:
+        if end <= self._log.start_offset:
+            for queue in list(self._queues):
+                self._queues.drop_files(queue)
+                self._queues.discard(queue)
+            return
+        for queue in self._queues:
+            if queue.last_place >= end:
+                self._queues.queue_files.cut(queue, queue.units_before(end))
+            queue.next_offset = queue.end_offset

@@ -1,0 +1,271 @@
+"""A log that is cut has never been longer, for whoever reads it and for every later start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.chance import examples
+from tests.support.dying_files import DyingFiles, Killed
+from tests.support.small_stores import append, bodies_of, dispatch_all, interpreted, small_settings
+
+from pyromq.clock import ManualClock
+from pyromq.errors import StoreError
+from pyromq.protocol.names import TIMER_TOPIC
+from pyromq.store.filesystem import Files
+from pyromq.store.log.epochs import Epoch
+from pyromq.store.message_store import MessageStore
+from pyromq.store.offline import OfflineStore
+from pyromq.store.results import AppendStatus
+from pyromq.store.timers.timer_log import NOWHERE, PLAIN, TimerUnit
+
+TOPIC, OTHER = "Orders", "Other"
+
+
+@pytest.fixture(params=[False, True], ids=["compiled", "interpreted"], autouse=True)
+def _both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not request.param:
+        yield
+        return
+    with interpreted():
+        yield
+
+
+def open_store(root: Path, files: Files | None = None, **changes: Any) -> MessageStore:
+    return MessageStore.open(
+        small_settings(root, **changes), files=files, clock=ManualClock(), start_flusher=False
+    )
+
+
+def send(store: MessageStore, numbers: range, topic: str = TOPIC, size: int = 200) -> list[int]:
+    """The log offsets behind the messages, whose bodies begin with these numbers."""
+    ends = []
+    for number in numbers:
+        body = b"%d " % number + b"x" * size
+        result = append(store, body, topic=topic, queue_id=number % 2, properties=b"KEYS\x01k%d\x02" % number)
+        assert result.is_ok
+        ends.append(result.end_offset)
+    return ends
+
+
+def cut(store: MessageStore, end: int) -> int:
+    """Cut the log as a replica, which then becomes the master."""
+    store.copying.begin()
+    cut_bytes = store.cut_log(end)
+    store.copying.end()
+    return cut_bytes
+
+
+def numbers_of(store: MessageStore, topic: str = TOPIC) -> list[int]:
+    bodies = [body for queue_id in (0, 1) for body in bodies_of(store, topic, queue_id)]
+    return sorted(int(body.split()[0]) for body in bodies)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 17, 37, 59, 60])
+@pytest.mark.parametrize("is_dispatched", [True, False])
+def test_queues_and_index_end_where_the_log_was_cut(tmp_path: Path, kept: int, is_dispatched: bool) -> None:
+    with open_store(tmp_path) as store:
+        ends = [0, *send(store, range(60))]
+        if is_dispatched:
+            dispatch_all(store)
+        assert cut(store, ends[kept]) == ends[-1] - ends[kept]
+        assert store.log_end == ends[kept]
+        dispatch_all(store)
+        assert numbers_of(store) == list(range(kept))
+        assert [len(store.query(TOPIC, f"k{number}", 64)) for number in range(60)] == [1] * kept + [0] * (
+            60 - kept
+        )
+        send(store, range(100, 120))
+        dispatch_all(store)
+        assert numbers_of(store) == [*range(kept), *range(100, 120)]
+        assert len(store.query(TOPIC, "k119", 64)) == 1
+    with open_store(tmp_path) as store:
+        assert numbers_of(store) == [*range(kept), *range(100, 120)]
+    with OfflineStore(tmp_path) as closed:
+        assert not closed.verify().damage
+
+
+def test_a_cut_inside_a_record_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        ends = send(store, range(10))
+        dispatch_all(store)
+        with pytest.raises(StoreError, match=f"ends at {ends[3]}"):
+            cut(store, ends[3] + 5)
+        with pytest.raises(StoreError, match="cannot be cut"):
+            cut(store, ends[-1] + 1)
+        assert numbers_of(store) == list(range(10))
+
+
+def test_a_topic_whose_messages_are_all_cut_off_is_empty(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        (end,) = send(store, range(1))
+        send(store, range(40), OTHER)
+        dispatch_all(store)
+        cut(store, end)
+        assert store.max_offset(OTHER, 0) == 0
+        send(store, range(2), OTHER)
+        dispatch_all(store)
+        assert numbers_of(store, OTHER) == [0, 1]
+
+
+def test_epochs_behind_the_cut_are_forgotten(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.begin_epoch(3)
+        (end,) = send(store, range(1))
+        store.begin_epoch(4)
+        send(store, range(1))
+        with pytest.raises(StoreError, match="cannot follow"):
+            store.begin_epoch(4)
+        cut(store, end)
+        assert store.epochs.epochs == (Epoch(3, 0),)
+    with open_store(tmp_path) as store:
+        assert store.epochs.epochs == (Epoch(3, 0),)
+        cut(store, 0)
+        assert store.epochs.newest == -1
+    with open_store(tmp_path) as store:
+        assert store.epochs.epochs == ()
+
+
+def test_epochs_whose_bytes_were_lost_are_forgotten_at_the_start(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.begin_epoch(1)
+        send(store, range(3))
+        store.begin_epoch(2)
+        end = store.log_end
+    (tmp_path / "epochFileCheckpoint").write_bytes(b"3\n0\n1-0\n2-%d\n3-%d\n" % (end, end + 1))
+    with open_store(tmp_path) as store:
+        assert store.epochs.epochs == (Epoch(1, 0), Epoch(2, end))
+
+
+def test_whoever_waits_for_a_flush_is_not_told_that_it_is_safe(tmp_path: Path) -> None:
+    told: list[AppendStatus] = []
+    with open_store(tmp_path, flush_disk_type="SYNC_FLUSH") as store:
+        result = append(store, b"x")
+        store.when_flushed(result, told.append)
+        cut(store, 0)
+        assert told == [AppendStatus.FLUSH_DISK_TIMEOUT]
+        send(store, range(5))
+        store.flush()
+        assert store.settle() == 0
+
+
+def test_timers_of_messages_that_are_cut_off_do_not_run(tmp_path: Path) -> None:
+    with open_store(tmp_path, timer_log_file_bytes=1024) as store:
+        ends = [0]
+        for number in range(70):
+            result = append(store, b"t%d" % number, topic=TIMER_TOPIC)
+            ends.append(result.end_offset)
+            store.timers.make(1_000_000, 0)
+            store.timers.schedule(
+                TimerUnit(
+                    NOWHERE,
+                    PLAIN,
+                    1_000_000,
+                    1000 * (number % 3),
+                    result.log_offset,
+                    result.end_offset - result.log_offset,
+                    0,
+                )
+            )
+            store.timers.queue_offset = number + 1
+        dispatch_all(store)
+        stale = store.timers.take(1_000_000)
+        cut(store, ends[41])
+        assert store.timers.queue_offset == 41
+        assert store.timers.counts.total == 41
+        store.timers.save(stale)  # a thread was about to write it
+    with open_store(tmp_path, timer_log_file_bytes=1024) as store:
+        assert store.timers.queue_offset == 41
+        assert store.timers.counts.total == 41
+        assert store.timers.recovery.forgotten_units == 0
+        number = 1_000_000 // store.timers.precision_ms
+        assert sum(1 for each in range(3) for _ in store.timers.units(number + each)) == 41
+
+
+def test_a_cut_killed_at_any_file_operation_is_done_or_can_be_repeated(tmp_path: Path) -> None:
+    def cut_and_die(root: Path, dies_at: int, random: Random | None) -> tuple[bool, int, list[int]]:
+        root.mkdir()
+        with open_store(root) as store:
+            store.begin_epoch(1)
+            ends = [0, *send(store, range(30))]
+        files = DyingFiles(root)
+        store = open_store(root, files)
+        store.begin_epoch(2)
+        ends += send(store, range(30, 60))
+        dispatch_all(store)
+        if dies_at % 2:
+            store.flush()
+        files.operations, files.dies_at = 0, dies_at
+        try:
+            cut(store, ends[30])
+            is_killed = False
+        except Killed:
+            is_killed = True
+        files.dies_at = 1 << 62
+        store.abandon()
+        if random is not None:
+            files.crash(random)
+        return is_killed, files.operations, ends
+
+    is_killed, count, _ = cut_and_die(tmp_path / "whole", 1 << 62, Random(0))
+    assert not is_killed
+    assert count > 5
+    for dies_at in range(count + 1):
+        for seed in range(3):
+            root = tmp_path / f"{dies_at}-{seed}"
+            # The first time the process alone dies, then the power goes as well.
+            is_killed, _, ends = cut_and_die(root, dies_at, Random(seed) if seed else None)
+            assert is_killed == (dies_at < count)
+            with open_store(root) as store:
+                found = numbers_of(store)
+                assert found[:30] == list(range(30))
+                assert len(found) == 30 or is_killed, "what was cut off has risen again"
+                # As long as bytes of the second epoch are there, so is the epoch.
+                assert Epoch(1, 0) in store.epochs.epochs
+                assert len(found) == 30 or Epoch(2, ends[30]) in store.epochs.epochs
+                cut(store, ends[30])
+                assert store.epochs.epochs == (Epoch(1, 0),)
+                send(store, range(200, 230))
+                dispatch_all(store)
+                assert numbers_of(store) == [*range(30), *range(200, 230)]
+            with OfflineStore(root) as closed:
+                assert not closed.verify().damage
+
+
+@settings(max_examples=examples(25))
+@given(data=st.data())
+def test_any_row_of_sends_flushes_and_cuts_leaves_what_was_not_cut(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    root = tmp_path_factory.mktemp("store")
+    files = DyingFiles(root)
+    store = open_store(root, files)
+    kept: list[tuple[int, int]] = []
+    number = 0
+    for step in data.draw(st.lists(st.sampled_from("sscfdx"), max_size=12)):
+        if step == "s":
+            count = data.draw(st.integers(1, 25))
+            numbers = range(number, number + count)
+            kept += zip(numbers, send(store, numbers), strict=True)
+            number += count
+        elif step == "c":
+            left = data.draw(st.integers(0, len(kept)))
+            cut(store, kept[left - 1][1] if left else 0)
+            del kept[left:]
+        elif step == "f":
+            store.flush()
+        elif step == "d":
+            store.dispatch(data.draw(st.integers(1, 30)))
+        else:
+            store.flush_log()
+            store.abandon()
+            files.crash(Random(data.draw(st.integers(0, 99))))
+            files = DyingFiles(root)
+            store = open_store(root, files)
+    dispatch_all(store)
+    assert numbers_of(store) == [each for each, _ in kept]
+    assert [len(store.query(TOPIC, f"k{each}", 64)) for each, _ in kept] == [1] * len(kept)
+    store.close()
