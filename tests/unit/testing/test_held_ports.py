@@ -3,6 +3,7 @@
 import errno
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,22 @@ def test_servers_come_and_go_at_a_held_port() -> None:
 def test_two_holders_never_have_the_same_port() -> None:
     with held_port((0, 1)) as first, held_port((0, 1)) as second:
         assert len({first, first + 1, second, second + 1}) == 4
+
+
+def test_ports_side_by_side_are_found_while_closed_connections_keep_those_of_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = socket.socket.bind
+    clients_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+
+    def bind(holder: socket.socket, address: tuple[str, int]) -> None:
+        if address[1] >= clients_from:
+            raise OSError(errno.EADDRINUSE, "a closed connection has it")
+        real(holder, address)
+
+    monkeypatch.setattr(socket.socket, "bind", bind)
+    with held_port((0, 10, -2, 8, 1, 11)) as port:
+        assert port + 11 < clients_from
 
 
 def test_a_cluster_keeps_its_ports_while_a_broker_is_down() -> None:
