@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz chaos interop bench docs site dist clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop bench docs site dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -68,10 +68,17 @@ fuzz: setup ## examples that nobody has tried yet, for the property tests
 	$(BIN)/python -m tests.support.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
 	  $(if $(SEED),--seed $(SEED)) $(TESTS)
 
-# TIMES is how many kills a test gets for each one in make test; SEED repeats a round.
+# Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair (tests/campaign).
 chaos: MINUTES ?= 10
-chaos: TIMES ?= 3
-chaos: setup ## kill -9 of everything that can be killed, round after round: nothing acknowledged may be lost
+chaos: SECONDS ?= 45
+chaos: setup ## whole clusters, broken in every way we know, round after round: what was acknowledged must be there
+	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(CLUSTER),--cluster $(CLUSTER))
+
+# TIMES is how many kills a test gets for each one in make test; SEED repeats a round.
+kills: MINUTES ?= 10
+kills: TIMES ?= 3
+kills: setup ## the tests that kill servers and clients, round after round with other chances
 	$(BIN)/python -m tests.support.campaign --minutes $(MINUTES) --times $(TIMES) $(if $(SEED),--seed $(SEED)) $(TESTS)
 
 # OPTIONS=--quick only shows that all of them work; MINUTES is the time of the comparison with Apache's servers.

@@ -1,4 +1,4 @@
-"""`make chaos`: kill brokers, replicas, controllers and clients, round after round, with other chances.
+"""`make kills`: kill brokers, replicas, controllers and clients, round after round, with other chances.
 
     python -m tests.support.campaign [--minutes M] [--seed N] [--times T] [PYTEST ARGUMENTS]
 
@@ -44,10 +44,10 @@ def main(arguments: Sequence[str]) -> int:
     done: list[int] = []
 
     def repeat(seed: int) -> str:
-        return f"make chaos SEED={seed} TIMES={chosen.times} MINUTES=0"
+        return f"make kills SEED={seed} TIMES={chosen.times} MINUTES=0"
 
     def one_round(seed: int) -> int:
-        say(f"chaos: this round can be repeated with {repeat(seed)}")
+        say(f"kills: this round can be repeated with {repeat(seed)}")
         pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=3600")
         ended = subprocess.run(
             [*pytest, "-k", _TESTS, *(more or ["tests/chaos"])],
@@ -63,11 +63,11 @@ def main(arguments: Sequence[str]) -> int:
     first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
     ended, seed = explore(first_seed, chosen.minutes, one_round)
     minutes = (time.monotonic() - started) / 60
-    say(f"chaos: {len(done)} rounds in {minutes:.1f} minutes, each with {chosen.times} times the kills")
+    say(f"kills: {len(done)} rounds in {minutes:.1f} minutes, each with {chosen.times} times the kills")
     if ended:
-        say(f"chaos: FAILED. To see it again:\n{repeat(seed)}")
+        say(f"kills: FAILED. To see it again:\n{repeat(seed)}")
     else:
-        say(f"chaos: nothing was lost with the seeds {first_seed} to {seed}")
+        say(f"kills: nothing was lost with the seeds {first_seed} to {seed}")
     return ended
 
 

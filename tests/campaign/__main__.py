@@ -1,0 +1,87 @@
+"""`make chaos`: break whole clusters, round after round, and check what they promised.
+
+    python -m tests.campaign [--minutes M] [--seed N] [--cluster single,pair] [--seconds S] [--out DIRECTORY]
+
+A round has its own cluster and its own faults, which follow from its seed; the next round has the next seed
+and the next kind of cluster. A violation ends the campaign, and the last line says how to repeat its round.
+The directory gets `report.txt`, `rounds.jsonl`, `availability.png`, and the logs of a round that failed.
+"""
+
+import argparse
+import asyncio
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.campaign.clusters import KINDS
+from tests.campaign.report import json_line, plot, round_text, summary
+from tests.campaign.rounds import Round, run_round
+from tests.support.fuzzing import ANY_SEED, explore, say
+from tests.support.loop import FASTEST_LOOP
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--cluster", default="", help=f"some of {','.join(KINDS)}; all without it")
+    parser.add_argument("--seconds", type=float, default=45, help="how long a round breaks things")
+    parser.add_argument("--out", type=Path, default=Path("build/chaos"))
+    chosen = parser.parse_args(arguments)
+    if sys.platform != "linux":
+        parser.error("the campaign needs Linux: it finds out which process a connection belongs to")
+    kinds = chosen.cluster.split(",") if chosen.cluster else list(KINDS)
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"no such cluster: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    done: list[Round] = []
+    (new_loop,) = FASTEST_LOOP.values()
+
+    def repeat(seed: int) -> str:
+        return f"make chaos SEED={seed} MINUTES=0 SECONDS={chosen.seconds:g} CLUSTER={_kind_of(seed, kinds)}"
+
+    def one_round(seed: int) -> int:
+        kind = _kind_of(seed, kinds)
+        say(f"chaos: {kind}, {KINDS[kind].what}; to repeat: {repeat(seed)}")
+        directory = chosen.out.absolute() / f"round-{seed}"
+        shutil.rmtree(directory, ignore_errors=True)
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                result = runner.run(run_round(seed, kind, directory, seconds=chosen.seconds))
+        except (AssertionError, RuntimeError) as problem:
+            say(f"  FAILED: {problem}; the logs are in {directory}")
+            return 1
+        done.append(result)
+        say(round_text(result))
+        with (chosen.out / "rounds.jsonl").open("a") as lines:
+            lines.write(json_line(result) + "\n")
+        if result.is_clean:
+            shutil.rmtree(directory, ignore_errors=True)
+        return not result.is_clean
+
+    began = time.monotonic()
+    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
+    ended, seed = explore(first_seed, chosen.minutes, one_round)
+    text = (
+        f"{len(done)} rounds in {(time.monotonic() - began) / 60:.1f} minutes, seeds {first_seed} to {seed}\n"
+    )
+    text += summary(done)
+    (chosen.out / "report.txt").write_text(text + "\n")
+    say(text)
+    if done:
+        plot(done, chosen.out / "availability.png")
+        say(f"chaos: {chosen.out}/report.txt, {chosen.out}/availability.png")
+    if ended:
+        say(f"chaos: FAILED. To see it again:\n{repeat(seed)}")
+    return ended
+
+
+def _kind_of(seed: int, kinds: Sequence[str]) -> str:
+    return kinds[seed % len(kinds)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

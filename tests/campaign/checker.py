@@ -1,0 +1,169 @@
+"""Compares what a cluster promised with what it kept. Pure: a history comes in, a verdict goes out.
+
+A message counts as acknowledged when its producer got SEND_OK. Each one must be in every log that is given,
+once, at the queue offset that its producer was told, and every group must get it. An unacknowledged one may
+be anywhere, or nowhere.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.campaign.history import Delivered, Fault, History, Sent
+
+PAUSE_S = 1.0
+"""Producers that get no acknowledgement for longer than this count as locked out."""
+
+
+class Gap(NamedTuple):
+    """No acknowledgement came between these times."""
+
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+@dataclass(slots=True)
+class Verdict:
+    acknowledged: int = 0
+    unacknowledged: int = 0
+    delivered_twice: int = 0
+    """Allowed: consumers that were cut off get messages again."""
+    stored_twice: int = 0
+    """Allowed: a client that got no answer sends again."""
+    gaps: list[Gap] = field(default_factory=list)
+    """Between acknowledgements, longer than PAUSE_S."""
+    longest_gap: Gap = field(default_factory=lambda: Gap(0.0, 0.0))
+
+    # Never allowed; each is a sentence
+    lost: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
+    invented: list[str] = field(default_factory=list)
+    taken_back: list[str] = field(default_factory=list)
+    undelivered: list[str] = field(default_factory=list)
+    disordered: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def violations(self) -> dict[str, list[str]]:
+        found = {
+            "acknowledged and lost": self.lost,
+            "acknowledged, but elsewhere": self.moved,
+            "never sent": self.invented,
+            "delivered, but not what is stored": self.taken_back,
+            "acknowledged, but not delivered": self.undelivered,
+            "out of order in a queue": self.disordered,
+            "broken invariants": self.broken,
+        }
+        return {kind: sentences for kind, sentences in found.items() if sentences}
+
+    @property
+    def unavailable_s(self) -> float:
+        return sum(gap.seconds for gap in self.gaps)
+
+
+def check(history: History) -> Verdict:
+    acknowledged = [sent for sent in history.sent if sent.offset is not None]
+    verdict = Verdict(len(acknowledged), len(history.sent) - len(acknowledged), broken=history.broken)
+    _check_logs(history, acknowledged, verdict)
+    _check_deliveries(history, acknowledged, verdict)
+    gaps = list(gaps_of(acknowledged, history.ended))
+    verdict.gaps = [gap for gap in gaps if gap.seconds > PAUSE_S]
+    verdict.longest_gap = max(gaps, key=lambda gap: gap.seconds, default=Gap(0.0, history.ended))
+    return verdict
+
+
+def _check_logs(history: History, acknowledged: list[Sent], verdict: Verdict) -> None:
+    known = {sent.body for sent in history.sent}
+    for broker, log in history.logs.items():
+        places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for queue, messages in log.items():
+            for offset, body in messages.items():
+                places[body].append((queue, offset))
+                if body not in known:
+                    verdict.invented.append(f"{body!r} is in queue {queue} of {broker} at {offset}")
+        verdict.stored_twice += sum(len(found) - 1 for found in places.values())
+        for sent in acknowledged:
+            told, found = (sent.queue, sent.offset), places.get(sent.body, [])
+            if not found:
+                verdict.lost.append(f"{sent.body!r}, acknowledged at {told}, is not in the log of {broker}")
+            elif told not in found:
+                verdict.moved.append(f"{sent.body!r}, acknowledged at {told}, is at {found} on {broker}")
+    verdict.disordered += _producers_out_of_order(acknowledged)
+
+
+def _producers_out_of_order(acknowledged: Iterable[Sent]) -> Iterator[str]:
+    """A producer that waits for each acknowledgement finds its messages in the order of its sends."""
+    last: dict[tuple[str, int], Sent] = {}
+    for sent in acknowledged:
+        before = last.get((sent.producer, sent.queue))
+        if before is not None and _offset(before) >= _offset(sent) and before.ended <= sent.began:
+            yield (
+                f"{sent.producer} was told {_offset(before)} for {before.body!r} and later {_offset(sent)}"
+                f" for {sent.body!r} in queue {sent.queue}"
+            )
+        last[sent.producer, sent.queue] = sent
+
+
+def _offset(sent: Sent) -> int:
+    return -1 if sent.offset is None else sent.offset
+
+
+def _check_deliveries(history: History, acknowledged: list[Sent], verdict: Verdict) -> None:
+    known = {sent.body for sent in history.sent}
+    by_group: dict[str, list[Delivered]] = {group: [] for group in history.groups}
+    for each in history.delivered:
+        by_group.setdefault(each.group, []).append(each)
+        if each.body not in known:
+            verdict.invented.append(f"{each.body!r} was delivered from queue {each.queue} at {each.offset}")
+        for broker, log in history.logs.items():
+            stored = log.get(each.queue, {}).get(each.offset)
+            if stored != each.body:
+                verdict.taken_back.append(
+                    f"{each.group} got {each.body!r} from queue {each.queue} at {each.offset};"
+                    f" {broker} holds {stored!r} there"
+                )
+    for group, deliveries in by_group.items():
+        times = Counter((each.queue, each.offset) for each in deliveries)
+        verdict.delivered_twice += sum(count - 1 for count in times.values())
+        bodies = {each.body for each in deliveries}
+        if group in history.groups:
+            verdict.undelivered += [
+                f"{sent.body!r}, acknowledged at {(sent.queue, sent.offset)}, never came to {group}"
+                for sent in acknowledged
+                if sent.body not in bodies
+            ]
+        if history.groups.get(group):
+            verdict.disordered += _deliveries_out_of_order(group, deliveries)
+
+
+def _deliveries_out_of_order(group: str, deliveries: Iterable[Delivered]) -> Iterator[str]:
+    """Whatever comes for the first time must follow everything that came before; repeats do not count."""
+    highest: dict[int, int] = {}
+    seen: set[tuple[int, int]] = set()
+    for each in deliveries:
+        place = each.queue, each.offset
+        if place not in seen:
+            seen.add(place)
+            before = highest.get(each.queue, -1)
+            if each.offset < before:
+                yield f"{group} got {each.offset} of queue {each.queue} for the first time after {before}"
+            highest[each.queue] = max(before, each.offset)
+
+
+def gaps_of(acknowledged: Iterable[Sent], ended: float) -> Iterator[Gap]:
+    """The times between acknowledgements, of all producers together, from the first to the end of the run."""
+    times = sorted(sent.ended for sent in acknowledged)
+    if times:
+        yield from (Gap(*pair) for pair in pairwise([*times, max(times[-1], ended)]))
+
+
+def gap_of_fault(fault: Fault, gaps: Iterable[Gap], after_s: float = 0.5) -> float:
+    """The longest gap that touches a fault or the seconds after it."""
+    touching = (gap for gap in gaps if gap.ended > fault.began and gap.began < fault.ended + after_s)
+    return max((gap.seconds for gap in touching), default=0.0)

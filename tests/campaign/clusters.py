@@ -1,0 +1,190 @@
+"""The clusters that the campaign breaks, each with settings under which nothing acknowledged may be lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.campaign.history import Log
+from tests.campaign.load import TOPIC
+from tests.campaign.network import OWN_HOST, RELAYED_HOST, Network
+from tests.campaign.parties import Disk, Party
+from tests.campaign.plans import Shape
+from tests.support.broker_cluster import BROKER_PORTS, BrokerClient, configuration
+from tests.support.replicas import log_of
+
+from pyromq.errors import PyroError
+from pyromq.protocol.record import decode_record
+from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
+from pyromq.store.message_store import MessageStore
+from pyromq.testing.held_ports import held_port
+
+QUEUES = 3
+_DISK_MIB = 128
+_CALL_S = 2.0
+
+_STORE: Mapping[str, Any] = {
+    "log_segment_bytes": 1 << 20,
+    "queue_file_bytes": 20_000,
+    "timer_log_file_bytes": 16_384,
+    "flush_interval_ms": 100,
+    "queue_flush_interval_ms": 200,
+    # A full disk must not make the broker delete what is being counted.
+    "disk_max_used_percent": 95,
+    "disk_clean_forcibly_percent": 100,
+    "disk_warning_percent": 100,
+}
+_BROKER: Mapping[str, Any] = {
+    "bind_address": OWN_HOST,
+    "broker_ip1": RELAYED_HOST,
+    "broker_ip2": RELAYED_HOST,
+    "not_active_timeout_ms": 3000,
+    "replica_timeout_ms": 1000,
+    "ha_silence_ms": 5000,
+    "ha_heartbeat_ms": 1000,
+    "connect_timeout_ms": 1000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What brokers a cluster has; `flush` and the settings of each of them."""
+
+    what: str
+    flush: str
+    brokers: tuple[Mapping[str, Any], ...]
+    name_servers: int = 1
+
+
+KINDS = {
+    "single": Kind("one broker, SYNC_FLUSH", "SYNC_FLUSH", ({},)),
+    "pair": Kind(
+        "SYNC_MASTER with one replica, inSyncReplicas=2",
+        "ASYNC_FLUSH",
+        ({"broker_role": "SYNC_MASTER", "in_sync_replicas": 2}, {"broker_role": "SLAVE", "broker_id": 1}),
+        name_servers=2,
+    ),
+}
+
+
+class Cluster:
+    """The parties of a running cluster, by name."""
+
+    def __init__(self, directory: Path, kind: Kind) -> None:
+        self.network = Network()
+        self.parties: dict[str, Party] = {}
+        self.disks: dict[str, Disk] = {}
+        self._directory = directory
+        self._kind = kind
+        self._ports: dict[str, int] = {}
+
+    @property
+    def shape(self) -> Shape:
+        def of(kind: str) -> tuple[str, ...]:
+            return tuple(name for name, party in self.parties.items() if party.kind == kind)
+
+        return Shape(
+            brokers=of("broker"),
+            name_servers=of("namesrv"),
+            controllers=of("controller"),
+            small_disks=all(disk.is_mounted for disk in self.disks.values()),
+        )
+
+    @property
+    def namesrv(self) -> str:
+        return ";".join(f"{RELAYED_HOST}:{self._ports[name]}" for name in self.shape.name_servers)
+
+    async def prepare(self, stack: AsyncExitStack) -> None:
+        """Take ports and disks, and start everything; the stack gives all of it back."""
+        stack.push_async_callback(self.network.close)
+        stack.push_async_callback(self._end)
+        for number in range(self._kind.name_servers):
+            port = self._ports[f"names{number}"] = stack.enter_context(held_port())
+            self._add(f"names{number}", "namesrv", bind_address=OWN_HOST, listen_port=port)
+        for number, settings in enumerate(self._kind.brokers):
+            name = f"broker{number}"
+            port = self._ports[name] = stack.enter_context(held_port(BROKER_PORTS))
+            disk = self.disks[name] = Disk(self._directory / name, _DISK_MIB)
+            disk.mount()
+            common = {"namesrv_addr": self.namesrv, "listen_port": port, "store": self._store()}
+            self._add(name, "broker", **_BROKER, **common, **settings)
+        for name, port in self._ports.items():
+            is_broker = self.parties[name].kind == "broker"
+            await self.network.listen(name, port, *([port + 1] if is_broker else []))
+        await asyncio.gather(*(party.start() for party in self.parties.values() if party.kind != "broker"))
+        await asyncio.gather(*(party.start() for party in self.parties.values() if party.kind == "broker"))
+        await self._create_topic()
+
+    def _add(self, name: str, kind: str, **settings: Any) -> None:
+        self.parties[name] = Party(name, kind, self._directory / name, self.network, **settings)
+
+    def _store(self) -> dict[str, Any]:
+        return {**_STORE, "flush_disk_type": self._kind.flush}
+
+    async def _create_topic(self) -> None:
+        async with BrokerClient((OWN_HOST, self._ports["broker0"])) as client:
+            await client.create_topic(TOPIC, QUEUES)
+
+    async def _end(self) -> None:
+        for party in self.parties.values():
+            await party.kill()
+        for disk in self.disks.values():
+            disk.unmount()
+
+    # How a round ends
+
+    async def wait_equal(self) -> None:
+        """Until every broker has the whole log; nobody writes any more."""
+        while len({await self._log_end(name) for name in self.shape.brokers} | {-1}) != 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+    async def _log_end(self, name: str) -> int:
+        """Where the log of a broker ends; a number that no other has if it does not say."""
+        try:
+            async with BrokerClient((OWN_HOST, self._ports[name])) as client:
+                info = await client.call(GetBrokerRuntimeInfo(), _CALL_S)
+        except PyroError:
+            return -2 - self.shape.brokers.index(name)
+        return int(info.body.table["commitLogMaxOffset"])
+
+    async def stop(self) -> None:
+        for kind in ("broker", "controller", "namesrv"):
+            await asyncio.gather(*(party.stop() for party in self.parties.values() if party.kind == kind))
+
+    def stored(self) -> tuple[dict[str, Log], list[str]]:
+        """What the stopped brokers hold, and what is wrong with it."""
+        logs: dict[str, Log] = {}
+        raw: dict[str, bytes] = {}
+        for name in self.shape.brokers:
+            settings = configuration(self._directory / name / "store", store=self._store()).store
+            with MessageStore.open(settings) as store:
+                logs[name] = {queue: _messages(store, queue) for queue in range(QUEUES)}
+                raw[name] = log_of(store)
+        first = self.shape.brokers[0]
+        wrong = [
+            f"the logs of {first} and {name} are not the same bytes"
+            for name, log in raw.items()
+            if log != raw[first]
+        ]
+        return logs, wrong
+
+
+def _messages(store: MessageStore, queue: int) -> dict[int, str]:
+    found: dict[int, str] = {}
+    offset = 0
+    while views := store.read(TOPIC, queue, offset, 32).views:
+        for view in views:
+            message = decode_record(view)
+            found[message.queue_offset] = message.body.rstrip().decode()
+        offset = max(found) + 1
+    return found
+
+
+@asynccontextmanager
+async def running_cluster(directory: Path, kind: Kind) -> AsyncIterator[Cluster]:
+    async with AsyncExitStack() as stack:
+        cluster = Cluster(directory, kind)
+        await cluster.prepare(stack)
+        yield cluster

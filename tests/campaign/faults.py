@@ -1,0 +1,96 @@
+"""Carries out what a plan says, and undoes it when its time has come."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from tests.campaign.network import Network
+from tests.campaign.parties import Disk, Party
+from tests.campaign.plans import Planned
+
+
+class Faults:
+    def __init__(self, parties: Mapping[str, Party], disks: Mapping[str, Disk], network: Network) -> None:
+        self._parties = parties
+        self._disks = disks
+        self._network = network
+
+    async def inflict(self, planned: Planned) -> None:
+        """Returns when it is over."""
+        await getattr(self, f"_{planned.kind}")(planned, planned.targets)
+
+    async def heal(self) -> None:
+        """All is as it was in the beginning; whoever is down is started."""
+        self._network.heal()
+        for disk in self._disks.values():
+            disk.free()
+        for party in self._parties.values():
+            party.resume()
+            party.tell("clock 0")
+            party.tell("disk 0")
+        await asyncio.gather(*(party.start() for party in self._parties.values() if not party.is_up))
+
+    # Processes
+
+    async def _kill(self, planned: Planned, targets: Sequence[str]) -> None:
+        party = self._parties[targets[0]]
+        await party.kill()
+        await asyncio.sleep(planned.for_s)
+        await party.start()
+
+    async def _hang(self, planned: Planned, targets: Sequence[str]) -> None:
+        party = self._parties[targets[0]]
+        party.hang()
+        await asyncio.sleep(planned.for_s)
+        party.resume()
+
+    async def _restart(self, planned: Planned, targets: Sequence[str]) -> None:
+        for target in targets:
+            await self._parties[target].stop()
+            await self._parties[target].start()
+
+    _rolling_restart = _restart
+
+    # Network
+
+    async def _partition(self, planned: Planned, targets: Sequence[str]) -> None:
+        one, other = targets
+        self._network.cut(one, other)
+        self._network.cut(other, one)
+        await asyncio.sleep(planned.for_s)
+        self._network.heal(*targets)
+
+    async def _one_way_cut(self, planned: Planned, targets: Sequence[str]) -> None:
+        self._network.cut(*targets)
+        await asyncio.sleep(planned.for_s)
+        self._network.heal(*targets)
+
+    async def _reset(self, planned: Planned, targets: Sequence[str]) -> None:
+        self._network.reset(*targets)
+
+    async def _slow_link(self, planned: Planned, targets: Sequence[str]) -> None:
+        one, other = targets
+        self._network.slow(one, other, planned.amount)
+        self._network.slow(other, one, planned.amount)
+        await asyncio.sleep(planned.for_s)
+        self._network.heal(*targets)
+
+    # Disks and clocks
+
+    async def _slow_disk(self, planned: Planned, targets: Sequence[str]) -> None:
+        party = self._parties[targets[0]]
+        party.tell(f"disk {planned.amount * 1000:.0f}")
+        await asyncio.sleep(planned.for_s)
+        party.tell("disk 0")
+
+    async def _full_disk(self, planned: Planned, targets: Sequence[str]) -> None:
+        disk = self._disks[targets[0]]
+        disk.fill()
+        await asyncio.sleep(planned.for_s)
+        disk.free()
+
+    async def _clock_jump(self, planned: Planned, targets: Sequence[str]) -> None:
+        """The wall clock jumps, and back when the time is over, as when somebody sets it right."""
+        party = self._parties[targets[0]]
+        party.tell(f"clock {planned.amount * 1000:.0f}")
+        await asyncio.sleep(planned.for_s)
+        party.tell("clock 0")

@@ -1,0 +1,102 @@
+"""Which faults a round has, and when: the same seed and the same cluster give the same plan. Pure."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.campaign.network import CLIENTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The parties of a cluster, by name."""
+
+    brokers: tuple[str, ...]
+    name_servers: tuple[str, ...]
+    controllers: tuple[str, ...] = ()
+    small_disks: bool = False
+    """Whether disks can be filled."""
+
+
+class Planned(NamedTuple):
+    """A fault at `at_s` of a round that lasts `for_s`; `amount` means what the kind says."""
+
+    at_s: float
+    for_s: float
+    kind: str
+    targets: tuple[str, ...]
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        amount = f" by {self.amount:g} s" if self.amount else ""
+        lasting = f" for {self.for_s:.1f} s" if self.for_s else ""
+        return f"{self.kind.replace('_', ' ')} {' to '.join(self.targets)}{amount}{lasting}"
+
+
+_Maker = Callable[[Shape, random.Random], tuple[tuple[str, ...], float, float]]
+"""Targets, duration, amount."""
+
+
+def _a_server(shape: Shape, chance: random.Random) -> str:
+    """Mostly a broker."""
+    others = (*shape.name_servers, *shape.controllers)
+    return chance.choice(shape.brokers if chance.random() < 0.75 else others)
+
+
+def _a_pair(shape: Shape, chance: random.Random) -> tuple[str, str]:
+    """A broker and another party, in either direction."""
+    broker = chance.choice(shape.brokers)
+    others = [*shape.brokers, *shape.name_servers, *shape.controllers, CLIENTS]
+    if len(shape.brokers) > 1:
+        others += shape.brokers  # replication is what matters most
+    other = chance.choice([each for each in others if each != broker])
+    return (broker, other) if chance.random() < 0.5 else (other, broker)
+
+
+def _some_seconds(chance: random.Random) -> float:
+    return round(chance.choice((chance.uniform(0.2, 1.5), chance.uniform(1.5, 6.0))), 2)
+
+
+_KINDS: dict[str, tuple[int, _Maker]] = {
+    "kill": (8, lambda shape, c: ((_a_server(shape, c),), _some_seconds(c), 0.0)),
+    "hang": (4, lambda shape, c: ((_a_server(shape, c),), _some_seconds(c), 0.0)),
+    "restart": (2, lambda shape, c: ((_a_server(shape, c),), 0.0, 0.0)),
+    "rolling_restart": (1, lambda shape, c: (shape.brokers, 0.0, 0.0)),
+    "partition": (4, lambda shape, c: (_a_pair(shape, c), _some_seconds(c), 0.0)),
+    "one_way_cut": (3, lambda shape, c: (_a_pair(shape, c), _some_seconds(c), 0.0)),
+    "reset": (2, lambda shape, c: (_a_pair(shape, c), 0.0, 0.0)),
+    "slow_link": (2, lambda shape, c: (_a_pair(shape, c), _some_seconds(c), c.choice((0.02, 0.1, 0.5)))),
+    "slow_disk": (2, lambda shape, c: ((c.choice(shape.brokers),), _some_seconds(c), c.choice((0.05, 0.5)))),
+    "full_disk": (2, lambda shape, c: ((c.choice(shape.brokers),), _some_seconds(c), 0.0)),
+    "clock_jump": (
+        2,
+        lambda shape, c: ((_a_server(shape, c),), _some_seconds(c), c.choice((-3600, -60, -1, 60, 3600))),
+    ),
+}
+
+
+def kinds_for(shape: Shape) -> list[str]:
+    return [kind for kind in _KINDS if kind != "full_disk" or shape.small_disks]
+
+
+def plan(seed: int, shape: Shape, seconds: float, kinds: Sequence[str] = ()) -> list[Planned]:
+    """Faults from second 1 on; one begins when the last has ended and some calm has passed, and sometimes
+    two come together. `kinds` limits the choice."""
+    chance = random.Random(f"{seed} {shape}")
+    allowed = [kind for kind in kinds_for(shape) if not kinds or kind in kinds]
+    weights = [_KINDS[kind][0] for kind in allowed]
+    planned: list[Planned] = []
+    at_s = 1.0
+    while at_s < seconds:
+        taken: set[str] = set()
+        ended_s = at_s
+        for _ in range(2 if chance.random() < 0.2 else 1):
+            (kind,) = chance.choices(allowed, weights)
+            targets, for_s, amount = _KINDS[kind][1](shape, chance)
+            if taken.isdisjoint(targets):
+                taken.update(targets)
+                planned.append(Planned(round(at_s, 2), for_s, kind, targets, amount))
+                ended_s = max(ended_s, at_s + for_s)
+        at_s = ended_s + chance.uniform(0.5, 4.0)
+    return planned

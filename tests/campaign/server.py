@@ -1,0 +1,97 @@
+"""A server in a process of its own: `python -m tests.campaign.server KIND SETTINGS`, commands on stdin.
+
+The servers are the shipped ones. Their clock and their disk are ours: `clock MS` moves the wall clock,
+`disk MS` lets every sync take longer. `stop`, or the end of stdin, stops the server as an operator would.
+It writes a line when it is up.
+"""
+
+import asyncio
+import json
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.support.broker_cluster import configuration
+from tests.support.controlled_brokers import controller
+from tests.support.loop import FASTEST_LOOP
+from tests.support.name_servers import name_server
+
+from pyromq.broker.broker import Broker
+from pyromq.clock import SystemClock
+from pyromq.remoting.lifetime import Lifetime
+from pyromq.store.filesystem import Files
+
+READY = "ready"
+
+
+class MovedClock(SystemClock):
+    """The machine's clocks; its wall clock has been set wrong."""
+
+    def __init__(self) -> None:
+        self.moved_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.moved_ms
+
+
+class SlowFiles(Files):
+    """The machine's files; each sync takes so much longer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delay_s = 0.0
+
+    def sync(self, path: Path) -> None:
+        time.sleep(self.delay_s)
+        super().sync(path)
+
+
+def _server(kind: str, settings: dict[str, Any], clock: MovedClock, files: SlowFiles) -> Lifetime:
+    directory = Path(settings.pop("directory"))
+    directory.mkdir(parents=True, exist_ok=True)
+    if kind == "namesrv":
+        return name_server(directory, clock=clock, **settings)
+    if kind == "controller":
+        return controller(directory, clock=clock, **settings)
+    return Broker(configuration(directory / "store", **settings), clock=clock, files=files)
+
+
+async def _main(kind: str, settings: dict[str, Any]) -> None:
+    clock, files = MovedClock(), SlowFiles()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            word, _, number = line.strip().partition(" ")
+            if word == "clock":
+                clock.moved_ms = int(number)
+            elif word == "disk":
+                files.delay_s = int(number) / 1000
+            elif word == "stop":
+                break
+        loop.call_soon_threadsafe(stopping.set)
+
+    threading.Thread(target=listen, daemon=True).start()
+    async with _server(kind, settings, clock, files) as server:
+        sys.stdout.write(READY + "\n")
+        sys.stdout.flush()
+        failed = asyncio.create_task(server.run_until_stopped())
+        stopped = asyncio.create_task(stopping.wait())
+        await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if failed.done():
+            failed.result()
+    await failed
+
+
+if __name__ == "__main__":
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    (new_loop,) = FASTEST_LOOP.values()
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_main(sys.argv[1], json.loads(sys.argv[2])))

@@ -1,0 +1,45 @@
+"""A seed gives the same faults every time, and only faults that the cluster can have."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.campaign.faults import Faults
+from tests.campaign.network import CLIENTS
+from tests.campaign.plans import Shape, kinds_for, plan
+
+PAIR = Shape(brokers=("b0", "b1"), name_servers=("n0",), small_disks=True)
+SINGLE = Shape(brokers=("b0",), name_servers=("n0",), controllers=("c0",))
+SEEDS = st.integers(0, 10**9)
+
+
+@given(SEEDS, st.sampled_from([PAIR, SINGLE]))
+def test_the_same_seed_gives_the_same_plan(seed: int, shape: Shape) -> None:
+    assert plan(seed, shape, 60) == plan(seed, shape, 60)
+
+
+@given(SEEDS, st.sampled_from([PAIR, SINGLE]))
+def test_faults_are_in_time_and_hit_only_parties_that_are_there(seed: int, shape: Shape) -> None:
+    parties = {*shape.brokers, *shape.name_servers, *shape.controllers, CLIENTS}
+    planned = plan(seed, shape, 60)
+    assert planned
+    assert [each.at_s for each in planned] == sorted(each.at_s for each in planned)
+    for each in planned:
+        assert each.at_s < 60
+        assert set(each.targets) <= parties
+        assert len(set(each.targets)) == len(each.targets)
+        assert each.kind in kinds_for(shape)
+
+
+@given(SEEDS)
+def test_only_small_disks_are_filled(seed: int) -> None:
+    assert "full_disk" not in {each.kind for each in plan(seed, SINGLE, 60)}
+
+
+@given(SEEDS)
+def test_a_plan_can_be_limited_to_some_kinds(seed: int) -> None:
+    assert {each.kind for each in plan(seed, PAIR, 60, ("kill", "hang"))} <= {"kill", "hang"}
+
+
+def test_every_kind_of_fault_is_chosen_sooner_or_later_and_can_be_inflicted() -> None:
+    chosen = {each.kind for seed in range(50) for each in plan(seed, PAIR, 60)}
+    assert chosen == set(kinds_for(PAIR))
+    assert all(hasattr(Faults, f"_{kind}") for kind in chosen)
