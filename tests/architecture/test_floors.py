@@ -17,6 +17,7 @@ FLOORS = [
     {"remoting", "store"},
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
+    {"proxy"},
     {"admin", "aio", "standalone"},
     {"cli", "console", "spark", "testing"},
     {"apps"},

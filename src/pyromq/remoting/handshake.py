@@ -1,14 +1,14 @@
-"""From an accepted socket to its first frame: the connection limit, a PROXY preamble, TLS or plain.
+"""From an accepted socket to its first frame: the connection limit, a PROXY preamble, TLS, HTTP/2 or plain.
 
-The first byte decides. A preamble is read from trusted proxies only; from any other address it closes the
-connection. A plain connection replaces the protocol of its transport, so the handshake costs nothing later.
+The first bytes decide; after TLS, the protocol that was agreed with it. A preamble is read from trusted
+proxies only; from any other address it closes the connection. A plain connection replaces the protocol of its
+transport, so the handshake costs nothing later.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 from pyromq.errors import RemoteProtocolError
 from pyromq.remoting.addresses import format_socket_address
@@ -17,12 +17,26 @@ from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.outbox import NOT_CONNECTED
 from pyromq.remoting.proxy_protocol import read_preamble, starts_like_preamble
-from pyromq.remoting.tls import TlsServer
+from pyromq.remoting.tls import HTTP2_IN_TLS, TlsServer
 from pyromq.remoting.tls_stream import TlsStream
 
 _log = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE = 0x16
+_HTTP2 = b"PRI"
+"""How HTTP/2 begins. As a frame of our own protocol it would have more than a gigabyte."""
+
+
+class Http2Front(Protocol):
+    """Serves the HTTP/2 connections of a port."""
+
+    def __len__(self) -> int:
+        """The number of open connections."""
+        ...
+
+    def new_connection(self, source: str | None) -> asyncio.Protocol:
+        """`source`: the address that a trusted proxy gave for the peer."""
+        ...
 
 
 class Handshake:
@@ -34,8 +48,10 @@ class Handshake:
         tls: TlsServer | None,
         on_accept: Callable[[Connection], None],
         trusted_proxies: Networks,
+        http2: Http2Front | None = None,
     ) -> None:
         """`on_accept` is called with every accepted connection before its first frame is handled."""
+        self.http2 = http2
         self.group = group
         self.tls = tls
         self.on_accept = on_accept
@@ -54,7 +70,12 @@ class Handshake:
     @property
     def has_room(self) -> bool:
         limit = self.group.limits.max_connections
-        return not self.is_closed and (not limit or len(self.pending) + len(self.group.connections) < limit)
+        count = (
+            len(self.pending)
+            + len(self.group.connections)
+            + (len(self.http2) if self.http2 is not None else 0)
+        )
+        return not self.is_closed and (not limit or count < limit)
 
     def trusts(self, host: str) -> bool:
         """Whether this address may send a PROXY preamble."""
@@ -124,6 +145,12 @@ class PendingConnection(asyncio.Protocol):
             group = self._handshake.group
             self.deadline = group.clock.monotonic() + group.limits.handshake_s
         data = self._held + data
+        http2 = self._handshake.http2
+        if http2 is not None and data[:3] == _HTTP2[: len(data)]:
+            self._held = data
+            if len(data) >= len(_HTTP2):
+                self._choose_protocol(data)
+            return
         if not self._is_preamble_read and starts_like_preamble(data):
             if not self._handshake.trusts(self._host):
                 self.reject("a PROXY preamble from an address that is not trusted")
@@ -140,42 +167,45 @@ class PendingConnection(asyncio.Protocol):
             self._held = b""
             length, self._source = preamble
             data = data[length:]
-            if not data:
-                return
+            if data:
+                self.data_received(data)
+            return
         self._choose_protocol(data)
 
     def _choose_protocol(self, data: bytes) -> None:
         tls = self._handshake.tls
-        connection = Connection(self._handshake.group, self._source)
         if data[0] != _TLS_HANDSHAKE:
             if tls is not None and tls.is_enforced:
                 self.reject("it does not speak TLS, which is required")
                 return
-            self._accept(connection)
-            self._transport.set_protocol(connection)
-            connection.connection_made(self._transport)
-            connection.data_received(data)
+            protocol = self._new_protocol(self._handshake.http2 is not None and data[:3] == _HTTP2)
+            self._transport.set_protocol(protocol)
+            protocol.connection_made(self._transport)
+            protocol.data_received(data)
             return
         context = tls.context() if tls is not None else None
         if context is None:
             self.reject("it speaks TLS, which is not enabled")
             return
-        end = partial(self._end_handshake, connection)
-        stream = TlsStream(context, self._transport, connection, end)
+        stream = TlsStream(context, self._transport, self._end_handshake)
         self._transport.set_protocol(stream)
         stream.data_received(data)
 
-    def _end_handshake(self, connection: Connection, problem: Exception | None) -> None:
+    def _end_handshake(self, agreed: str | None, problem: Exception | None) -> asyncio.Protocol | None:
         if problem is None:
-            self._accept(connection)
-        else:
-            self._handshake.pending.discard(self)
-            if not self._is_rejected:
-                self._note_rejection(f"the TLS handshake failed: {problem}")
-
-    def _accept(self, connection: Connection) -> None:
+            return self._new_protocol(self._handshake.http2 is not None and agreed == HTTP2_IN_TLS)
         self._handshake.pending.discard(self)
+        if not self._is_rejected:
+            self._note_rejection(f"the TLS handshake failed: {problem}")
+        return None
+
+    def _new_protocol(self, speaks_http2: bool) -> asyncio.Protocol:
+        self._handshake.pending.discard(self)
+        if speaks_http2 and self._handshake.http2 is not None:
+            return self._handshake.http2.new_connection(self._source)
+        connection = Connection(self._handshake.group, self._source)
         self._handshake.on_accept(connection)
+        return connection
 
     def reject(self, reason: str) -> None:
         self._note_rejection(reason)

@@ -12,7 +12,7 @@ from pyromq.remoting.acceptor import Acceptor
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, FastPath, Observer
-from pyromq.remoting.handshake import Handshake
+from pyromq.remoting.handshake import Handshake, Http2Front
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.routing import Routes
@@ -35,7 +35,7 @@ class Server:
 
     `admission` decides about every request. `direct` decodes the headers of the most frequent requests,
     `fast_path` handles the simplest of them; both are used only for connections that the admission vouches
-    for. PROXY preambles are accepted from `trusted_proxies` only.
+    for. PROXY preambles are accepted from `trusted_proxies` only. `http2` serves HTTP/2 on the same port.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Server:
         form: int = HeaderForm.JSON,
         direct: DirectHeaders | None = None,
         fast_path: FastPath | None = None,
+        http2: Http2Front | None = None,
     ) -> None:
         self._group = ConnectionGroup(
             routes=routes,
@@ -62,7 +63,7 @@ class Server:
             direct=direct,
             fast_path=fast_path,
         )
-        self._handshake = Handshake(self._group, tls, self._accepted, trusted_proxies or Networks())
+        self._handshake = Handshake(self._group, tls, self._accepted, trusted_proxies or Networks(), http2)
         self._acceptor: Acceptor | None = None
         self._address: tuple[str, int] | None = None
         limits = self._group.limits

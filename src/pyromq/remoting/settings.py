@@ -122,7 +122,7 @@ class ServerSettings(Settings):
             handshake_s=self.handshake_seconds,
         )
 
-    def tls_server(self, clock: Clock) -> TlsServer:
+    def tls_server(self, clock: Clock, *, offers_http2: bool = False) -> TlsServer:
         """Raises ConfigError if the files cannot be used."""
         return TlsServer(
             mode=self.tls_mode,
@@ -131,5 +131,6 @@ class ServerSettings(Settings):
             key_password=self.tls_key_password,
             trust_path=self.tls_trust_cert_path,
             client_auth=self.tls_client_auth,
+            offers_http2=offers_http2,
             clock=clock,
         )

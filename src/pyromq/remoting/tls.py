@@ -20,6 +20,9 @@ _log = logging.getLogger(__name__)
 TlsMode: TypeAlias = Literal["disabled", "permissive", "enforcing"]
 ClientAuth: TypeAlias = Literal["none", "optional", "require"]
 
+HTTP2_IN_TLS = "h2"
+"""The name of HTTP/2 where the two sides of a TLS connection agree on a protocol."""
+
 _CHECK_INTERVAL_S = 0.5
 
 _VERIFICATION = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
@@ -89,6 +92,7 @@ class TlsServer:
         key_password: str | None = None,
         trust_path: Path | None = None,
         client_auth: ClientAuth = "none",
+        offers_http2: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.mode = mode
@@ -109,6 +113,8 @@ class TlsServer:
         def build() -> ssl.SSLContext:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.options |= ssl.OP_NO_RENEGOTIATION
+            if offers_http2:
+                context.set_alpn_protocols([HTTP2_IN_TLS])
             _load_certificate(context, "tls.server", certificate, key, key_password)
             if client_auth != "none" and trust_path is not None:
                 context.verify_mode = _VERIFICATION[client_auth]

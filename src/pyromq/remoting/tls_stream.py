@@ -18,16 +18,17 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
         self,
         context: ssl.SSLContext,
         transport: asyncio.Transport,
-        protocol: asyncio.Protocol,
-        on_handshake_end: Callable[[Exception | None], None],
+        on_handshake_end: Callable[[str | None, Exception | None], asyncio.Protocol | None],
     ) -> None:
-        """`on_handshake_end` is called once, with the error or with None."""
+        """`on_handshake_end` is called once, with the protocol that was agreed with the peer, if any, or with
+        the error. After a success it returns the protocol above.
+        """
         super().__init__()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._transport = transport
-        self._protocol = protocol
+        self._protocol: asyncio.Protocol = asyncio.Protocol()
         self._on_handshake_end = on_handshake_end
         self._is_ready = False
         self._is_closing = False
@@ -62,7 +63,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
             return
         self._is_ready = True
         self._send()
-        self._on_handshake_end(None)
+        self._protocol = self._on_handshake_end(self._tls.selected_alpn_protocol(), None) or self._protocol
         self._protocol.connection_made(self)
 
     def _read(self) -> None:
@@ -98,7 +99,7 @@ class TlsStream(asyncio.Transport, asyncio.Protocol):
                 or exc
                 or ConnectionResetError("the peer closed the connection during the handshake")
             )
-            self._on_handshake_end(lost)
+            self._on_handshake_end(None, lost)
 
     def pause_writing(self) -> None:
         if self._is_ready:

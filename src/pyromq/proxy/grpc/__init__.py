@@ -1,0 +1,1 @@
+"""gRPC on the server's side, over HTTP/2."""

@@ -1,0 +1,141 @@
+"""One call: what its handler knows about the caller, and where it sends answers."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pyromq.proxy.grpc.framing import MessageReader, frame_message
+from pyromq.proxy.grpc.metadata import Metadata
+from pyromq.proxy.grpc.status import GrpcCode, GrpcError
+
+if TYPE_CHECKING:
+    from pyromq.proxy.grpc.connection import GrpcConnection
+
+_MAX_UNREAD_MESSAGES = 256
+
+
+class Shape(Enum):
+    """How many messages a call has: of the caller, and of the server."""
+
+    UNARY = "one request, one answer"
+    ANSWER_STREAM = "one request, many answers"
+    BOTH_STREAMS = "many requests, many answers"
+
+
+class Method(msgspec.Struct, frozen=True):
+    """`handler` takes the request and the call; with many requests, only the call. That of a unary call
+    returns its answer, the others send theirs."""
+
+    shape: Shape
+    request_type: Any
+    handler: Callable[..., Awaitable[Any]]
+
+
+class Call:
+    __slots__ = (
+        "_arrival",
+        "_connection",
+        "_drained",
+        "_has_ended",
+        "_unread",
+        "deadline",
+        "deadline_timer",
+        "metadata",
+        "method",
+        "name",
+        "reader",
+        "stream_id",
+        "task",
+    )
+
+    def __init__(
+        self,
+        connection: "GrpcConnection",
+        stream_id: int,
+        name: str,
+        method: Method,
+        metadata: Metadata,
+        deadline: float,
+        max_message_bytes: int,
+    ) -> None:
+        self.stream_id = stream_id
+        self.name = name
+        self.method = method
+        self.metadata = metadata
+        self.deadline = deadline
+        """When the caller gives up, by the time of the event loop."""
+        self.deadline_timer: asyncio.TimerHandle | None = None
+        self.reader = MessageReader(max_message_bytes)
+        self.task: asyncio.Task[None] | None = None
+        self._connection = connection
+        self._drained: asyncio.Future[None] | None = None
+        self._unread: deque[Any] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        self._has_ended = False
+
+    def __repr__(self) -> str:
+        return f"<Call {self.name} stream={self.stream_id} from {self.peer_address}>"
+
+    @property
+    def peer_address(self) -> str:
+        return self._connection.peer_address
+
+    @property
+    def local_address(self) -> tuple[str, int]:
+        return self._connection.local_address
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the caller still takes answers."""
+        return self._connection.has_call(self)
+
+    # Answers
+
+    def send_now(self, message: Any) -> bool:
+        """Send one message; False if it waits for the caller to read."""
+        return self._connection.send(self, frame_message(message.SerializeToString()))
+
+    async def send(self, message: Any) -> None:
+        """Send one message; returns when the caller can take the next one."""
+        if not self.send_now(message):
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
+
+    def drained(self) -> None:
+        if self._drained is not None:
+            self._drained.set_result(None)
+            self._drained = None
+
+    # Requests of a stream
+
+    def arrived(self, message: Any) -> None:
+        if len(self._unread) >= _MAX_UNREAD_MESSAGES:
+            raise GrpcError(
+                GrpcCode.RESOURCE_EXHAUSTED, f"more than {_MAX_UNREAD_MESSAGES} messages are unread"
+            )
+        self._unread.append(message)
+        self._wake()
+
+    def half_closed(self) -> None:
+        self._has_ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    def __aiter__(self) -> "Call":
+        return self
+
+    async def __anext__(self) -> Any:
+        while not self._unread:
+            if self._has_ended:
+                raise StopAsyncIteration
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        return self._unread.popleft()

@@ -1,0 +1,321 @@
+"""One client's connection: HTTP/2 streams become calls, calls become tasks.
+
+Everything that one read brings is handled together; answers that are ready in the same turn of the event loop
+go out in one write. A call that its client cancels, or whose deadline passes, is cancelled here.
+"""
+
+import asyncio
+import logging
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from google.protobuf.message import DecodeError
+
+from pyromq.http2 import hpack
+from pyromq.http2.connection import Http2Connection
+from pyromq.http2.events import (
+    ConnectionEnded,
+    DataReceived,
+    Event,
+    RequestReceived,
+    StreamDrained,
+    StreamReset,
+)
+from pyromq.http2.frames import ErrorCode
+from pyromq.proxy.grpc.call import Call, Shape
+from pyromq.proxy.grpc.framing import frame_message
+from pyromq.proxy.grpc.metadata import Metadata
+from pyromq.proxy.grpc.status import GrpcCode, GrpcError
+from pyromq.remoting.addresses import format_socket_address
+from pyromq.remoting.outbox import NOT_CONNECTED
+
+if TYPE_CHECKING:
+    from pyromq.proxy.grpc.server import GrpcServer
+
+_log = logging.getLogger(__name__)
+
+_GRPC = b"application/grpc"
+_BEGIN = hpack.encode([(b":status", b"200"), (b"content-type", _GRPC)])
+_OK = hpack.encode([(b"grpc-status", b"0")])
+_MAX_TIMER_S = 86_400.0
+_MAX_MESSAGE_CHARS = 4096
+
+
+def _trailers(error: GrpcError) -> list[hpack.Header]:
+    trailers = [(b"grpc-status", str(int(error.code)).encode())]
+    if error.message:
+        text = quote(error.message[:_MAX_MESSAGE_CHARS], safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
+        trailers.append((b"grpc-message", text.encode()))
+    if error.code == GrpcCode.UNIMPLEMENTED:
+        trailers.append((b"grpc-accept-encoding", b"identity"))
+    return trailers
+
+
+class GrpcConnection(asyncio.Protocol):
+    def __init__(self, server: "GrpcServer", source: str | None) -> None:
+        self._server = server
+        self._http2 = Http2Connection(server.http2_limits)
+        self._transport = NOT_CONNECTED
+        self._calls: dict[int, Call] = {}
+        self._begun: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+        self._is_flush_planned = False
+        self._is_write_paused = False
+        self.peer_address = source or ""
+        self.local_address = ("", 0)
+        self.idle_since = self._loop.time()
+
+    def __repr__(self) -> str:
+        return f"<GrpcConnection from {self.peer_address} calls={len(self._calls)} {self._http2!r}>"
+
+    @property
+    def calls(self) -> list[Call]:
+        return list(self._calls.values())
+
+    def has_call(self, call: Call) -> bool:
+        return self._calls.get(call.stream_id) is call
+
+    # From the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self.peer_address:
+            self.peer_address = format_socket_address(transport.get_extra_info("peername"))
+        name = transport.get_extra_info("sockname")
+        self.local_address = (str(name[0]), int(name[1])) if name else ("", 0)
+        self._transport.set_write_buffer_limits(self._server.limits.write_high_water_bytes)
+        self._server.opened(self)
+        secure = transport.get_extra_info("ssl_object") is not None
+        _log.debug("gRPC client connected peer=%s tls=%s", self.peer_address, secure)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.closed(self)
+        for call in self.calls:
+            self._drop(call)
+
+    def data_received(self, data: bytes) -> None:
+        for event in self._http2.receive(data, self._loop.time()):
+            self._handle(event)
+        self._flush()
+
+    def pause_writing(self) -> None:
+        # A peer that does not read gets nothing more to answer for.
+        self._is_write_paused = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._transport.resume_reading()
+
+    def _handle(self, event: Event) -> None:
+        kind = type(event)
+        if kind is RequestReceived:
+            self._begin(cast(RequestReceived, event))
+        elif kind is DataReceived:
+            self._take(cast(DataReceived, event))
+        elif kind is StreamReset:
+            call = self._calls.get(cast(StreamReset, event).stream_id)
+            if call is not None:
+                self._drop(call)
+        elif kind is StreamDrained:
+            call = self._calls.get(cast(StreamDrained, event).stream_id)
+            if call is not None:
+                call.drained()
+        elif kind is ConnectionEnded:
+            ended = cast(ConnectionEnded, event)
+            log = _log.debug if ended.code == ErrorCode.NO_ERROR else _log.info
+            log("closing a gRPC connection peer=%s code=%d: %s", self.peer_address, ended.code, ended.reason)
+            self._flush()
+            self._transport.close()
+
+    # Calls
+
+    def _begin(self, event: RequestReceived) -> None:
+        metadata = Metadata(event.headers)
+        if metadata.get(b":method") != "POST":
+            self._refuse(event.stream_id, b"405")
+            return
+        if not metadata.get(b"content-type").startswith("application/grpc"):
+            self._refuse(event.stream_id, b"415")
+            return
+        path = metadata.get(b":path")
+        try:
+            method = self._server.methods.get(path)
+            if method is None:
+                raise GrpcError(GrpcCode.UNIMPLEMENTED, f"the method {path} is not served")
+            if self._server.is_draining:
+                raise GrpcError(GrpcCode.UNAVAILABLE, "the server is stopping")
+            timeout_s = metadata.timeout_s()
+            now = self._loop.time()
+            deadline = now + timeout_s
+            limit = self._server.max_message_bytes
+            call = Call(self, event.stream_id, path, method, metadata, deadline, limit)
+            if timeout_s != inf:
+                call.deadline_timer = self._loop.call_later(min(timeout_s, _MAX_TIMER_S), self._expire, call)
+        except GrpcError as error:
+            self._end(event.stream_id, error)
+            return
+        self._calls[event.stream_id] = call
+        if method.shape is Shape.BOTH_STREAMS:
+            call.task = self._loop.create_task(self._run_stream(call))
+        if event.has_ended:
+            self._take(DataReceived(event.stream_id, b"", True))
+
+    def _refuse(self, stream_id: int, status: bytes) -> None:
+        self._http2.send_trailers(stream_id, hpack.encode([(b":status", status)]))
+
+    def _take(self, event: DataReceived) -> None:
+        call = self._calls.get(event.stream_id)
+        if call is None:
+            return
+        try:
+            before = call.reader.held_bytes
+            messages = call.reader.feed(event.data)
+            self._server.hold(self, call.reader.held_bytes - before)
+            self._take_messages(call, messages, event.has_ended)
+        except GrpcError as error:
+            self._fail(call, error)
+        except DecodeError as problem:
+            self._fail(call, GrpcError(GrpcCode.INTERNAL, f"the request cannot be decoded: {problem}"))
+
+    def _take_messages(self, call: Call, messages: list[bytes], has_ended: bool) -> None:
+        if call.method.shape is Shape.BOTH_STREAMS:
+            for each in messages:
+                call.arrived(call.method.request_type.FromString(each))
+            if has_ended:
+                call.half_closed()
+        elif messages:
+            if len(messages) > 1 or call.task is not None:
+                raise GrpcError(GrpcCode.INVALID_ARGUMENT, "the call has more than one request")
+            request = call.method.request_type.FromString(messages[0])
+            run = self._run_unary if call.method.shape is Shape.UNARY else self._run_answers
+            call.task = self._loop.create_task(run(call, request))
+        elif has_ended and call.task is None:
+            raise GrpcError(GrpcCode.INVALID_ARGUMENT, "the call ended without a whole request")
+
+    async def _run_unary(self, call: Call, request: Any) -> None:
+        try:
+            answer = await call.method.handler(request, call)
+        except GrpcError as error:
+            self._fail(call, error)
+        except Exception as problem:
+            self._fail(call, self._unexpected(call, problem))
+        else:
+            if self._close(call):
+                self._http2.send_headers(call.stream_id, _BEGIN)
+                self._http2.send_data(call.stream_id, frame_message(answer.SerializeToString()))
+                self._http2.send_trailers(call.stream_id, _OK)
+                self._flush_soon()
+
+    async def _run_answers(self, call: Call, request: Any) -> None:
+        await self._run_sending(call, call.method.handler(request, call))
+
+    async def _run_stream(self, call: Call) -> None:
+        await self._run_sending(call, call.method.handler(call))
+
+    async def _run_sending(self, call: Call, handling: Any) -> None:
+        try:
+            await handling
+        except GrpcError as error:
+            self._fail(call, error)
+        except Exception as problem:
+            self._fail(call, self._unexpected(call, problem))
+        else:
+            if self._close(call):
+                self._start_answer(call)
+                self._http2.send_trailers(call.stream_id, _OK)
+                self._begun.discard(call.stream_id)
+                self._flush_soon()
+
+    def _unexpected(self, call: Call, problem: Exception) -> GrpcError:
+        _log.error("a gRPC call failed call=%r", call, exc_info=problem)
+        return GrpcError(GrpcCode.INTERNAL, f"{type(problem).__name__}: {problem}")
+
+    def send(self, call: Call, framed: bytes) -> bool:
+        """Send a part of an answer; False if it waits for the peer."""
+        if not self.has_call(call):
+            return True
+        self._start_answer(call)
+        is_sent = self._http2.send_data(call.stream_id, framed)
+        self._flush_soon()
+        return is_sent
+
+    def _start_answer(self, call: Call) -> None:
+        if call.stream_id not in self._begun:
+            self._begun.add(call.stream_id)
+            self._http2.send_headers(call.stream_id, _BEGIN)
+
+    # Endings
+
+    def end_call(self, call: Call, error: GrpcError) -> None:
+        """End a call for the server's own reasons, and cancel its handler."""
+        task = call.task
+        self._fail(call, error)
+        if task is not None:
+            task.cancel()
+
+    def _expire(self, call: Call) -> None:
+        self.end_call(call, GrpcError(GrpcCode.DEADLINE_EXCEEDED, "the deadline of the call passed"))
+
+    def _fail(self, call: Call, error: GrpcError) -> None:
+        if self._close(call):
+            self._end(call.stream_id, error)
+        self._flush_soon()
+
+    def _end(self, stream_id: int, error: GrpcError) -> None:
+        trailers = _trailers(error)
+        if stream_id in self._begun:
+            self._begun.discard(stream_id)
+        else:
+            trailers = [(b":status", b"200"), (b"content-type", _GRPC), *trailers]
+        self._http2.send_trailers(stream_id, hpack.encode(trailers))
+
+    def _drop(self, call: Call) -> None:
+        """The caller is gone."""
+        if self._close(call):
+            self._begun.discard(call.stream_id)
+            call.drained()
+            if call.task is not None:
+                call.task.cancel()
+
+    def _close(self, call: Call) -> bool:
+        """Forget a call; False if it was over already."""
+        if self._calls.pop(call.stream_id, None) is None:
+            return False
+        if call.deadline_timer is not None:
+            call.deadline_timer.cancel()
+        self._server.hold(self, -call.reader.held_bytes)
+        if not self._calls:
+            self.idle_since = self._loop.time()
+            self._flush_soon()
+        return True
+
+    # Towards the socket
+
+    def leave(self) -> None:
+        """Tell the peer that no more calls are taken here; close the connection unless it has calls."""
+        self._http2.leave()
+        self._flush()
+        if not self._calls and not self._http2.waiting_bytes:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _flush_soon(self) -> None:
+        if not self._is_flush_planned:
+            self._is_flush_planned = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_planned = False
+        output = self._http2.take_output()
+        if output and not self._transport.is_closing():
+            self._transport.write(output)
+            unsent = self._transport.get_write_buffer_size() + self._http2.waiting_bytes
+            if unsent > self._server.limits.max_unsent_bytes_per_connection:
+                _log.info("closing a gRPC connection that does not read peer=%s", self.peer_address)
+                self._transport.abort()
+        if self._server.is_draining and not self._calls and not self._http2.waiting_bytes:
+            self._transport.close()

@@ -1,0 +1,38 @@
+"""The metadata of a call, decoded when asked for; its deadline."""
+
+import re
+from math import inf
+
+from pyromq.http2.hpack import Header
+from pyromq.proxy.grpc.status import GrpcCode, GrpcError
+
+_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+class Metadata:
+    """Of a name that comes several times the last value counts."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, headers: list[Header]) -> None:
+        self._values = dict(headers)
+
+    def __repr__(self) -> str:
+        return f"<Metadata {sorted(self._values)}>"
+
+    def get(self, name: bytes) -> str:
+        """The value of a header; empty if it is missing."""
+        return self._values.get(name, b"").decode("utf-8", "replace")
+
+    def timeout_s(self) -> float:
+        """How long the caller waits; raises GrpcError if that cannot be read."""
+        text = self._values.get(b"grpc-timeout")
+        if text is None:
+            return inf
+        found = _TIMEOUT.fullmatch(text)
+        if found is None:
+            raise GrpcError(
+                GrpcCode.INVALID_ARGUMENT, f"grpc-timeout is {text!r}, expected 100m, 3S or the like"
+            )
+        return int(found[1]) * _SECONDS[found[2]]

@@ -1,0 +1,102 @@
+"""Serves a table of gRPC methods on the HTTP/2 connections of one or more ports, within limits."""
+
+import asyncio
+from collections.abc import Mapping
+
+from pyromq.http2.limits import Http2Limits
+from pyromq.proxy.grpc.call import Method, Shape
+from pyromq.proxy.grpc.connection import GrpcConnection
+from pyromq.proxy.grpc.status import GrpcCode, GrpcError
+from pyromq.remoting.limits import ServerLimits
+from pyromq.remoting.sweep import Sweep
+
+
+class GrpcServer:
+    """`methods`: by path. An idle connection, without a call for `limits.idle_s`, is closed."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        *,
+        limits: ServerLimits | None = None,
+        http2_limits: Http2Limits | None = None,
+        max_message_bytes: int = 130 * 1024 * 1024,
+    ) -> None:
+        self.methods = methods
+        self.limits = limits if limits is not None else ServerLimits()
+        self.http2_limits = http2_limits if http2_limits is not None else Http2Limits()
+        self.max_message_bytes = max_message_bytes
+        self.is_draining = False
+        self._connections: dict[GrpcConnection, int] = {}
+        self._held_bytes = 0
+        self._nothing_open: asyncio.Event | None = None
+        self._sweep = Sweep(self.limits.idle_s / 12, self.close_idle)
+
+    def __repr__(self) -> str:
+        return (
+            f"<GrpcServer methods={len(self.methods)} connections={len(self)} held_bytes={self._held_bytes}>"
+        )
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def new_connection(self, source: str | None) -> asyncio.Protocol:
+        self._sweep.start()
+        return GrpcConnection(self, source)
+
+    # Called by connections
+
+    def opened(self, connection: GrpcConnection) -> None:
+        self._connections[connection] = 0
+        if self.is_draining:
+            connection.leave()
+
+    def closed(self, connection: GrpcConnection) -> None:
+        self._held_bytes -= self._connections.pop(connection, 0)
+        self._check_idle()
+
+    def hold(self, connection: GrpcConnection, change: int) -> None:
+        """Unfinished requests grew or shrank; raises GrpcError if there are too many bytes of them."""
+        if not change or connection not in self._connections:
+            return
+        held = self._connections[connection] = self._connections[connection] + change
+        self._held_bytes += change
+        if change > 0 and (
+            held > max(self.limits.max_in_flight_bytes_per_connection, self.max_message_bytes)
+            or self._held_bytes > self.limits.max_partial_bytes
+        ):
+            raise GrpcError(
+                GrpcCode.RESOURCE_EXHAUSTED, f"{held} bytes of unfinished requests; try again later"
+            )
+
+    # Ending
+
+    def close_idle(self) -> None:
+        """Close idle connections; called regularly."""
+        before = asyncio.get_running_loop().time() - self.limits.idle_s
+        for connection in list(self._connections):
+            if not connection.calls and connection.idle_since <= before:
+                connection.leave()
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, end streams, and wait for the other calls before all connections are closed."""
+        self.is_draining = True
+        self._sweep.stop()
+        stopping = GrpcError(GrpcCode.UNAVAILABLE, "the server is stopping")
+        for connection in list(self._connections):
+            for call in connection.calls:
+                if call.method.shape is not Shape.UNARY:
+                    connection.end_call(call, stopping)
+            connection.leave()
+        self._nothing_open = asyncio.Event()
+        self._check_idle()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._nothing_open.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+
+    def _check_idle(self) -> None:
+        if self._nothing_open is not None and not self._connections:
+            self._nothing_open.set()
