@@ -1,4 +1,4 @@
-"""The fast path of sends and pulls does what the general path does, whatever is sent."""
+"""The fast path of sends, transactions and pulls does what the general path does, whatever is sent."""
 
 import asyncio
 import random
@@ -26,6 +26,7 @@ from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.protocol.record import Host
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.connection import Connection
 from pyromq.store.settings import StoreSettings
 
@@ -34,7 +35,7 @@ Way = Literal["general", "fast"]
 
 pytestmark = pytest.mark.skipif(twin("fast_path") is None, reason=f"no fast path: {WHY}")
 FORMS = [HeaderForm.JSON, HeaderForm.BINARY]
-OUR_CODES = {10, 11, 310, 320, 361}
+OUR_CODES = {10, 11, 37, 310, 320, 361}
 
 UNIQUE = "UNIQ_KEY\x01AC1234\x02"
 READABLE = 6
@@ -150,14 +151,15 @@ def as_bytes(stream: list[tuple[Request[Any], int, bool]]) -> bytes:
 
 class Outcome:
     def __init__(
-        self, answers: bytes, log: bytes, taken: int, pulled: int, offsets: object, also: int
+        self, answers: bytes, log: bytes, taken: int, pulled: int, ended: int, tables: object, also: int
     ) -> None:
         self.answers = answers
         self.log = log
         self.taken = taken
         """How many frames took the fast path."""
         self.pulled = pulled
-        self.offsets = offsets
+        self.ended = ended
+        self.tables = tables
         self.also = also
 
     @property
@@ -185,9 +187,11 @@ async def outcome(
     cuts: list[int],
     path: Way,
     flush: Flush = "ASYNC_FLUSH",
+    then: Callable[[bytes], bytes] | None = None,
     also: Callable[[Any], Awaitable[int]] | None = None,
 ) -> Outcome:
-    """What a fresh broker makes of a stream, and what `also` makes of its fast path afterwards."""
+    """What a fresh broker makes of a stream, and of another that `then` makes of its answers; and what `also`
+    makes of its fast path afterwards."""
     # Unique keys that the broker makes, and queues it chooses, are the same each time.
     random.seed(1)
     with (
@@ -222,13 +226,14 @@ async def outcome(
         fill(parts.store)
         group = parts.server._group
         fast_path: Any = group.fast_path
-        taken = pulled = 0
+        taken = pulled = ended = 0
 
         def counting(data: bytes, connection: Connection) -> tuple[int, int]:
-            nonlocal taken, pulled
+            nonlocal taken, pulled, ended
             frames, position = fast_path(data, connection)
             taken += frames
             pulled += fast_path.pulls_taken
+            ended += fast_path.ends_taken
             return frames, position
 
         group.fast_path = None if path == "general" else counting
@@ -240,19 +245,39 @@ async def outcome(
             if connection.is_open:
                 connection.data_received(data[start:cut])
             start = cut
-        while connection.in_flight:
-            parts.store.flush()
-            parts.store.settle()
+
+        async def answers_so_far() -> bytes:
+            while connection.in_flight:
+                parts.store.flush()
+                parts.store.settle()
+                await asyncio.sleep(0)
             await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        answers = b"".join(transport.writes)
-        offsets = parts.tables.offsets.wrapper().offset_table
+            return b"".join(transport.writes)
+
+        answers = await answers_so_far()
+        if then is not None and connection.is_open:
+            connection.data_received(then(answers))
+            answers = await answers_so_far()
+        counts, halves = parts.tables.transaction_counts, parts._transactions.halves
+        statistics = parts.tables.statistics
+        tables = (
+            parts.tables.offsets.wrapper().offset_table,
+            {topic: count for topic, count in counts.open.items() if count},
+            counts.committed,
+            counts.rolled_back,
+            [offset for offset in range(30) if halves.is_open(offset)],
+            {
+                place: (each.calls, each.messages, each.size_bytes)
+                for place, each in statistics.puts()
+                if each.calls
+            },
+        )
         more = await also(fast_path) if also is not None else 0
         connection.close()
         connection.connection_lost(None)
         await broker.stop()
         log = b"".join(path.read_bytes() for path in sorted((Path(directory) / "commitlog").iterdir()))
-        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, offsets, more)
+        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, ended, tables, more)
 
 
 def fill(store: Any) -> None:
@@ -264,15 +289,18 @@ def fill(store: Any) -> None:
     store.dispatch()
 
 
-def compare(data: bytes, cuts: list[int], flush: Flush) -> None:
-    async def both() -> None:
-        general = await outcome(data, cuts, "general", flush)
-        short = await outcome(data, cuts, "fast", flush)
+def compare(
+    data: bytes, cuts: list[int], flush: Flush, then: Callable[[bytes], bytes] | None = None
+) -> Outcome:
+    async def both() -> Outcome:
+        general = await outcome(data, cuts, "general", flush, then)
+        short = await outcome(data, cuts, "fast", flush, then)
         assert short.frames == general.frames
         assert short.log == general.log
-        assert short.offsets == general.offsets
+        assert short.tables == general.tables
+        return short
 
-    asyncio.run(both())
+    return asyncio.run(both())
 
 
 @settings(max_examples=examples(40))
@@ -359,6 +387,120 @@ def test_what_is_plain_takes_the_fast_path(form: int, flush: Flush, request_: Re
     assert len(short.frames) == 6
 
 
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02"
+
+halves = st.builds(
+    lambda fields: plain_send(**fields),
+    st.fixed_dictionaries(
+        {
+            "topic": st.sampled_from(["Orders", "Orders", "Orders", "Orders", "Unknown", "%RETRY%g"]),
+            "queue_id": st.sampled_from([0, 1, 1, 3, -5]),
+            "sys_flag": st.sampled_from([4, 4, 4, 0, 5, 8, 0x84]),
+            "properties": st.lists(
+                st.sampled_from(
+                    [
+                        "TAGS\x01t\x02",
+                        "WAIT\x01false\x02",
+                        "PGROUP\x01q\x02",
+                        "PGROUP\x01\x02",
+                        "TRAN_MSG\x01TRUE\x02",
+                        "TRAN_MSG\x01false\x02",
+                        "UNIQ_KEY\x01B\x02",
+                        "UNIQ_KEY\x01\x02",
+                        "DELAY\x013\x02",
+                        "TIMER_DELAY_SEC\x015\x02",
+                        "REAL_TOPIC\x01Other\x02",
+                        "REAL_QID\x017\x02",
+                        "__transactionId__\x01X\x02",
+                        "CHECK_IMMUNITY_TIME_IN_SECONDS\x015\x02",
+                        "open\x01end",
+                    ]
+                ),
+                max_size=2,
+            ).map(lambda more: HALF + UNIQUE + "".join(more)),
+            "reconsume_times": st.sampled_from([None, 0, 0, 3]),
+            "batch": st.sampled_from([None, False, False, False, True]),
+            "born_timestamp": st.sampled_from([1, 2, 1_700_000_000_000]),
+            "body": st.sampled_from([b"hello", b"x" * 300]),
+        }
+    ),
+)
+
+ends = st.tuples(
+    st.integers(0, 9),  # which half message
+    st.fixed_dictionaries(
+        {
+            "producer_group": st.sampled_from(["p", "p", "p", "p", "q", ""]),
+            "commit_or_rollback": st.sampled_from([8, 8, 8, 12, 12, 0, 4]),
+            "from_transaction_check": st.booleans(),
+            "transaction_id": st.sampled_from([None, "AC1234"]),
+            "topic": st.sampled_from([None, "Orders"]),
+            "remark": st.sampled_from([None, None, "broken"]),
+            "is_namespaced": st.sampled_from([None, None, True]),
+        }
+    ),
+    st.sampled_from([0, 0, 0, 0, 1, -1, 1 << 40]),  # how far it misses the log offset
+    st.sampled_from([0, 0, 0, 0, 1, -5]),  # and the queue offset
+    st.sampled_from(FORMS),
+    st.sampled_from([True, True, True, False]),  # oneway
+)
+
+
+def ends_of(answers: bytes, wanted: list[Any]) -> bytes:
+    """The frames that end the transactions of the half messages that were answered."""
+    found = [frame for frame in FrameReader().feed(answers) if frame.code == 0 and "queueOffset" in frame.ext]
+    found.sort(key=lambda frame: frame.opaque)
+    frames = b""
+    for opaque, (which, fields, log_miss, queue_miss, form, oneway) in enumerate(wanted, 500):
+        if not found:
+            break
+        ext = found[which % len(found)].ext
+        request = EndTransaction(
+            tran_state_table_offset=int(ext["queueOffset"]) + queue_miss,
+            commit_log_offset=int(ext["msgId"][-16:], 16) + log_miss,
+            msg_id=ext.get("transactionId", "none"),
+            **fields,
+        )
+        frames += encode_frame(encode_request(request, opaque, form=form, oneway=oneway))
+    return frames
+
+
+@settings(max_examples=examples(40))
+@given(
+    st.lists(st.tuples(st.one_of(halves, halves, sends), st.sampled_from(FORMS), st.just(False)), max_size=9),
+    st.lists(ends, min_size=1, max_size=9),
+    st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]),
+)
+def test_both_paths_begin_and_end_the_same_transactions(
+    stream: list[tuple[Request[Any], int, bool]], wanted: list[Any], flush: Flush
+) -> None:
+    # The first of them opens the queues, on the general path.
+    opening = plain_send(queue_id=1, properties=HALF + UNIQUE)
+    encoded = as_bytes([(opening, HeaderForm.JSON, False), *stream])
+    first = len(as_bytes([(opening, HeaderForm.JSON, False)]))
+    compare(encoded, [first], flush, lambda answers: ends_of(answers, wanted))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_whole_transactions_take_the_fast_path(form: int, flush: Flush) -> None:
+    half = plain_send(sys_flag=4, properties=HALF + UNIQUE + "TAGS\x01t\x02")
+    encoded = as_bytes([(plain_send(), form, False), *[(half, form, False)] * 5])
+    fields = {"producer_group": "p", "from_transaction_check": False}
+    wanted = [
+        (number, fields | {"commit_or_rollback": state}, 0, 0, form, True)
+        for number, state in ((1, 8), (2, 8), (3, 12), (4, 8), (5, 12))
+    ]
+    # The first message and the first half message open the queues, on the general path.
+    cuts = [
+        len(as_bytes([(plain_send(), form, False)])),
+        len(as_bytes([(plain_send(), form, False), (half, form, False)])),
+    ]
+    short = compare(encoded, cuts, flush, lambda answers: ends_of(answers, wanted))
+    assert short.taken == 4 + 5
+    assert short.ended == 5
+
+
 def test_no_damage_upsets_the_fast_path() -> None:
     """Whatever is changed in a frame, it is taken or declined; that both paths agree is shown above."""
     chance = random.Random(5)
@@ -366,7 +508,12 @@ def test_no_damage_upsets_the_fast_path() -> None:
     whole = [
         as_bytes([(request, form, False)])
         for form in FORMS
-        for request in (plain_send(), plain_send(SendMessageBatch, body=entries), plain_pull())
+        for request in (
+            plain_send(),
+            plain_send(SendMessageBatch, body=entries),
+            plain_pull(),
+            plain_send(properties=HALF + UNIQUE, sys_flag=4),
+        )
     ]
 
     class Peer:

@@ -2,6 +2,7 @@ from pyromq.broker.fast_path import SafeAnswers
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.broker_properties import BrokerProperties
+from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.send_throttle import SendThrottle
 from pyromq.broker.flow.writable_queues import WritableQueues
@@ -12,6 +13,7 @@ from pyromq.store.message_store import MessageStore
 
 class FastPath:
     pulls_taken: int
+    ends_taken: int
     def __init__(
         self,
         store: MessageStore,
@@ -22,6 +24,7 @@ class FastPath:
         broker_properties: BrokerProperties,
         born_hosts: BornHosts,
         statistics: Statistics,
+        transactions: OpenTransactions,
         read_grants: ReadGrants | None,
         offsets: OffsetTable,
         *,

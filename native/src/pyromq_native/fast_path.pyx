@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The fast path of plain sends and pulls: from the bytes of a read to the bytes of a write.
+"""The fast path of plain sends, transactions and pulls: from the bytes of a read to the bytes of a write.
 
 See `pyromq.broker.fast_path`. It scans a frame in place, looks up its queue and appends the answer to the
 answers before it. It stops at the first frame that is not plain, and the general path continues there.
@@ -14,21 +14,29 @@ from libc.string cimport memcmp, memcpy
 
 from pyromq.broker.flow.send_answers import binary_pieces, json_pieces
 from pyromq.errors import RemoteProtocolError
+from pyromq.protocol import names
 from pyromq.protocol.codes import CURRENT_VERSION, Language
 from pyromq.store.results import AppendResult, AppendStatus, ReadStatus
 
-from pyromq_native.appending cimport Appended, Appender, QueueEnd
+from pyromq_native.appending cimport Appended, Appender, LogEnd, QueueEnd
+from pyromq_native.big_endian cimport get_int32, get_int64
+from pyromq_native.checksums cimport crc32_of
 from pyromq_native.headers cimport Header, Span, scan_header, unescape
-from pyromq_native.records cimport Record
+from pyromq_native.records cimport Outline, Record, outline_record
 from pyromq_native.requests cimport (
+    END,
     LITE_PULL,
     PULL,
     SEND,
     SEND_BATCH,
     SEND_V2,
+    End,
+    HalfTraits,
     Pull,
     Send,
     Traits,
+    read_end,
+    read_half_traits,
     read_pull,
     read_send,
     read_traits,
@@ -36,7 +44,12 @@ from pyromq_native.requests cimport (
 
 cdef enum:
     ONEWAY_FLAG = 2
-    TRANSACTION_OR_INNER_BATCH = 0x8C
+    TRANSACTION_MASK = 0xC
+    TRANSACTION_COMMIT = 0x8
+    TRANSACTION_ROLLBACK = 0xC
+    INNER_BATCH = 0x80
+    MAX_V1_TOPIC_BYTES = 127
+    MIN_RECORD_BYTES = 91
     COMMIT_FLAG = 1
     SUBSCRIPTION_FLAG = 4
     MAX_KNOWN_TOPICS = 1024
@@ -195,7 +208,11 @@ cdef class FastPath:
     cdef Appender _appender
     cdef int64_t _last_offset, _last_size
     cdef object _appending, _writable_queues, _send_throttle, _broker_properties, _born_hosts
-    cdef object _statistics, _read_grants, _offsets
+    cdef object _statistics, _transactions, _read_grants, _offsets
+    cdef object _half_topic
+    cdef bytes _half_topic_bytes
+    cdef Counted _half_puts
+    cdef bint _accepts_halves
     cdef object _put_ok, _found, _answer_when_safe
     cdef bytes _store_host, _id_prefix
     cdef bytes _born_host
@@ -208,10 +225,10 @@ cdef class FastPath:
     cdef dict _known_queues, _known_grants
     cdef bytes _last_topic
     cdef list _last_queues
-    cdef Text _answers, _scratch
+    cdef Text _answers, _scratch, _place
     cdef list _touched
     cdef int _language, _version
-    cdef readonly int pulls_taken
+    cdef readonly int pulls_taken, ends_taken
 
     def __init__(
         self,
@@ -223,6 +240,7 @@ cdef class FastPath:
         broker_properties,
         born_hosts,
         statistics,
+        transactions,
         read_grants,
         offsets,
         *,
@@ -240,6 +258,11 @@ cdef class FastPath:
         self._broker_properties = broker_properties
         self._born_hosts = born_hosts
         self._statistics = statistics
+        self._transactions = transactions
+        self._half_topic = names.HALF_TOPIC
+        self._half_topic_bytes = names.HALF_TOPIC.encode()
+        self._half_puts = None
+        self._accepts_halves = False
         self._read_grants = read_grants
         self._offsets = offsets
         self._put_ok = AppendStatus.PUT_OK
@@ -259,10 +282,11 @@ cdef class FastPath:
         self._last_queues = []
         self._answers = Text()
         self._scratch = Text()
+        self._place = Text()
         self._touched = []
         self._suffix = b""
         self._known_suffix = self._known_fields = None
-        self.pulls_taken = 0
+        self.pulls_taken = self.ends_taken = 0
         writable_queues.on_change(self._forget_queues)
         if read_grants is not None:
             read_grants.on_change(self._forget_grants)
@@ -272,6 +296,7 @@ cdef class FastPath:
 
     def _forget_queues(self):
         self._known_queues.clear()
+        self._half_puts = None
         self._last_topic = b""
         self._last_queues = []
 
@@ -287,8 +312,10 @@ cdef class FastPath:
         cdef Py_ssize_t given_bytes = 0
         cdef int frames = 0
         cdef int pulls = 0
+        cdef int ends = 0
         cdef Header header
         cdef Send send
+        cdef End end_of_half
         cdef Pull pull
         cdef bint has_sent = False
         cdef Py_ssize_t pulled
@@ -316,11 +343,18 @@ cdef class FastPath:
                 if header.code == SEND_V2 or header.code == SEND or header.code == SEND_BATCH:
                     if body_at == end or header.flag & ~ONEWAY_FLAG or not read_send(&header, &send):
                         break
-                    if send.sys_flag & TRANSACTION_OR_INNER_BATCH:
+                    if send.sys_flag & INNER_BATCH:
                         break
                     if not self._take_send(&header, &send, start + body_at, end - body_at, connection):
                         break
                     has_sent = True
+                elif header.code == END:
+                    # Nearly all producers do not wait for the answer.
+                    if body_at != end or header.flag != ONEWAY_FLAG or not read_end(&header, &end_of_half):
+                        break
+                    if not self._take_end(&end_of_half):
+                        break
+                    ends += 1
                 elif (header.code == PULL or header.code == LITE_PULL) and self._read_grants is not None:
                     if header.flag or not read_pull(&header, &pull):
                         break
@@ -340,7 +374,8 @@ cdef class FastPath:
                 counted.settle()
             self._touched.clear()
             self.pulls_taken = pulls
-        if has_sent:
+            self.ends_taken = ends
+        if has_sent or ends:
             self._appending.dispatch_soon()
             if self._answers.length:
                 if self._waits:
@@ -365,6 +400,7 @@ cdef class FastPath:
             self._json = Pieces(*json_pieces(properties.answer_fields))
             self._binary = Pieces(*binary_pieces(properties.answer_fields))
         self._born_host = self._born_hosts.of(connection)
+        self._accepts_halves = self._appender is not None and self._transactions.accepts_halves
         return True
 
     # Sends
@@ -391,6 +427,11 @@ cdef class FastPath:
             return False
         if not _is_alphanumeric(traits.unique_key):
             return False
+        if traits.is_half:
+            if send.is_batch or send.reconsume_times or send.topic.length > MAX_V1_TOPIC_BYTES:
+                return False
+        elif send.sys_flag & TRANSACTION_MASK:
+            return False
         queue = self._find_queue(send)
         if queue is None:
             return False
@@ -402,18 +443,25 @@ cdef class FastPath:
             offsets = self._append_batch(queue, send, body[:body_bytes], &appended)
             if offsets is None:
                 return False
+        elif traits.is_half:
+            if not self._append_half(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
+                return False
         elif not self._append_one(queue, send, text, text_bytes, body, body_bytes, &appended):
             return False
         self._last_offset = appended.log_offset
         self._last_size = appended.size_bytes
-        if not queue.calls:
-            self._touched.append(queue)
-        queue.calls += 1
-        queue.messages += len(offsets) or 1
-        queue.size_bytes += appended.size_bytes
+        self._count(self._half_puts if traits.is_half else queue, len(offsets) or 1, appended.size_bytes)
         if not header.flag:
             self._write_sent(header, queue, appended.log_offset, offsets, appended.queue_offset, &traits)
         return True
+
+    cdef int _count(self, Counted counted, long messages, int64_t size_bytes) except -1:
+        if not counted.calls:
+            self._touched.append(counted)
+        counted.calls += 1
+        counted.messages += messages
+        counted.size_bytes += size_bytes
+        return 0
 
     cdef bint _append_one(
         self,
@@ -430,21 +478,9 @@ cdef class FastPath:
         if self._appender is not None:
             queue_end = self._appender.find_queue(queue.topic, queue.queue_id)
             if queue_end is not None:
-                record.body = body
-                record.body_bytes = body_bytes
-                record.properties = text
-                record.properties_bytes = text_bytes
+                self._describe(&record, queue, send, text, text_bytes, body, body_bytes)
                 record.more_properties = _start_of(self._suffix)
                 record.more_properties_bytes = PyBytes_GET_SIZE(self._suffix)
-                record.born_host = _start_of(self._born_host)
-                record.born_host_bytes = PyBytes_GET_SIZE(self._born_host)
-                record.store_host = _start_of(self._store_host)
-                record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
-                record.flag = send.flag
-                record.sys_flag = send.sys_flag | queue.sys_flag
-                record.reconsume_times = send.reconsume_times
-                record.born_timestamp = send.born_timestamp
-                record.prepared_transaction_offset = 0
                 if self._appender.append_record(queue_end, &record, appended):
                     return True
         result = self._store.append(
@@ -460,6 +496,161 @@ cdef class FastPath:
             reconsume_times=send.reconsume_times,
         )
         return self._note(result, appended)
+
+    cdef void _describe(
+        self,
+        Record *record,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+    ) noexcept:
+        """Everything in a record that comes from its send alone."""
+        record.body = body
+        record.body_bytes = body_bytes
+        record.properties = text
+        record.properties_bytes = text_bytes
+        record.born_host = _start_of(self._born_host)
+        record.born_host_bytes = PyBytes_GET_SIZE(self._born_host)
+        record.store_host = _start_of(self._store_host)
+        record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
+        record.flag = send.flag
+        record.sys_flag = send.sys_flag | queue.sys_flag
+        record.reconsume_times = send.reconsume_times
+        record.born_timestamp = send.born_timestamp
+        record.prepared_transaction_offset = 0
+
+    cdef bint _append_half(
+        self,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        Traits *traits,
+        Appended *appended,
+    ) except -1:
+        """Park a message until its transaction ends; see `pyromq.broker.flow.parking`."""
+        cdef Record record
+        cdef QueueEnd queue_end
+        cdef Text place = self._place
+        if not self._accepts_halves:
+            return False
+        queue_end = self._appender.find_queue(self._half_topic, 0)
+        if queue_end is None:
+            return False
+        place.length = 0
+        place.reserve(PyBytes_GET_SIZE(self._suffix) + traits.unique_key.length + send.topic.length + 80)
+        place.put_bytes(self._suffix)
+        place.put(b"__transactionId__\x01", 18)
+        place.put(traits.unique_key.at, traits.unique_key.length)
+        place.put(b"\x02REAL_TOPIC\x01", 12)
+        place.put(send.topic.at, send.topic.length)
+        place.put(b"\x02REAL_QID\x01", 10)
+        place.put_number(queue.number)
+        place.put(b"\x02", 1)
+        self._describe(&record, queue, send, text, text_bytes, body, body_bytes)
+        record.more_properties = place.data
+        record.more_properties_bytes = place.length
+        # java: a record with transaction bits is in no queue, but half messages are read from theirs
+        record.sys_flag &= ~TRANSACTION_MASK
+        if not self._appender.append_record(queue_end, &record, appended):
+            return False
+        if self._half_puts is None:
+            self._half_puts = Counted.__new__(Counted)
+            self._half_puts.series = self._statistics.puts_of(self._half_topic, 0)
+        self._transactions.opened(appended.queue_offset, queue.topic)
+        return True
+
+    # Ends of transactions
+
+    cdef bint _take_end(self, End *end) except -1:
+        """End a transaction whose half message is in the last file of the log; False if the general path must
+        do that."""
+        cdef LogEnd log
+        cdef Py_buffer view
+        if self._appender is None or end.state != TRANSACTION_COMMIT and end.state != TRANSACTION_ROLLBACK:
+            return False
+        log = self._appender._log
+        if end.log_offset < log.buffer_start or end.log_offset > log.end_offset - MIN_RECORD_BYTES:
+            return False
+        if not self._transactions.is_open(end.queue_offset):
+            return False
+        PyObject_GetBuffer(log.buffer, &view, PyBUF_SIMPLE)
+        try:
+            if log.end_offset - log.buffer_start > view.len:
+                return False
+            ended = self._end_half(
+                end,
+                <const uint8_t *>view.buf + (end.log_offset - log.buffer_start),
+                log.end_offset - end.log_offset,
+            )
+        finally:
+            PyBuffer_Release(&view)
+        if ended is None:
+            return False
+        self._transactions.ended(*ended)
+        return True
+
+    cdef tuple _end_half(self, End *end, const uint8_t *at, int64_t room):
+        """Store the committed message, if any; returns what `ended` is to know, None if it was declined."""
+        cdef Outline outline
+        cdef HalfTraits half
+        cdef Record record
+        cdef Appended appended
+        cdef WritableQueue queue
+        cdef QueueEnd queue_end
+        cdef Send send
+        cdef int64_t needed_end = 0
+        cdef Py_ssize_t body_at
+        if (
+            not outline_record(at, room, &outline)
+            or outline.log_offset != end.log_offset
+            or outline.queue_offset != end.queue_offset
+            or outline.sys_flag & TRANSACTION_MASK
+            or outline.topic_bytes != PyBytes_GET_SIZE(self._half_topic_bytes)
+            or memcmp(at + outline.topic_start, _start_of(self._half_topic_bytes), <size_t>outline.topic_bytes)
+            or not read_half_traits(at + outline.properties_start, outline.properties_bytes, &half)
+            or half.group.length != end.group.length
+            or memcmp(half.group.at, end.group.at, <size_t>half.group.length)
+        ):
+            return None
+        record.born_host_bytes = 20 if outline.sys_flag & 0x10 else 8
+        body_at = 48 + record.born_host_bytes + 8 + (20 if outline.sys_flag & 0x20 else 8) + 16
+        record.body = at + body_at
+        record.body_bytes = get_int32(at + body_at - 4)
+        if record.body_bytes and <int32_t>(crc32_of(record.body, record.body_bytes) & 0x7FFFFFFF) != get_int32(at + 8):
+            return None
+        send.topic = half.topic
+        send.queue_id = half.queue_id
+        queue = self._find_queue(&send)
+        if queue is None:
+            return None
+        record.born_timestamp = get_int64(at + 40)
+        if end.state == TRANSACTION_COMMIT:
+            queue_end = self._appender.find_queue(queue.topic, queue.queue_id)
+            if queue_end is None:
+                return None
+            record.properties = at + outline.properties_start
+            record.properties_bytes = outline.properties_bytes
+            record.more_properties = NULL
+            record.more_properties_bytes = 0
+            record.born_host = at + 48
+            record.store_host = _start_of(self._store_host)
+            record.store_host_bytes = PyBytes_GET_SIZE(self._store_host)
+            record.flag = get_int32(at + 16)
+            record.sys_flag = outline.sys_flag | TRANSACTION_COMMIT
+            record.reconsume_times = get_int32(at + body_at - 16)
+            record.prepared_transaction_offset = end.log_offset
+            if not self._appender.append_record(queue_end, &record, &appended):
+                return None
+            self._count(queue, 1, appended.size_bytes)
+            needed_end = appended.log_offset + appended.size_bytes
+        unique_key = half.unique_key.at[: half.unique_key.length].decode()
+        return end.queue_offset, unique_key, record.born_timestamp, queue.topic, needed_end
 
     cdef tuple _append_batch(self, WritableQueue queue, Send *send, bytes body, Appended *appended):
         """The log offsets of the messages of a batch; None if it was not stored."""

@@ -7,6 +7,7 @@ from pyromq_native.headers cimport Header, Span
 cdef enum:
     SEND = 10
     PULL = 11
+    END = 37
     SEND_V2 = 310
     SEND_BATCH = 320
     LITE_PULL = 361
@@ -37,11 +38,29 @@ cdef struct Pull:
     int64_t sub_version
 
 
+cdef struct End:
+    # The end of a transaction, and where its half message is.
+    Span group
+    int64_t queue_offset
+    int64_t log_offset
+    int32_t state
+
+
 cdef struct Traits:
     Span unique_key
     bint waits
+    bint is_half
+
+
+cdef struct HalfTraits:
+    Span group
+    Span unique_key
+    Span topic
+    int32_t queue_id
 
 
 cdef bint read_send(Header *header, Send *send) noexcept nogil
 cdef bint read_pull(Header *header, Pull *pull) noexcept nogil
+cdef bint read_end(Header *header, End *end) noexcept nogil
 cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil
+cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTraits *half) noexcept nogil

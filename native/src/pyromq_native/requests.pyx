@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Sends and pulls, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
+"""Sends, ends of transactions and pulls, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
 
 Fields that the fast path does not need are checked as well: it must not accept a request that the general path
 refuses.
@@ -40,6 +40,13 @@ cdef enum:
     SOURCE = 4194304
     FORWARDED = 8388608
     NEEDED_BY_PULL = 1 | 2 | 16 | 32 | 16384 | 32768 | 65536 | 131072 | 524288
+
+    # Fields of the end of a transaction; OFFSET is that of the half message.
+    LOG_OFFSET = 32768
+    STATE = 65536
+    IS_CHECK = 131072
+    MESSAGE_ID = 262144
+    NEEDED_BY_END = 1 | 16384 | 32768 | 65536 | 262144
 
     # Fields of any request about a topic.
     NAMESPACED = 16777216
@@ -154,6 +161,34 @@ cdef bint read_pull(Header *header, Pull *pull) noexcept nogil:
     return seen & NEEDED_BY_PULL == NEEDED_BY_PULL
 
 
+cdef bint read_end(Header *header, End *end) noexcept nogil:
+    cdef int seen = 0
+    cdef int which, index
+    cdef Span value
+    cdef bint truth = False
+    for index in range(header.field_count):
+        which = _end_field(header.names[index])
+        value = header.values[index]
+        if which & seen or value.has_escapes:
+            return False
+        seen |= which
+        if which == GROUP:
+            end.group = value
+        elif which == OFFSET:
+            if not read_int64(value, &end.queue_offset):
+                return False
+        elif which == LOG_OFFSET:
+            if not read_int64(value, &end.log_offset):
+                return False
+        elif which == STATE:
+            if not read_int32(value, &end.state):
+                return False
+        elif which & (IS_CHECK | NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
+            if not read_bool(value, &truth):
+                return False
+    return seen & NEEDED_BY_END == NEEDED_BY_END
+
+
 cdef inline int _short_field(Span name) noexcept nogil:
     if name.length == 1:
         if 0x61 <= name.at[0] <= 0x6E:  # a to n
@@ -236,17 +271,35 @@ cdef int _pull_field(Span name) noexcept nogil:
     return _common_field(name)
 
 
+cdef int _end_field(Span name) noexcept nogil:
+    if is_called(name, b"producerGroup", 13):
+        return GROUP
+    if is_called(name, b"tranStateTableOffset", 20):
+        return OFFSET
+    if is_called(name, b"commitLogOffset", 15):
+        return LOG_OFFSET
+    if is_called(name, b"commitOrRollback", 16):
+        return STATE
+    if is_called(name, b"fromTransactionCheck", 20):
+        return IS_CHECK
+    if is_called(name, b"msgId", 5):
+        return MESSAGE_ID
+    return _common_field(name)
+
+
 # ------------------------------------------------------------------------------------------ properties
 
 
 cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil:
-    """Read the properties that a plain send needs; False if a property asks for anything special."""
+    """Read the properties that a send needs; False if one asks for anything special but a transaction."""
+    cdef bint names_its_place = False
     cdef const uint8_t *at = properties
     cdef const uint8_t *end = properties + length
     cdef const uint8_t *stop
     cdef Py_ssize_t size
     traits.unique_key = Span(NULL, 0, False)
     traits.waits = True
+    traits.is_half = False
     while at < end:
         stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
         if stop is NULL:
@@ -264,8 +317,18 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
                     if size == 5:
                         return False
             elif at[0] == 0x54:  # T
-                if _begins(at, size, b"TRAN_MSG\x01", 9) or _begins(at, size, b"TIMER_DEL", 9):
+                if _begins(at, size, b"TRAN_MSG\x01", 9):
+                    if traits.is_half or size != 13 or memcmp(at + 9, b"true", 4):
+                        return False
+                    traits.is_half = True
+                elif _begins(at, size, b"TIMER_DEL", 9):
                     return False
+            elif at[0] == 0x52:  # R
+                if _begins(at, size, b"REAL_TOPIC\x01", 11) or _begins(at, size, b"REAL_QID\x01", 9):
+                    names_its_place = True
+            elif at[0] == 0x5F:  # _
+                if _begins(at, size, b"__transactionId__\x01", 18):
+                    names_its_place = True
             elif at[0] == 0x44:  # D
                 if _begins(at, size, b"DELAY\x01", 6):
                     return False
@@ -276,7 +339,46 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
                 if _begins(at, size, b"POP_CK\x01", 7):
                     return False
         at = stop + 1
-    return True
+    return not (traits.is_half and names_its_place)
+
+
+cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTraits *half) noexcept nogil:
+    """Read the properties of a half message that its end needs; False unless they say all, and nothing that
+    makes it wait for more."""
+    cdef const uint8_t *at = properties
+    cdef const uint8_t *end = properties + length
+    cdef const uint8_t *stop
+    cdef Py_ssize_t size, index
+    cdef Span queue_id = Span(NULL, 0, False)
+    cdef uint8_t seen = 0
+    half.group = half.unique_key = half.topic = queue_id
+    while at < end:
+        stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
+        if stop is NULL:
+            stop = end
+        size = stop - at
+        if _begins(at, size, b"PGROUP\x01", 7):
+            half.group = Span(at + 7, size - 7, False)
+        elif _begins(at, size, b"UNIQ_KEY\x01", 9):
+            half.unique_key = Span(at + 9, size - 9, False)
+        elif _begins(at, size, b"REAL_TOPIC\x01", 11):
+            half.topic = Span(at + 11, size - 11, False)
+        elif _begins(at, size, b"REAL_QID\x01", 9):
+            queue_id = Span(at + 9, size - 9, False)
+        elif (
+            _begins(at, size, b"DELAY\x01", 6)
+            or _begins(at, size, b"TIMER_DEL", 9)
+            or _begins(at, size, b"CHECK_IMMUNITY_TIME_IN_SECONDS\x01", 31)
+        ):
+            return False
+        at = stop + 1
+    if not half.group.length or not half.unique_key.length or not half.topic.length:
+        return False
+    for index in range(half.topic.length):
+        seen |= half.topic.at[index]
+    for index in range(half.unique_key.length):
+        seen |= half.unique_key.at[index]
+    return seen < 0x80 and queue_id.length > 0 and read_int32(queue_id, &half.queue_id)
 
 
 cdef inline bint _begins(const uint8_t *at, Py_ssize_t size, const char *name, Py_ssize_t length) noexcept nogil:

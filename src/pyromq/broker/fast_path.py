@@ -1,7 +1,8 @@
-"""The fast path of plain sends and pulls: from the bytes of a read straight to those of a write, compiled.
+"""The fast path of plain sends, transactions and pulls, compiled: bytes of a read become bytes of a write.
 
 It takes the common requests: a message with a unique key or a batch, without unusual properties, for a known
-writable queue; and pulls with a read grant that find messages. It stops at the first other frame, and the
+writable queue; a half message like that, and the end of its transaction if the producer waits for no answer;
+and pulls with a read grant that find messages. It stops at the first other frame, and the
 general path continues there. Both paths write the same log and the same answers, byte for byte. Without the
 compiled core there is only the general path.
 """
@@ -10,6 +11,7 @@ from typing import Protocol, cast
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.inbound import Inbound
+from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.send_answers import SEND_CODES
 from pyromq.broker.tables.all_tables import Tables
@@ -26,6 +28,8 @@ _native = twin("fast_path")
 class FastPath(Protocol):
     pulls_taken: int
     """Number of pulls among the frames of the last call."""
+    ends_taken: int
+    """The same of ends of transactions."""
 
     def __call__(self, data: bytes, connection: Connection) -> tuple[int, int]: ...
 
@@ -35,6 +39,7 @@ def fast_path(
     store_host: bytes,
     inbound: Inbound,
     tables: Tables,
+    transactions: OpenTransactions,
     limits: ServerLimits,
     read_grants: ReadGrants | None,
 ) -> FastPath | None:
@@ -52,6 +57,7 @@ def fast_path(
             inbound.broker_properties,
             inbound.born_hosts,
             tables.statistics,
+            transactions,
             read_grants,
             tables.offsets,
             max_frame_bytes=limits.max_frame_bytes,

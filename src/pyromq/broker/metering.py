@@ -29,6 +29,7 @@ from pyromq.protocol.requests.groups import CreateOrUpdateGroup, CreateOrUpdateG
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, CreateOrUpdateTopics
+from pyromq.protocol.requests.transactions import EndTransaction
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.connection_group import FastPath
 from pyromq.remoting.server import ServerStatistics
@@ -44,6 +45,7 @@ _CREATION_MS = (10, 100, 1000, 3000, 5000)
 _TOPIC_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateTopic, CreateOrUpdateTopics)]
 _GROUP_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateGroup, CreateOrUpdateGroups)]
 _PULL = declaration_of(PullMessage)
+_END = declaration_of(EndTransaction)
 _PULLS = (_PULL.code, declaration_of(LitePullMessage).code)
 
 _IN = ("topic", "message_type", "is_system")
@@ -178,9 +180,9 @@ class Metering:
             frames, position = fast_path(data, connection)
             if frames:
                 seconds = monotonic() - started
-                pulled = fast_path.pulls_taken
+                pulled, ended = fast_path.pulls_taken, fast_path.ends_taken
                 # Nearly all clients send by SEND_MESSAGE_V2 and pull by PULL_MESSAGE.
-                for declaration, count in ((_SEND, frames - pulled), (_PULL, pulled)):
+                for declaration, count in ((_SEND, frames - pulled - ended), (_PULL, pulled), (_END, ended)):
                     if count:
                         self._count_together(declaration, count, seconds)
             return frames, position

@@ -158,7 +158,7 @@ class Parts:
             clock,
             save_interval_ms=live.now.flush_delay_offsets_ms,
         )
-        transactions = OpenTransactions(live, store, tables, inbound.appending, slices, clock)
+        self._transactions = OpenTransactions(live, store, tables, inbound.appending, slices, clock)
         self.timers = Timers(store, inbound.appending, tables, clock, slices)
         topics = Topics(live, store, tables, self._topic_deleted, slices)
         topics.finish_deletions()
@@ -181,8 +181,8 @@ class Parts:
             Recalls(live, store, tables, inbound, clock),
             Replies(live, inbound, tables, clock, self.advertised),
             delays,
-            Transactions(live, store, tables, inbound.appending, transactions, clock),
-            TransactionChecks(live, store, tables, inbound.appending, transactions, slices, clock),
+            Transactions(live, store, tables, inbound.appending, self._transactions, clock),
+            TransactionChecks(live, store, tables, inbound.appending, self._transactions, slices, clock),
             self.timers,
             self._membership,
             Offsets(live, store, tables, slices=slices, on_reset=self.held_pulls.release),
@@ -198,7 +198,7 @@ class Parts:
                 (
                     tables.statistics.runtime_figures,
                     delays.figures,
-                    transactions.figures,
+                    self._transactions.figures,
                     self.timers.figures,
                 ),
                 self.settings_file,
@@ -252,6 +252,7 @@ class Parts:
                         store_host.pack(),
                         self._inbound,
                         self.tables,
+                        self._transactions,
                         settings.limits,
                         read_grants,
                     )

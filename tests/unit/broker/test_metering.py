@@ -146,8 +146,9 @@ def test_the_names_are_those_that_apaches_broker_exports(world: World) -> None:
     world.metering.request_handled(CATALOGUE[310], 310, ResponseCode.SUCCESS, 0.1, False)
     transactions = world.parts.tables.transaction_counts
     transactions.count(TOPIC, 1)
-    transactions.ended(TOPIC, is_commit=True, seconds=7)
-    transactions.ended(TOPIC, is_commit=False, seconds=7)
+    born_ms = world.parts.clock.now_ms() - 7_000
+    transactions.ended(TOPIC, born_ms, is_commit=True)
+    transactions.ended(TOPIC, born_ms, is_commit=False)
     text = b"".join(world.metering.pieces())
     assert set(re.findall(r"^(rocketmq_\w+)\{", text.decode(), re.MULTILINE)) == APACHE_NAMES
 
@@ -156,9 +157,10 @@ def test_transactions_are_counted_by_topic(world: World) -> None:
     transactions = world.parts.tables.transaction_counts
     transactions.count(TOPIC, 3)
     transactions.count(TOPIC, -1)
+    born_ms = world.parts.clock.now_ms() - 30_000
     for _ in range(2):
-        transactions.ended(TOPIC, is_commit=True, seconds=30)
-    transactions.ended(TOPIC, is_commit=False, seconds=30)
+        transactions.ended(TOPIC, born_ms, is_commit=True)
+    transactions.ended(TOPIC, born_ms, is_commit=False)
     assert world.figure("rocketmq_half_messages", topic=TOPIC) == 2
     assert world.figure("rocketmq_commit_messages_total", topic=TOPIC) == 2
     assert world.figure("rocketmq_rollback_messages_total", topic=TOPIC) == 1
@@ -349,11 +351,12 @@ def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
     peer = cast(Connection, FakeChannel())
 
     class FastPath:
-        pulls_taken = 0
+        pulls_taken = ends_taken = 0
 
         def __call__(self, data: bytes, connection: Connection) -> tuple[int, int]:
             world.parts.clock.advance(0.002)
             self.pulls_taken = data.count(b"p")
+            self.ends_taken = data.count(b"e")
             return len(data) // 10, len(data)
 
     timed = world.metering.timed(FastPath())
@@ -363,11 +366,12 @@ def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
     (total_ms,) = world.figures("rocketmq_rpc_latency_milliseconds_sum").values()
     assert count == 3
     assert total_ms == pytest.approx(6)
-    timed(b"x" * 29 + b"p", peer)
+    timed(b"x" * 28 + b"pe", peer)
     counts = world.figures("rocketmq_rpc_latency_milliseconds_count")
     assert {dict(key)["request_code"]: count for key, count in counts.items()} == {
-        "send_message_v2": 5,
+        "send_message_v2": 4,
         "pull_message": 1,
+        "end_transaction": 1,
     }
 
 

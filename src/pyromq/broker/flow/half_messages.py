@@ -10,10 +10,8 @@ from typing import Final
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.message_properties import pair, with_property
-from pyromq.broker.tables.open_halves import KEY_BYTES
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.properties import get_property
 from pyromq.protocol.record import StoredMessage
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
@@ -24,14 +22,13 @@ OP_PROPERTIES: Final = (pair(props.WAIT, "true") + pair(props.TAGS, "d")).encode
 """java: the tag says that the half messages are over; there is no other."""
 
 
-def transaction_key(properties: bytes, born_timestamp: int) -> bytes:
-    """The same for all copies of a half message, in this process."""
-    identity = get_property(properties, props.UNIQ_KEY) or properties
-    return (hash((identity, born_timestamp)) & 0xFFFFFFFFFFFFFFFF).to_bytes(KEY_BYTES, "big")
+def transaction_key(identity: str | bytes, born_timestamp: int) -> int:
+    """The same for all copies of a half message, in this process; `identity` is its unique key."""
+    return hash((identity, born_timestamp))
 
 
-def key_of(half: StoredMessage) -> bytes:
-    return transaction_key(half.properties, half.born_timestamp)
+def key_of(half: StoredMessage) -> int:
+    return transaction_key(half.get(props.UNIQ_KEY) or half.properties, half.born_timestamp)
 
 
 def real_topic(half: StoredMessage) -> str:

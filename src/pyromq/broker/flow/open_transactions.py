@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 _READ = 64
 _DISPATCH_WAIT_S = 0.01
 _RETRY_S = 1.0
+_LAST_ENDED = 10_000
 
 
 class OpenTransactions:
@@ -55,6 +56,7 @@ class OpenTransactions:
         slices: Slices,
         clock: Clock,
     ) -> None:
+        self._live = live
         self._store = store
         self._offsets = tables.offsets
         self._role = tables.role
@@ -66,7 +68,7 @@ class OpenTransactions:
         self.halves = OpenHalves()
         self._end = 0
         """The offset behind the last half message that is known."""
-        self._early: list[tuple[int, bytes, str]] = []
+        self._early: list[tuple[int, int | None, str]] = []
         """Half messages that came while the earlier ones were read."""
         self._stale = asyncio.Event()
         self._ready = False
@@ -75,6 +77,8 @@ class OpenTransactions:
         self._needed_end = 0
         """The log must be flushed up to here before a later position is saved."""
         self._taken: tuple[int, int, int] | None = None
+        self._last_ended: dict[int, bool] = {}
+        self._ended_before: dict[int, bool] = {}
         appending.on_half(self._stored)
         tables.role.on_change(self._role_changed)
 
@@ -115,55 +119,92 @@ class OpenTransactions:
         self._settled = asyncio.Event()
         self._stale.set()
 
+    @property
+    def accepts_halves(self) -> bool:
+        return not self._live.now.reject_transaction_messages
+
     def _stored(self, draft: Draft, result: AppendResult) -> None:
         """A producer's half message was stored."""
-        topic = get_property(draft.properties, props.REAL_TOPIC) or ""
-        self._opened(result, transaction_key(draft.properties, draft.born_timestamp), topic)
+        self.opened(result.queue_offset, get_property(draft.properties, props.REAL_TOPIC) or "")
 
-    def _opened(self, result: AppendResult, key: bytes, topic: str) -> None:
-        if not self.is_ready:
-            self._early.append((result.queue_offset, key, topic))
+    def opened(self, offset: int, topic: str, key_of_copy: int | None = None) -> None:
+        """A half message for `topic` was stored at `offset`."""
+        if not self._ready:
+            self._early.append((offset, key_of_copy, topic))
             return
-        self.halves.add(result.queue_offset, key)
-        self._end = result.queue_offset + 1
+        self.halves.add(offset, key_of_copy)
+        self._end = offset + 1
         self.counts.count(topic, 1)
+
+    def is_open(self, offset: int) -> bool:
+        """Whether the half message at `offset` is the last copy of an open one, as far as is known."""
+        return self._ready and self.halves.is_open(offset)
 
     def current(self, half: StoredMessage) -> int | None:
         """The offset of the last copy of a half message; None if its transaction is over."""
         if self.halves.is_open(half.queue_offset):
             return half.queue_offset
-        return self.halves.find(key_of(half))
+        return self.halves.find_copy(key_of(half))
 
     def resumed(self, half: StoredMessage, result: AppendResult) -> None:
         """A half message that had been given up was stored again."""
-        self._opened(result, key_of(half), real_topic(half))
+        self.opened(result.queue_offset, real_topic(half), key_of(half))
         self._needed_end = result.end_offset
 
     def replaced(
         self, offset: int, half: StoredMessage, result: AppendResult, *, is_immune: bool = False
     ) -> None:
         """A copy was stored in place of the half message at `offset`."""
-        self.halves.close(offset)
+        key = key_of(half)
+        self.halves.close(offset, key)
         if not is_immune:  # java: an op message for an immune one would end its transaction
             self.ops.add(offset, result.end_offset)
-        self.halves.add(result.queue_offset, key_of(half))
+        self.halves.add(result.queue_offset, key)
         self._end = result.queue_offset + 1
         self._needed_end = result.end_offset
 
-    def close(self, offset: int, half: StoredMessage, result: AppendResult | None = None) -> None:
-        """The transaction of a half message is over, whose last copy is at `offset`.
+    def ended(
+        self,
+        offset: int | None,
+        identity: str | bytes,
+        born_timestamp: int,
+        topic: str,
+        needed_end: int,
+        named: int | None = None,
+    ) -> None:
+        """A transaction was committed or rolled back.
 
-        `result`: the message that was stored for that.
+        `offset`: of the last copy of its half message, None if it was given up before. `needed_end`: where
+        the committed message ends in the log, 0 after a rollback. `named`: the copy that the producer named.
         """
-        if not self.halves.close(offset):
+        is_commit = needed_end > 0
+        self.counts.ended(topic, born_timestamp, is_commit=is_commit)
+        key = transaction_key(identity, born_timestamp)
+        if offset is not None:
+            self._close(offset, key, topic, needed_end, offset if named is None else named)
+        if len(self._last_ended) >= _LAST_ENDED:
+            self._ended_before, self._last_ended = self._last_ended, {}
+        self._last_ended[key] = is_commit
+
+    def was_committed(self, key: int) -> bool | None:
+        """How one of the last transactions ended that are over; None if it is none of them."""
+        is_commit = self._last_ended.get(key)
+        return self._ended_before.get(key) if is_commit is None else is_commit
+
+    def given_up(self, offset: int, half: StoredMessage, result: AppendResult) -> None:
+        """A half message was stored where operators find it."""
+        self._close(offset, key_of(half), real_topic(half), result.end_offset, half.queue_offset)
+
+    def _close(self, offset: int, key: int, topic: str, needed_end: int, named: int) -> None:
+        if not self.halves.close(offset, key):
             return
-        self.counts.count(real_topic(half), -1)
-        needed_end = 0
-        if result is not None:
-            needed_end = self._needed_end = result.end_offset
+        self.counts.count(topic, -1)
+        if needed_end:
+            self._needed_end = needed_end
         # java: an immune half message is over if its first copy is; that is the copy which its producer names
-        for over in sorted({half.queue_offset, offset}):
-            self.ops.add(over, needed_end)
+        if named < offset:
+            self.ops.add(named, needed_end)
+        self.ops.add(offset, needed_end)
 
     def lost(self, offset: int) -> None:
         """The log does not have a half message any more."""
@@ -233,7 +274,8 @@ class OpenTransactions:
         self.ops.begin(op_end)
         is_over = await self._read_ops(first, end, op_end)
         committed = await self._read_commits(first, is_over)
-        found: dict[bytes, int] = {}
+        found: dict[int, int] = {}
+        copies: set[int] = set()
         counts: Counter[str] = Counter()
         missed: list[int] = []
         async for half in self._read_queue(names.HALF_TOPIC, first, end):
@@ -247,11 +289,13 @@ class OpenTransactions:
                 if found.pop(key, None) is not None:
                     counts[real_topic(half)] -= 1
             else:
-                if found.pop(key, None) is None:
-                    counts[real_topic(half)] += 1
+                is_first = found.pop(key, None) is None
+                counts[real_topic(half)] += is_first
+                if not is_first or is_copy(half):
+                    copies.add(key)
                 found[key] = offset
         async for key, offset in self._slices.spread(found.items()):
-            halves.add(offset, key)
+            halves.add(offset, key if key in copies else None)
         if self._stale.is_set():
             return
         self._end = end
@@ -261,10 +305,8 @@ class OpenTransactions:
             self.ops.add(offset)
         self._ready = True
         self._settled.set()
-        for offset, key, topic in self._early:
-            self.halves.add(offset, key)
-            self._end = offset + 1
-            self.counts.count(topic, 1)
+        for offset, key_of_copy, topic in self._early:
+            self.opened(offset, topic, key_of_copy)
         self._early.clear()
         if halves or missed:
             _log.info("open transactions count=%d ended_by_the_crash=%d", len(halves), len(missed))
@@ -286,9 +328,9 @@ class OpenTransactions:
                     is_over[offset - first] = 1
         return is_over
 
-    async def _read_commits(self, first: int, is_over: bytearray) -> set[bytes]:
+    async def _read_commits(self, first: int, is_over: bytearray) -> set[int]:
         """The keys of transactions that were committed without an op message."""
-        keys: set[bytes] = set()
+        keys: set[int] = set()
         if 0 not in is_over:
             return keys
         # A message is committed behind its half message in the log, so nothing before the first one matters.

@@ -184,7 +184,7 @@ class TransactionChecks:
         result = self._append(copy_of(half, names.CHECK_MAX_TIME_TOPIC))
         if not result.is_ok:
             return result.status in _REFUSED_ALONE
-        self._open.close(offset, half, result)
+        self._open.given_up(offset, half, result)
         _log.warning(
             "transaction given up topic=%s message=%s kept_in=%s offset=%d: %s",
             real_topic(half),

@@ -34,7 +34,6 @@ from pyromq.store.results import AppendResult, AppendStatus
 _log = logging.getLogger(__name__)
 
 _MAX_COPIES: Final = 64
-_MAX_ENDED: Final = 10_000
 
 Reply = Answer | asyncio.Future[Answer]
 
@@ -53,12 +52,9 @@ class Transactions:
         self._store = store
         self._role = tables.role
         self._statistics = tables.statistics
-        self._counts = tables.transaction_counts
         self._appending = appending
         self._open = transactions
         self._clock = clock
-        self._ended: dict[bytes, bool] = {}
-        """The last transactions that ended, and whether they were committed; the index may lag behind."""
         self._loop = asyncio.get_running_loop()
 
     @handles(EndTransaction, may_wait=True)
@@ -109,14 +105,14 @@ class Transactions:
         if offset is None and not self._is_given_up(half, is_commit=is_commit):
             return Answer()
         result = self._commit(half) if is_commit else None
-        topic = real_topic(half)
-        seconds = (self._clock.now_ms() - half.born_timestamp) // 1000
-        self._counts.ended(topic, is_commit=is_commit, seconds=max(seconds, 0))
-        if offset is not None:
-            self._open.close(offset, half, result)
-        self._ended[key_of(half)] = is_commit
-        if len(self._ended) > _MAX_ENDED:
-            del self._ended[next(iter(self._ended))]
+        self._open.ended(
+            offset,
+            half.get(props.UNIQ_KEY) or half.properties,
+            half.born_timestamp,
+            real_topic(half),
+            0 if result is None else result.end_offset,
+            half.queue_offset,
+        )
         if caller.frame.flag & ONEWAY_FLAG:
             return Answer()
         if result is None:
@@ -174,7 +170,8 @@ class Transactions:
 
     def _is_committed(self, half: StoredMessage) -> bool:
         """Whether the log has the committed message; without an index only the last ends are known."""
-        if (is_commit := self._ended.get(key_of(half))) is not None:
+        # The index may lag behind.
+        if (is_commit := self._open.was_committed(key_of(half))) is not None:
             return is_commit
         places = {copy.log_offset for copy in self._indexed(names.HALF_TOPIC, half)} | {half.log_offset}
         return any(
@@ -220,7 +217,7 @@ class Transactions:
                 ResponseCode.SYSTEM_ERROR,
                 f"the topic {names.CHECK_MAX_TIME_TOPIC} has no message with the id {request.msg_id}",
             )
-        if self._open.halves.find(key_of(message)) is not None:
+        if self._open.halves.find_copy(key_of(message)) is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is open: it is checked already")
         if self._is_committed(message):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is over: it was committed")

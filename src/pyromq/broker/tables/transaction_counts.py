@@ -52,10 +52,10 @@ class TransactionCounts(FiledTable):
         for topic in self.open.keys() | open_by_topic.keys():
             self.count(topic, open_by_topic[topic] - self.open[topic])
 
-    def ended(self, topic: str, *, is_commit: bool, seconds: float) -> None:
+    def ended(self, topic: str, born_timestamp: int, *, is_commit: bool) -> None:
         if is_commit:
             self.committed[topic] += 1
-            self.latency.observe(seconds, (topic,))
+            self.latency.observe(max((self._clock.now_ms() - born_timestamp) // 1000, 0), (topic,))
         else:
             self.rolled_back[topic] += 1
 

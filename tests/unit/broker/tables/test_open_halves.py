@@ -1,4 +1,4 @@
-"""The table of open half messages against a plain dictionary."""
+"""The table of open half messages against plain dictionaries."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,57 +6,69 @@ from hypothesis import strategies as st
 from pyromq.broker.tables import open_halves
 from pyromq.broker.tables.open_halves import OpenHalves
 
-
-def key(number: int) -> bytes:
-    return number.to_bytes(8, "big")
-
+KEYS = [0, 1, -1, 5, 5 + open_halves._ROWS, 5 - open_halves._ROWS, 2**63 - 1, -(2**63)]
+"""Some share a row, and some look like offsets."""
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("add"), st.integers(1, 3), st.integers(0, 9)),
-        st.tuples(st.just("close"), st.integers(0, 80), st.just(0)),
+        st.tuples(st.just("add"), st.integers(1, 3), st.sampled_from([None, *KEYS])),
+        st.tuples(st.just("close"), st.integers(0, 80), st.none()),
     ),
     max_size=80,
 )
 
 
 @given(STEPS)
-def test_it_is_a_dictionary_in_the_order_of_offsets(steps: list[tuple[str, int, int]]) -> None:
-    table, model, end = OpenHalves(), dict[int, bytes](), 0
-    for what, number, name in steps:
+def test_it_is_a_dictionary_in_the_order_of_offsets(steps: list[tuple[str, int, int | None]]) -> None:
+    table, model, copies, end = OpenHalves(), dict[int, int | None](), dict[int, int](), 0
+    for what, number, key in steps:
         if what == "add":
             end += number
-            table.add(end, key(name))
-            model[end] = key(name)
+            if key is not None:
+                if (superseded := copies.get(key)) is not None:
+                    assert table.close(superseded, key)
+                    del model[superseded]
+                copies[key] = end
+            table.add(end, key)
+            model[end] = key
         else:
-            assert table.close(number) == (model.pop(number, None) is not None)
+            assert table.close(number, model.get(number)) == (number in model)
+            if (closed := model.pop(number, None)) is not None:
+                del copies[closed]
         assert len(table) == len(model)
         assert table.from_offset(0) == min(model, default=None)
     for offset in range(end + 2):
         assert table.is_open(offset) == (offset in model)
         assert table.from_offset(offset) == min((each for each in model if each >= offset), default=None)
-    for name in range(10):
-        found = table.find(key(name))
-        assert (found is None) == (key(name) not in model.values())
-        assert found is None or model[found] == key(name)
+    for each in KEYS:
+        assert table.find_copy(each) == copies.get(each)
+    assert bool(table._copies) == bool(copies), "closed copies give their memory back"
 
 
 def test_closed_entries_give_their_memory_back() -> None:
     table, count = OpenHalves(), 3 * open_halves._BLOCK
     for offset in range(count):
-        table.add(offset, key(offset))
+        table.add(offset)
     for offset in range(count):
         if offset % 1000:
             assert table.close(offset)
     assert [len(block.offsets) < open_halves._BLOCK for block in table._blocks] == [True] * 3
     assert [offset for offset in range(count) if table.is_open(offset)] == list(range(0, count, 1000))
-    assert table.find(key(2000)) == 2000
     assert table.from_offset(2001) == 3000
 
 
-def test_a_key_across_two_others_is_not_found() -> None:
+def test_a_copy_that_the_log_lost_is_not_found() -> None:
     table = OpenHalves()
-    table.add(0, b"\0" * 7 + b"a")
-    table.add(1, b"b" + b"\0" * 7)
-    assert table.find(b"ab" + b"\0" * 6) is None
-    assert table.find(b"\0" * 6 + b"ab") is None
+    table.add(3, 77)
+    assert table.close(3)
+    assert table.find_copy(77) is None
+    table.add(4, 77)
+    assert table.find_copy(77) == 4
+
+
+def test_a_search_touches_one_row_of_many() -> None:
+    table, count = OpenHalves(), 4 * open_halves._ROWS
+    for offset in range(count):
+        table.add(offset, offset * 31)
+    assert max(len(row) for row in table._copies._rows.values()) <= 2 * 4
+    assert table.find_copy(31 * (count - 1)) == count - 1
