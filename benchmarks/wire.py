@@ -70,6 +70,19 @@ class Wire:
             frames.append(self._next())
         return frames
 
+    def receive_headers(self) -> list[bytes]:
+        """The same, only the headers, as bytes: for a load that must be fast."""
+        self._read()
+        buffer, at, headers = bytes(self._buffer), 0, []
+        while len(buffer) - at >= 8:
+            length, header_bytes = struct.unpack_from(">ii", buffer, at)
+            if len(buffer) - at < 4 + length:
+                break
+            headers.append(buffer[at + 8 : at + 8 + (header_bytes & 0xFFFFFF)])
+            at += 4 + length
+        del self._buffer[:at]
+        return headers
+
     def _has_whole(self) -> bool:
         return len(self._buffer) >= 4 and len(self._buffer) >= 4 + int.from_bytes(self._buffer[:4], "big")
 
