@@ -1,6 +1,7 @@
 """Sessions: shared, known to brokers, told of changes, and gone when nobody uses them."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +37,7 @@ from pyromq.protocol.requests.pushes import (
     PushReply,
     ResetConsumerOffset,
 )
-from pyromq.remoting.addresses import format_address
+from pyromq.remoting.addresses import format_address, parse_address
 from pyromq.remoting.tls import TlsServer
 from pyromq.security.signature import is_signed
 
@@ -225,6 +226,33 @@ async def test_a_failed_heartbeat_harms_nobody(broker: ScriptedBroker) -> None:
         assert session.statistics().failed_heartbeats >= 1
         assert (await broker.heartbeats.get()).body.consumer_data_set
         await session.remove_consumer("billing", member)
+
+
+async def test_a_broker_that_stays_away_is_logged_when_it_goes_and_when_it_is_back(
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pyromq")
+    async with TcpProxy(parse_address(broker.address)) as proxy:
+        await proxy.cut()
+        broker.other_brokers["away"] = proxy.address
+        async with session_for(broker.address) as session:
+            member = Member()
+            session.add_consumer("billing", member)
+            await session.routes.get("Orders")
+            for _ in range(5):
+                session._dialer.reset_backoff(proxy.address)
+                await session.heartbeat_now()
+            await proxy.start()
+            session._dialer.reset_backoff(proxy.address)
+            await session.heartbeat_now()
+            await session.remove_consumer("billing", member)
+    said = [line.partition(": ")[0] for line in caplog.messages if proxy.address in line]
+    assert [line for line in said if not line.startswith("route changed")] == [
+        f"could not connect address={proxy.address}",
+        f"heartbeat failed broker={proxy.address}",
+        f"connected again address={proxy.address}",
+        f"heartbeat succeeded broker={proxy.address}",
+    ]
 
 
 # What brokers ask

@@ -6,7 +6,6 @@ no such loop: clients of the parent cannot be used in it, clients made in the ch
 
 import asyncio
 import functools
-import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Se
 
 from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
+from pyromq.client.application_log import application_log
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.queue_choice import Selector
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
@@ -25,8 +25,6 @@ from pyromq.errors import StateError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
 
 MAX_WAIT_FOR_AN_END_S = 5.0
 """How long an interrupted call waits until its work, which may be cleaning up, has ended."""
@@ -67,7 +65,7 @@ class LoopThread:
                 SystemExit,
                 KeyboardInterrupt,
             ) as problem:  # an application's coroutine has called sys.exit()
-                _log.error("sys.exit() on the client's own thread is ignored", exc_info=problem)
+                application_log.error("sys.exit() on the client's own thread is ignored", exc_info=problem)
 
     @classmethod
     def shared(cls) -> "LoopThread":

@@ -91,6 +91,7 @@ class Session:
         self._is_closed = False
         self._heartbeats = 0
         self._failed_heartbeats = 0
+        self._troubles = Troubles(_log, logging.INFO)
         self.name_servers = NameServers(settings.namesrv)
         self.routes = Routes(
             self.name_servers, self._call_name_server, settings.call_timeout_s, self._brokers_changed
@@ -376,8 +377,9 @@ class Session:
             self._failed_heartbeats += 1
             if isinstance(problem, TransportError):
                 self._introduced.discard(address)
-            _log.info("heartbeat failed broker=%s: %s", address, problem)
+            self._troubles.happened(address, problem, "heartbeat failed broker=%s", address)
             return False
+        self._troubles.ended(address, "heartbeat succeeded broker=%s", address)
         self._acknowledged.add(address)
         return True
 
@@ -422,8 +424,9 @@ class Session:
         try:
             text = await asyncio.to_thread(_read_first_line, url)
         except (OSError, ValueError) as problem:
-            _log.warning("name servers not learned url=%s: %s", url, problem)
+            self._troubles.happened(url, problem, "name servers not learned url=%s", url)
             return
+        self._troubles.ended(url, "name servers learned url=%s", url)
         if addresses := name_server_addresses(text):
             self.name_servers.update(addresses)
 

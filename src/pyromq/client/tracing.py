@@ -13,6 +13,7 @@ from pyromq.client.prepared_messages import MessagePreparer
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.sending import Sender
 from pyromq.client.session import Session
+from pyromq.client.troubles import Troubles
 from pyromq.client.values import Message
 from pyromq.errors import PyroError
 from pyromq.protocol import names
@@ -47,6 +48,7 @@ class Tracing:
         self._records: list[tuple[str, tuple[str, ...]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._deliveries: set[asyncio.Task[None]] = set()
+        self._troubles = Troubles(_log)
         self.dropped = 0
 
     def __repr__(self) -> str:
@@ -87,4 +89,6 @@ class Tracing:
             await self._sender.send(prepared)
         except PyroError as problem:
             self.dropped += len(records)
-            _log.warning("trace not sent topic=%s records=%d: %s", self.topic, len(records), problem)
+            self._troubles.happened("send", problem, "traces not sent topic=%s", self.topic)
+        else:
+            self._troubles.ended("send", "traces sent again topic=%s", self.topic)

@@ -19,6 +19,7 @@ from typing import TypeAlias, Unpack
 
 import msgspec
 
+from pyromq.client.application_log import application_log
 from pyromq.client.application_threads import ApplicationThreads
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer import Producer, ProducerParts
@@ -259,7 +260,7 @@ class TransactionProducer(Producer):
             try:
                 state = checked(await _run(self._check, message, self._check_threads))
             except Exception as problem:
-                _log.exception("the check of a transaction failed message=%s", message.message_id)
+                application_log.exception("the check of a transaction failed message=%s", message.message_id)
                 state, remark = TransactionState.UNKNOWN, f"{type(problem).__name__}: {problem}"
         parts = self._parts
         if parts is None:

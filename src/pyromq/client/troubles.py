@@ -22,24 +22,25 @@ class _Refusing(NamedTuple):
 
 
 class Troubles:
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(self, log: logging.Logger, level: int = logging.WARNING) -> None:
         self._log = log
+        self._level = level
         self._lasting: dict[Hashable, object] = {}
 
     def __repr__(self) -> str:
         return f"<Troubles {list(self._lasting)}>"
 
-    def happened(self, what: Hashable, problem: PyroError, text: str, *args: object) -> None:
+    def happened(self, what: Hashable, problem: Exception, text: str, *args: object) -> None:
         """`what` is in trouble; `text` with `args` says so, and the problem is put after it."""
         kind = _kind(problem)
         is_new = self._lasting.get(what) != kind
         self._lasting[what] = kind
-        self._log.log(logging.WARNING if is_new else logging.DEBUG, f"{text}: %s", *args, problem)
+        self._log.log(self._level if is_new else logging.DEBUG, f"{text}: %s", *args, problem)
 
     def ended(self, what: Hashable, text: str, *args: object) -> None:
         if self._lasting.pop(what, None) is not None:
             # As loud as the trouble: who was told of it waits for this line.
-            self._log.warning(text, *args)
+            self._log.log(self._level, text, *args)
 
     def of_broker(self, queue: MessageQueue, problem: PyroError, text: str, *args: object) -> None:
         """A request about this queue failed; a broker that is out of reach fails all of them."""
@@ -58,7 +59,7 @@ class Troubles:
                 self.ended(what, "broker accepts again broker=%s topic=%s", broker_name, queue.topic)
 
 
-def _kind(problem: PyroError) -> object:
+def _kind(problem: Exception) -> object:
     """Texts differ by addresses and times; out of reach is out of reach."""
     if isinstance(problem, TransportError):
         return TransportError

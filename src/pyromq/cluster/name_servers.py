@@ -39,6 +39,7 @@ class NameServers:
         self._addresses = list(addresses)
         # Shuffled, so that clients with the same list use all name servers.
         shuffle(self._addresses)
+        self._failing: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<NameServers {self}>"
@@ -71,7 +72,19 @@ class NameServers:
     def round(self) -> "Round":
         return Round(self)
 
-    def failed(self, address: str) -> None:
+    def answered(self, address: str) -> None:
+        if address in self._failing:
+            self._failing.discard(address)
+            _log.info("name server answers again address=%s", address)
+
+    def failed(self, address: str, problem: PyroError) -> None:
+        _log.log(
+            logging.DEBUG if address in self._failing else logging.INFO,
+            "name server failed address=%s: %s",
+            address,
+            problem,
+        )
+        self._failing.add(address)
         if self.current == address:
             self._addresses.append(self._addresses.pop(0))
 
@@ -102,10 +115,11 @@ class Round:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if not isinstance(problem, PyroError) or not _is_its_own(problem):
+            if problem is None:
+                self._name_servers.answered(self._asked)
             return False
         self.problems.append(problem)
-        _log.info("name server failed address=%s: %s", self._asked, problem)
-        self._name_servers.failed(self._asked)
+        self._name_servers.failed(self._asked, problem)
         return True
 
     def failure(self) -> PyroError:

@@ -44,6 +44,7 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self._borrowed: dict[str, Route] = {}
         self._watched: set[str] = set()
+        self._is_stale = False
         self._listeners: dict[str, list[Callable[[Route], None]]] = {}
         self._questions: dict[str, asyncio.Task[Route]] = {}
         self._outdated: set[str] = set()
@@ -187,7 +188,11 @@ class Routes:
                 except NoRoute:
                     _log.debug("no route topic=%s", topic)
                 except PyroError as problem:
-                    _log.info("route not refreshed topic=%s: %s", topic, problem)
+                    level = logging.DEBUG if self._is_stale else logging.INFO
+                    self._is_stale = True
+                    _log.log(level, "routes not refreshed topic=%s: %s", topic, problem)
+                else:
+                    self._is_stale = False
 
         await asyncio.gather(*(refresh(topic) for topic in topics))
 

@@ -47,6 +47,8 @@ class _Destination:
         self.failures = 0
         self.retry_at = 0.0
         self.last_failure = ""
+        self.is_lost = False
+        """It could not be reached, and the log says so."""
 
     @property
     def is_connected(self) -> bool:
@@ -180,11 +182,16 @@ class Dialer:
             destination.retry_at = self._group.clock.monotonic() + backoff_s
             destination.last_failure = str(problem)
             self._failed_attempts += 1
-            _log.info("could not connect address=%s failures=%d: %s", address, destination.failures, problem)
+            level = logging.DEBUG if destination.is_lost else logging.INFO
+            destination.is_lost = True
+            _log.log(level, "could not connect address=%s: %s", address, problem)
             raise
         finally:
             destination.attempt = None
         destination.failures = 0
+        if destination.is_lost:
+            destination.is_lost = False
+            _log.info("connected again address=%s", address)
         destination.connection = connection
         return connection
 

@@ -266,7 +266,7 @@ async def test_a_poll_survives_what_fails(
     await routes.get("t")
     server.problem = ConnectFailed("the cable is out")
     await routes.poll()
-    assert "route not refreshed topic=t: no name server can be reached" in caplog.text
+    assert "routes not refreshed topic=t: no name server can be reached" in caplog.text
     assert "the cable is out" in caplog.text
 
 

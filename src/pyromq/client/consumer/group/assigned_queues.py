@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pyromq.client.application_log import application_log
 from pyromq.client.consumer.group.locks import QueueLocks
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.offsets import Offsets
@@ -124,7 +125,7 @@ class AssignedQueues:
                 listener(assigned, revoked)
             except Exception:
                 # The listener is the application's; the assignment stands even if it fails.
-                _log.exception("a rebalance listener failed")
+                application_log.exception("a rebalance listener failed")
 
     async def _open(self, queues: set[MessageQueue]) -> set[MessageQueue]:
         if self._locks is not None and queues:

@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from pyromq.client.application_log import application_log
 from pyromq.client.consumer.group.assignment import Assignment, my_share
 from pyromq.client.consumer.reading.brokers import Network
 from pyromq.client.troubles import Troubles
@@ -126,7 +127,7 @@ class Rebalancing:
                     queues = set(my_share(self._rule, self._client_id, queues, members))
                 except Exception:
                     # The rule may be the application's own; keep the queues that we hold.
-                    _log.exception("assignment rule %s failed topic=%s", self._rule.name, topic)
+                    application_log.exception("assignment rule %s failed topic=%s", self._rule.name, topic)
                     return False
                 if self._client_id not in members:
                     _log.info(

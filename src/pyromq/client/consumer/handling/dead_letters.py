@@ -7,6 +7,7 @@ is asked for only after failures, and then at most once a minute.
 import asyncio
 import logging
 
+from pyromq.client.application_log import application_log
 from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
@@ -41,7 +42,7 @@ class DeadLetters:
             self.tell(message, reason)
 
     def tell(self, message: ReceivedMessage, reason: str) -> None:
-        _log.warning(
+        application_log.warning(
             "message became a dead letter topic=%s id=%s group=%s times=%d: %s",
             message.topic,
             message.message_id,

@@ -17,11 +17,13 @@ from typing import Protocol, cast
 
 import msgspec
 
+from pyromq.client.application_log import application_log
 from pyromq.client.consumer.handling.handlers import Handler, Handlers, MessageStream
 from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES, RetryLater
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
 from pyromq.client.consumer.reading.in_flight import InFlight
 from pyromq.client.consumer.reading.stats import ConsumerStats, Counts
+from pyromq.client.troubles import Troubles
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import Clock
 from pyromq.errors import PyroError
@@ -75,6 +77,7 @@ class Settling:
     def __init__(self, give_back: GiveBack | None, tell_if_dead: TellIfDead | None = None) -> None:
         self._give_back = give_back
         self._tell_if_dead = tell_if_dead
+        self.troubles = Troubles(_log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
 
@@ -122,13 +125,16 @@ class Settling:
                 await give_back(message, delay_level)
             except PyroError as problem:
                 # The offset is not committed past the message until a broker has it, so nothing is lost.
-                _log.warning("message not given back yet id=%s: %s", message.message_id, problem)
+                self.troubles.of_broker(
+                    message.queue, problem, "message not given back yet id=%s", message.message_id
+                )
                 try:
                     async with asyncio.timeout(_LOCAL_RETRY_S):
                         await self._ending.wait()
                     return
                 except TimeoutError:
                     continue
+            self.troubles.broker_answered(message.queue)
             held.done(message)
             if self._tell_if_dead is not None:
                 await self._tell_if_dead(message, delay_level, reason)
@@ -400,7 +406,7 @@ class ConcurrentDelivery(Delivery):
         for work in late:
             work.is_settled = True
             for message in work.messages:
-                _log.warning("handler timed out, message given back id=%s", message.message_id)
+                application_log.warning("handler timed out, message given back id=%s", message.message_id)
                 self._settling.give_back(work.held, message, LATE_LEVEL, f"handler took over {timeout_s:g} s")
         return len(late)
 
@@ -420,9 +426,9 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
     first = messages[0]
     if isinstance(problem, RetryLater):
         asked = "gave up" if problem.delay_level < 0 else "asked for a retry"
-        _log.info("handler %s topic=%s id=%s: %s", asked, first.topic, first.message_id, problem)
+        application_log.info("handler %s topic=%s id=%s: %s", asked, first.topic, first.message_id, problem)
     else:
-        _log.warning(
+        application_log.warning(
             "handler failed topic=%s id=%s messages=%d",
             first.topic,
             first.message_id,
@@ -433,7 +439,7 @@ def log_failure(problem: BaseException, messages: list[ReceivedMessage]) -> None
 
 def log_cut_off(messages: Iterable[ReceivedMessage]) -> None:
     for message in messages:
-        _log.warning(
+        application_log.warning(
             "handler cut off by the stop, its message comes again topic=%s id=%s queue=%s offset=%d",
             message.topic,
             message.message_id,

@@ -5,7 +5,6 @@ Messages are handled only with a valid lock on the queue: while we hold it, no o
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
@@ -25,8 +24,6 @@ from pyromq.client.consumer.handling.handlers import Handler, MessageStream
 from pyromq.client.consumer.handling.outcomes import RetryLater
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError
-
-_log = logging.getLogger(__name__)
 
 _MAX_FOR_A_THREAD = 32
 _RELOCK_PAUSE_S = 3.0
@@ -198,8 +195,11 @@ class OrderedDelivery(Delivery):
                 try:
                     await self._put_aside(message, reason_of(problem))
                 except PyroError as trouble:
-                    _log.warning("message not put aside yet id=%s: %s", message.message_id, trouble)
+                    self._settling.troubles.of_broker(
+                        message.queue, trouble, "message not put aside yet id=%s", message.message_id
+                    )
                 else:
+                    self._settling.troubles.broker_answered(message.queue)
                     held.done(message)
                     continue
             message.stored.reconsume_times = times + 1
