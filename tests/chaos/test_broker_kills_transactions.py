@@ -3,14 +3,16 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import campaign
 from tests.support.broker_cluster import BrokerClient, message
 from tests.support.killable_broker import start_killable_broker
 
-from pyromq.errors import TransportError
+from pyromq.errors import CallTimeout, Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.message_id import decode_offset_message_id
@@ -61,23 +63,30 @@ def decision(name: str) -> int:
 
 async def produce(client: BrokerClient, lane: int, books: Books, choice: random.Random) -> None:
     """Transactions until the broker is gone: ended, ended twice, or left to the checks."""
-    try:
-        for number in range(1_000_000):
-            name = f"{choice.choice(('commit', 'rollback'))}-{client.client_id}-{lane}-{number}"
-            pairs = {"TRAN_MSG": "true", "PGROUP": PRODUCERS, "UNIQ_KEY": name}
-            sent = await client.call(
-                message(name.encode(), properties=pairs, sys_flag=SysFlag.TRANSACTION_PREPARED)
-            )
-            books.prepare(name)
-            for way in choice.choice(("wait", "oneway", "oneway wait", "wait wait", "")).split():
-                if way == "oneway":
-                    await client.send_oneway(ending(name, sent))
-                else:
-                    await client.call(ending(name, sent))
-                    if decision(name) == COMMIT:
-                        books.committed.add(name)
-    except TransportError:
-        pass
+    for number in range(1_000_000):
+        name = f"{choice.choice(('commit', 'rollback'))}-{client.client_id}-{lane}-{number}"
+        try:
+            await one_transaction(client, name, books, choice)
+        except CallTimeout:
+            continue  # a busy machine
+        except Refused as refused:
+            if refused.code != ResponseCode.SYSTEM_BUSY:
+                raise
+        except TransportError:
+            return
+
+
+async def one_transaction(client: BrokerClient, name: str, books: Books, choice: random.Random) -> None:
+    pairs = {"TRAN_MSG": "true", "PGROUP": PRODUCERS, "UNIQ_KEY": name}
+    sent = await client.call(message(name.encode(), properties=pairs, sys_flag=SysFlag.TRANSACTION_PREPARED))
+    books.prepare(name)
+    for way in choice.choice(("wait", "oneway", "oneway wait", "wait wait", "")).split():
+        if way == "oneway":
+            await client.send_oneway(ending(name, sent))
+        else:
+            await client.call(ending(name, sent))
+            if decision(name) == COMMIT:
+                books.committed.add(name)
 
 
 def ending(name: str, sent: SendMessageAnswer) -> EndTransaction:
@@ -108,6 +117,16 @@ async def answer_checks(client: BrokerClient) -> None:
             )
     except TransportError:
         pass
+
+
+async def while_running(work: Coroutine[Any, Any, Any], others: Iterable[asyncio.Task[None]]) -> None:
+    """Do some work that cannot end without the others: if one of them ends first, that is a failure."""
+    needed = asyncio.ensure_future(work)
+    done, _ = await asyncio.wait({needed, *others}, return_when=asyncio.FIRST_COMPLETED)
+    if needed not in done:
+        needed.cancel()
+        raise AssertionError(f"the connection was lost while the broker ran: {done}")
+    needed.result()
 
 
 async def delivered(client: BrokerClient) -> Counter[str]:
@@ -146,9 +165,8 @@ async def test_one_commit_is_one_message_however_often_the_broker_is_killed(
                 books.want(choice.randrange(MAX_PREPARED))
                 async with asyncio.TaskGroup() as tasks:
                     answering = tasks.create_task(answer_checks(client))
-                    for lane in range(LANES):
-                        tasks.create_task(produce(client, lane, books, choice))
-                    await books.enough.wait()
+                    lanes = [tasks.create_task(produce(client, lane, books, choice)) for lane in range(LANES)]
+                    await while_running(books.enough.wait(), lanes)
                     process.kill()
                     await process.wait()
                     answering.cancel()
@@ -161,7 +179,7 @@ async def test_one_commit_is_one_message_however_often_the_broker_is_killed(
         async with BrokerClient(address) as client, asyncio.TaskGroup() as tasks:
             await client.heartbeat(producers=(PRODUCERS,))
             answering = tasks.create_task(answer_checks(client))
-            await wait_until_all_have_ended(client)
+            await while_running(wait_until_all_have_ended(client), [answering])
             # Messages can be read when they are flushed, and this answer comes after that.
             await client.create_topic("Other", 1)
             await client.send(b"the last", "Other")
