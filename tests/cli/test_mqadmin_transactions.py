@@ -1,6 +1,7 @@
 """Transactions that were given up: an operator finds their messages and has them checked again."""
 
 import asyncio
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,10 +42,13 @@ async def test_a_transaction_that_was_given_up_is_checked_again(tmp_path: Path) 
             env = {"NAMESRV_ADDR": running.namesrv}
             return await asyncio.to_thread(CliRunner().invoke, mqadmin, [*words, "--timeout", "60"], env=env)
 
-        await client.call(UpdateBrokerConfig(body=AT_ONCE))
         await client.create_topic(TOPIC, 1)
         pairs = {"TRAN_MSG": "true", "PGROUP": "tills", "UNIQ_KEY": "A1"}
         await client.call(message(b"paid", TOPIC, properties=pairs, sys_flag=SysFlag.TRANSACTION_PREPARED))
+        shown = await run("halfMessages")
+        assert shown.exit_code == 0, shown.output
+        assert re.search(r"#Open +#Oldest +#Topics.*\n.* 1 +\d+\.\d s +orders:1", shown.stdout), shown.stdout
+        await client.call(UpdateBrokerConfig(body=AT_ONCE))
         kept = await given_up(client)
         message_id = encode_offset_message_id(kept.store_host, kept.log_offset)
         await client.heartbeat(producers=("tills",))

@@ -64,6 +64,9 @@ async def test_what_clients_do_is_seen_in_the_metrics(
         )
         await dialer.call(address, pull, TIMEOUT_S)
         assert await page(cluster.broker.metrics_address, "/ready") == (200, "ready\n")
+        status, text = await page(cluster.broker.metrics_address, "/status")
+        assert status == 200
+        assert re.search(r"^halfMessageCount +: 0\nhalfMessageOldestAgeMs +: 0\n", text, re.MULTILINE), text
         status, text = await page(cluster.broker.metrics_address, "/metrics")
         await dialer.close()
     assert status == 200

@@ -151,8 +151,8 @@ def table(text: str) -> list[dict[str, str]]:
 
 # Names that no shell can pass as one word, and what 4.9 calls an option that has another meaning since.
 NOT_OURS = {"--machine", "--print", "--cplus"}
-# Apache has this as an admin request, without a command.
-ONLY_OURS = {"resumeCheckHalfMessage"}
+# Apache has the first as an admin request, without a command; its brokers do not tell the second.
+ONLY_OURS = {"resumeCheckHalfMessage", "halfMessages"}
 
 
 def flags_of(explanation: str) -> set[str]:

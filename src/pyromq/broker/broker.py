@@ -138,7 +138,7 @@ class Broker(Lifetime):
             await self.stop()
             raise
         replica = parts.replication.replica
-        self._pages.show(parts.metering, parts.store, lambda: replica.disagreement)
+        self._pages.show(parts.metering, parts.store, lambda: replica.disagreement, parts.brokers.all_figures)
         _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
 
     async def _open(self) -> Parts:

@@ -165,6 +165,19 @@ class Parts:
         tables.write_in_threads()
         unread = Unread(store, tables.offsets, slices)
         self._membership = Membership(live, tables, clock)
+        self.brokers = Brokers(
+            live,
+            store,
+            tables,
+            (
+                tables.statistics.runtime_figures,
+                delays.figures,
+                self._transactions.figures,
+                self.timers.figures,
+            ),
+            self.settings_file,
+            clock,
+        )
         return [
             Pulling(
                 live,
@@ -191,19 +204,7 @@ class Parts:
             topics,
             Groups(tables, tables.statistics.forget_group, slices),
             Inspection(live, store, tables, clock, self.advertised, slices),
-            Brokers(
-                live,
-                store,
-                tables,
-                (
-                    tables.statistics.runtime_figures,
-                    delays.figures,
-                    self._transactions.figures,
-                    self.timers.figures,
-                ),
-                self.settings_file,
-                clock,
-            ),
+            self.brokers,
             unread,
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),
             Protection(live, store, tables),

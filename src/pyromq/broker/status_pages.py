@@ -1,4 +1,4 @@
-"""Metrics, readiness and health over HTTP, from before the recovery of the store until the stop."""
+"""Metrics, figures, readiness and health over HTTP, from before the recovery of the store until the stop."""
 
 import logging
 from collections.abc import Callable
@@ -28,6 +28,7 @@ class StatusPages:
         self._metering: Metering | None = None
         self._store: MessageStore | None = None
         self._problem: Callable[[], str] = str
+        self._figures: Callable[[], dict[str, str]] = dict
 
     def __repr__(self) -> str:
         return f"<StatusPages {self._http!r}>"
@@ -51,15 +52,31 @@ class StatusPages:
 
         content_type()  # load its modules before clients come
         self._http = HttpStatus(
-            {"/metrics": self._metrics, "/ready": self._ready, "/health": _health}, clock=self._clock
+            {
+                "/metrics": self._metrics,
+                "/status": self._status,
+                "/ready": self._ready,
+                "/health": _health,
+            },
+            clock=self._clock,
         )
         await self._http.start(settings.metrics_address or settings.broker_ip1, settings.metrics_port)
 
-    def show(self, metering: Metering | None, store: MessageStore, problem: Callable[[], str]) -> None:
-        """The broker has started: serve its metrics from now on. It is not ready if there is a `problem`."""
+    def show(
+        self,
+        metering: Metering | None,
+        store: MessageStore,
+        problem: Callable[[], str],
+        figures: Callable[[], dict[str, str]],
+    ) -> None:
+        """The broker has started: serve its metrics from now on. It is not ready if there is a `problem`.
+
+        `figures`: what `mqadmin brokerStatus` shows.
+        """
         self._metering = metering
         self._store = store
         self._problem = problem
+        self._figures = figures
 
     async def stop(self) -> None:
         if self._http is not None:
@@ -71,6 +88,12 @@ class StatusPages:
         if self._metering is None:
             return 503, _TEXT, b"starting\n"
         return 200, content_type(), await in_turns(self._metering.pieces())
+
+    def _status(self) -> tuple[int, str, bytes]:
+        if self._store is None:
+            return 503, _TEXT, b"starting\n"
+        lines = [f"{name:<40}: {value}\n" for name, value in self._figures().items()]
+        return 200, _TEXT, "".join(lines).encode()
 
     def _ready(self) -> tuple[int, str, bytes]:
         if self._store is None:

@@ -44,6 +44,8 @@ _READ = 64
 _DISPATCH_WAIT_S = 0.01
 _RETRY_S = 1.0
 _LAST_ENDED = 10_000
+_SHOWN_TOPICS = 20
+"""Those with the most open transactions."""
 
 
 class OpenTransactions:
@@ -109,6 +111,9 @@ class OpenTransactions:
         return {
             "halfMessageCount": str(len(self.halves)),
             "halfMessageOldestAgeMs": str(self.oldest_age_ms()),
+            "halfMessageTopics": " ".join(
+                f"{topic}:{count}" for topic, count in self.counts.open.most_common(_SHOWN_TOPICS) if count
+            ),
         }
 
     # While the broker runs

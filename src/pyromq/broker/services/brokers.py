@@ -136,10 +136,13 @@ class Brokers:
 
     @handles(GetBrokerRuntimeInfo)
     def runtime_info(self, request: GetBrokerRuntimeInfo, caller: Caller) -> BodyAnswer[KVTable]:
+        return BodyAnswer(body=KVTable(table=self.all_figures()))
+
+    def all_figures(self) -> dict[str, str]:
         table = self._own_figures()
         for figures in self._figures:
             table |= figures()
-        return BodyAnswer(body=KVTable(table=table))
+        return table
 
     def _own_figures(self) -> dict[str, str]:
         store = self._store.statistics()

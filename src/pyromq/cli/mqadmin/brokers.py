@@ -51,6 +51,42 @@ async def broker_status(
     await watch(out, look, every_s, rounds)
 
 
+@admin_command("halfMessages")
+async def half_messages(
+    cluster: Cluster,
+    out: Output,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Show how many transactions are open at each broker, the age of the oldest, and the busiest topics.
+
+    Only masters know. Apache's brokers do not tell."""
+    columns = (
+        Column("#Broker Name", "brokerName"),
+        Column("#Addr", "address"),
+        Column("#Open", "open", is_number=True),
+        Column("#Oldest", "oldestAgeMs", _seconds, is_number=True),
+        Column("#Topics", "topics", ", ".join),
+    )
+    rows: list[tuple[Any, ...]] = []
+    for each in await _statuses(cluster, broker, cluster_name):
+        count, age_ms = each.text("halfMessageCount"), each.text("halfMessageOldestAgeMs")
+        rows.append(
+            (
+                each.member.broker_name,
+                each.member.address,
+                int(count) if count.isdigit() else None,
+                int(age_ms) if age_ms.isdigit() else None,
+                each.text("halfMessageTopics").split(),
+            )
+        )
+    out.show(Report.of(Table("brokers", columns, rows)))
+
+
+def _seconds(age_ms: int | None) -> str:
+    return "-" if age_ms is None else f"{age_ms / 1000:.1f} s"
+
+
 async def _statuses(cluster: Cluster, broker: str | None, cluster_name: str | None) -> list[BrokerStatus]:
     if broker is None:
         return await brokers.statuses(cluster, cluster_name)

@@ -81,6 +81,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Brokers",
         {
             "brokerStatus": "Show the runtime figures of brokers.",
+            "halfMessages": "Show how many transactions are open, and for how long.",
             "getBrokerConfig": "Show the settings of brokers.",
             "updateBrokerConfig": "Change a setting of running brokers.",
             "setCommitLogReadAheadMode": "Switch reading ahead in the commit log on or off.",
