@@ -100,12 +100,14 @@ def test_a_bad_setting_is_one_line_and_a_failure(
 
 def test_unknown_keys_are_warned_of_and_keys_without_effect_are_listed_once(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("flushDiskTyp=SYNC_FLUSH\nsendMessageThreadPoolNums=16\npopPollingSize=3\n")
+    file.write_text("flushDiskTyp=SYNC_FLUSH\nsendMessageThreadPoolNums=16\nsendHeartbeatTimeoutMillis=3\n")
     done = BROKER.run(tmp_path, "-p", "-c", str(file))
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
         f"warning: unknown setting flushDiskTyp from {file}; did you mean flushDiskType?",
-        "warning: accepted, but without effect here: popPollingSize, sendMessageThreadPoolNums",
+        "warning: accepted, but without effect here: sendMessageThreadPoolNums (one event loop serves every"
+        " request: there are no thread pools); sendHeartbeatTimeoutMillis (heartbeats and registrations suit"
+        " name servers of every release)",
     ]
 
 
@@ -182,12 +184,6 @@ def test_metrics_readiness_and_health_are_pages(tmp_path: Path) -> None:
         'node_type="broker"',
         f'node_id="{broker.boot["name"]}"',
     }
-
-
-def test_exporters_that_there_are_none_of_are_told_about(tmp_path: Path) -> None:
-    with BROKER.running(tmp_path, *HERE, "-o", "metricsExporterType=OTLP_GRPC") as broker:
-        assert broker.stop() == 0
-    assert "no metrics are served metricsExporterType=OTLP_GRPC" in broker.stderr()
 
 
 def test_a_metrics_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:

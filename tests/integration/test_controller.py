@@ -250,7 +250,6 @@ async def test_a_controller_says_what_it_was_not(tmp_path: Path) -> None:
         ({"peers": "n0-h:1;n1-h:2"}, "controllerDLegerPeers"),
         ({"peers": "h:1"}, "controllerDLegerPeers"),
         ({"peers": "n0-h"}, "controllerDLegerPeers"),
-        ({"controller_type": "jRaft"}, "controllerType"),
         ({"store_kind": "etcd"}, "controllerEtcdEndpoints"),
         ({"store_kind": "etcd", "etcd_endpoints": "host:2379"}, "controllerEtcdEndpoints"),
         ({"store_kind": "etcd", "etcd_endpoints": "ftp://host:2379"}, "controllerEtcdEndpoints"),

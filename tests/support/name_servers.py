@@ -21,6 +21,7 @@ from pyromq.protocol.requests.routes import GetRoute, GetRouteAnswer
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
+from pyromq.remoting.tls import TlsOptions
 
 A = TypeVar("A", bound=Answer)
 
@@ -88,11 +89,13 @@ def register_broker(
 class Peer:
     """A broker or client of one name server, over one connection; collects what it is told."""
 
-    def __init__(self, server: NameServer, form: int = HeaderForm.JSON) -> None:
+    def __init__(
+        self, server: NameServer, form: int = HeaderForm.JSON, tls: TlsOptions | None = None
+    ) -> None:
         host, port = server.address
         self.address = f"{host}:{port}"
         self.told: asyncio.Queue[list[str]] = asyncio.Queue()
-        self._dialer = Dialer(routes=Routes(self, serving=CLIENT), form=form)
+        self._dialer = Dialer(routes=Routes(self, serving=CLIENT), form=form, tls=tls)
 
     async def __aenter__(self) -> "Peer":
         return self

@@ -1,27 +1,300 @@
-"""Keys of RocketMQ's broker without effect here, each with RocketMQ's default (on four processors).
+"""Keys of RocketMQ's broker without effect here, with RocketMQ's defaults on four processors.
 
-The broker accepts, checks and shows them, so that existing files work unchanged.
+A feature takes its keys out of this file. `config/inert.py` says which ones are refused.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from pyromq.config.inert import inert_keys
 
-_LINES = """
-accessMessageInMemoryHotRatio=26
-accountStatsEnable=true
-accountStatsPrintZeroValues=true
+_HARMLESS = {
+    "one event loop serves every request: there are no thread pools": """
 ackMessageThreadPoolNums=16
 ackThreadPoolQueueCapacity=100000
+adminBrokerThreadPoolNums=16
+adminBrokerThreadPoolQueueCapacity=10000
+asyncSendEnable=true
+batchDispatchRequestThreadPoolNums=16
+clientManageThreadPoolNums=32
+clientManagerThreadPoolQueueCapacity=1000000
+consumerManageThreadPoolNums=32
+consumerManagerThreadPoolQueueCapacity=1000000
+dispatchCqCacheNum=4096
+dispatchCqThreads=10
+dispatchFromSenderThread=false
+enableAsyncReput=true
+enableBuildConsumeQueueConcurrently=false
+enableFastChannelEventProcess=false
+enableScheduleAsyncDeliver=false
+endTransactionPoolQueueCapacity=100000
+endTransactionThreadPoolNums=16
+heartbeatThreadPoolNums=4
+heartbeatThreadPoolQueueCapacity=50000
+litePullMessageThreadPoolNums=24
+litePullThreadPoolQueueCapacity=100000
+loadBalanceProcessorThreadPoolNums=32
+loadBalanceThreadPoolQueueCapacity=100000
+maxAsyncPutMessageRequests=5000
+processReplyMessageThreadPoolNums=24
+pullMessageThreadPoolNums=24
+pullThreadPoolQueueCapacity=100000
+putMessageFutureThreadPoolNums=4
+putThreadPoolQueueCapacity=10000
+queryMessageThreadPoolNums=12
+queryThreadPoolQueueCapacity=20000
+recoverConcurrently=false
+recoverThreadPoolNums=32
+replyThreadPoolQueueCapacity=10000
+scheduleAsyncDeliverMaxPendingLimit=2000
+scheduleAsyncDeliverMaxResendNum2Blocked=3
+sendMessageThreadPoolNums=4
+sendThreadPoolQueueCapacity=10000
+timerGetMessageThreadNum=3
+timerPutMessageThreadNum=3
+""",
+    "only sends wait before they are served": """
+waitTimeMillsInAckQueue=3000
+waitTimeMillsInAdminBrokerQueue=5000
+waitTimeMillsInHeartbeatQueue=31000
+waitTimeMillsInLitePullQueue=5000
+waitTimeMillsInPullQueue=5000
+waitTimeMillsInTransactionQueue=3000
+""",
+    "one thread owns the store: there are no locks": """
+debugLockEnable=false
+spinLockCollisionRetreatOptimalDegree=1000
+topicQueueLockNum=32
+useABSLock=false
+useReentrantLockWhenPutMessage=true
+""",
+    "messages go to the page cache at once, without buffers in between": """
+commitCommitLogLeastPages=4
+commitCommitLogThoroughInterval=200
+commitIntervalCommitLog=200
+fastFailIfNoBufferInStorePool=false
+putConsumeQueueDataByFileChannel=true
+readUnCommitted=false
+transferMsgByHeap=true
+transientStorePoolEnable=false
+transientStorePoolSize=5
+wakeCommitWhenPutMessage=true
+writeWithoutMmap=false
+""",
+    "the system decides which mapped pages stay in memory": """
+accessMessageInMemoryHotRatio=26
+cleanSwapedMapInterval=300000
+commitLogForceSwapMapInterval=43200000
+commitLogSwapMapInterval=3600000
+commitLogSwapMapReserveFileNum=100
+flushLeastPagesWhenWarmMapedFile=4096
+logicQueueForceSwapMapInterval=43200000
+logicQueueSwapMapInterval=3600000
+logicQueueSwapMapReserveFileNum=20
+mappedFileSwapEnable=true
+""",
+    "the log is flushed every flushIntervalCommitLog": """
+enableRunningFlagsInFlush=false
+flushCommitLogTimed=true
+wakeFlushWhenPutMessage=false
+""",
+    "files are deleted one by one, without pauses": """
+correctLogicMinOffsetForceInterval=300000
+correctLogicMinOffsetSleepInterval=1
+deleteCommitLogFilesInterval=100
+deleteConsumeQueueFilesInterval=100
+maxBatchDeleteFilesNum=50
+redeleteHangedFileInterval=120000
+""",
+    "diskSpaceCleanForciblyRatio counts for queues, too": """
+logicalDiskSpaceCleanForciblyThreshold=0.8
+""",
+    "recovery always checks every record and rebuilds what lags behind the log": """
+checkCRCOnRecover=true
+enableAcceleratedRecovery=false
+enableLogConsumeQueueRepeatedlyBuildWhenRecover=false
+maxRecoveryCommitlogFiles=30
+messageIndexSafe=false
+recheckReputOffsetFromCq=false
+""",
+    "a record has the version that its topic needs": """
+autoMessageVersionOnTopicLen=true
+""",
+    "reads look at as many units as they need": """
+mapperFileSizeBatchConsumeQueue=13800000
+maxChecksumRange=1073741824
+maxConsumeQueueScan=20000
+maxOffsetMapSize=104857600
+sampleCountThreshold=5000
+sampleSteps=32
+searchBcqByCacheEnable=true
+travelCqFileNumWhenGetMessage=1
+""",
+    "queues have no extension files": """
+bitMapLengthConsumeQueueExt=64
+enableCalcFilterBitMap=false
+expectConsumerNumUseFilter=32
+mappedFileSizeConsumeQueueExt=50331648
+maxErrorRateOfBloomFilter=20
+""",
+    "it acts only on compacted topics, which are refused": """
+compactionCqMappedFileSize=10485760
+compactionMappedFileSize=104857600
+compactionScheduleInternal=900000
+compactionThreadNum=6
+enableCompaction=true
+""",
+    "the store does not use RocksDB": """
+bottomMostCompressionTypeForConsumeQueueStore=zstd
+cleanRocksDBDirtyCQIntervalMin=60
+combineAssignOffsetCQType=default
+combineCQEnableCheckSelf=false
+combineCQLoadingCQTypes=default;defaultRocksDB
+combineCQMaxExtraSearchCommitLogFiles=3
+combineCQPreferCQType=default
+enableRocksDBLog=false
+flushConsumerOffsetHistoryInterval=60000
+memTableFlushIntervalMs=3600000
+realTimePersistRocksDBConfig=true
+rocksdbCompressionType=lz4
+rocksdbFlushWalFrequency=1024
+rocksdbWalFileRollingThreshold=1073741824
+statRocksDBCQIntervalSec=10
+""",
+    "reads of old messages are not limited": """
+cgColdReadThreshold=3145728
+coldDataScanEnable=false
+globalColdReadThreshold=104857600
+timerColdDataCheckIntervalMs=60000
+usePIDColdCtrStrategy=true
+""",
+    "light message queues are not supported": """
+maxLmqConsumeQueueNum=20000
+""",
+    "it acts only with DLedger, which is not supported": """
+dLegerGroup=
+dLegerPeers=
+dLegerSelfId=
+enableBatchPush=false
+preferredLeaderId=
+storePathDLedgerCommitLog=
+""",
+    "it acts only in controller mode": """
+allAckInSyncStateSet=false
+asyncLearner=false
+brokerElectionPriority=2147483647
+checkSyncStateSetPeriod=5000
+controllerAddr=
+controllerHeartBeatTimeoutMills=10000
+haMaxTimeSlaveNotCatchup=15000
+minInSyncReplicas=1
+storePathBrokerIdentity=
+storePathEpochFile=
+syncBrokerMetadataPeriod=5000
+syncControllerMetadataPeriod=10000
+""",
+    "it acts only where replicas act as master": """
+enableAutoInSyncReplicas=false
+enableRemoteEscape=false
+skipPreOnline=false
+syncBrokerMemberGroupPeriod=1000
+syncMasterFlushOffsetWhenStartup=false
+totalReplicas=1
+""",
+    "replication is not throttled": """
+maxHaTransferByteInSecond=104857600
+""",
+    "a replica always asks for tables in pages": """
+enableSplitMetadata=true
+splitMetadataSize=2000
+""",
+    "namesrvAddr names the name servers": """
+fetchNamesrvAddrInterval=10000
+loadBalancePollNameServerInterval=30000
+updateNameServerAddrPeriod=120000
+""",
+    "heartbeats and registrations suit name servers of every release": """
+compatibleWithOldNameSrv=true
+enableSingleTopicRegister=false
+sendHeartbeatTimeoutMillis=1000
+""",
+    "a connection that does not read is not read from": """
+enableNetWorkFlowControl=false
+""",
+    "a heartbeat replaces the subscriptions of its group": """
+subscriptionExpiredTimeout=600000
+""",
+    "the members of a broadcasting group keep their offsets": """
+broadcastOffsetExpireMaxSecond=300
+broadcastOffsetExpireSecond=120
+enableBroadcastOffsetStore=true
+""",
+    "a timed message that could not be delivered is tried until it could": """
+timerEnableRetryUntilSuccess=false
+timerSkipUnknownError=false
+""",
+    "counters of timed messages are always exact": """
+timerEnableCheckMetrics=true
+timerMetricSmallThreshold=1000000
+timerProgressLogIntervalMs=10000
+""",
+    "counters live as long as their topics and groups": """
+autoDeleteUnusedStats=true
+diskFallRecorded=true
+enableDetailStat=true
+enableScheduleMessageStats=true
+maxStatsIdleTimeInMinutes=-1
+""",
+    "nobody is billed": """
+accountStatsEnable=true
+accountStatsPrintZeroValues=true
+commercialBaseCount=1
+commercialBigCount=1
+commercialEnable=true
+commercialSizePerMsg=4096
+commercialTimerCount=1
+commercialTransCount=1
+""",
+    "there is one log file, of logLevel": """
+isolateLogEnable=false
+printChannelGroups=false
+printChannelGroupsMinNum=5
+""",
+    "metrics are read over HTTP and cost nothing until then": """
+enableConnectionMetrics=true
+enableLagAndDlqMetrics=true
+enableMessageStoreMetrics=true
+enableRemotingMetrics=true
+enableRequestMetrics=true
+enableStatsMetrics=true
+enableTransactionMetrics=true
+estimateAccumulation=true
+metricGrpcExporterIntervalInMills=60000
+metricGrpcExporterTimeOutInMills=3000
+metricLoggingExporterIntervalInMills=10000
+metricsGrpcExporterHeader=
+metricsGrpcExporterTarget=
+metricsInDelta=false
+metricsOtelCardinalityLimit=50000
+useStaticSubscription=false
+""",
+    "static topics are not supported yet": """
+forwardTimeout=3000
+""",
+    "RocketMQ's broker does not use it either": """
+cleanOfflineBrokerInterval=30000
+enableCleanExpiredOffset=false
+filterServerNums=0
+highSpeedMode=false
+maxDelayTime=40
+maxSlaveResendLength=268435456
+maxTopicLength=127
+pullBatchMaxMessageCount=160
+putMessageTimeout=8000
+putMsgIndexHightWater=600000
+timerInterceptDelayLevel=false
+""",
+    "access control is not supported yet": """
 aclCacheExpiredSecond=600
 aclCacheMaxNum=1000
 aclCacheRefreshSecond=60
-adminBrokerThreadPoolNums=16
-adminBrokerThreadPoolQueueCapacity=10000
-allAckInSyncStateSet=false
-appendAckAsync=false
-appendCkAsync=false
-asyncLearner=false
-asyncSendEnable=true
 authConfigPath=
 authenticationMetadataProvider=
 authenticationProvider=
@@ -31,102 +304,19 @@ authorizationMetadataProvider=
 authorizationProvider=
 authorizationStrategy=
 authorizationWhitelist=
-autoDeleteUnusedStats=true
-autoMessageVersionOnTopicLen=true
-batchDispatchRequestThreadPoolNums=16
-bitMapLengthConsumeQueueExt=64
-bottomMostCompressionTypeForConsumeQueueStore=zstd
-broadcastOffsetExpireMaxSecond=300
-broadcastOffsetExpireSecond=120
-brokerElectionPriority=2147483647
-cgColdReadThreshold=3145728
-channelNotActiveInterval=60000
-checkCRCOnRecover=true
-checkSyncStateSetPeriod=5000
-cleanOfflineBrokerInterval=30000
-cleanRocksDBDirtyCQIntervalMin=60
-cleanSwapedMapInterval=300000
-clientAsyncSemaphoreValue=65535
-clientCallbackExecutorThreads=4
-clientChannelMaxIdleTimeSeconds=120
-clientCloseSocketIfTimeout=true
-clientManageThreadPoolNums=32
-clientManagerThreadPoolQueueCapacity=1000000
-clientOnewaySemaphoreValue=65535
-clientPooledByteBufAllocatorEnable=false
-clientSocketRcvBufSize=0
-clientSocketSndBufSize=0
-clientWorkerThreads=4
-coldCtrStrategyEnable=false
-coldDataFlowControlEnable=false
-coldDataScanEnable=false
-combineAssignOffsetCQType=default
-combineCQEnableCheckSelf=false
-combineCQLoadingCQTypes=default;defaultRocksDB
-combineCQMaxExtraSearchCommitLogFiles=3
-combineCQPreferCQType=default
-commercialBaseCount=1
-commercialBigCount=1
-commercialEnable=true
-commercialSizePerMsg=4096
-commercialTimerCount=1
-commercialTransCount=1
-commitCommitLogLeastPages=4
-commitCommitLogThoroughInterval=200
-commitIntervalCommitLog=200
-commitLogForceSwapMapInterval=43200000
-commitLogSwapMapInterval=3600000
-commitLogSwapMapReserveFileNum=100
-compactionCqMappedFileSize=10485760
-compactionMappedFileSize=104857600
-compactionScheduleInternal=900000
-compactionThreadNum=6
-compatibleWithOldNameSrv=true
-configManagerVersion=v1
-consumerManageThreadPoolNums=32
-consumerManagerThreadPoolQueueCapacity=1000000
-controllerAddr=
-controllerHeartBeatTimeoutMills=10000
-correctLogicMinOffsetForceInterval=300000
-correctLogicMinOffsetSleepInterval=1
-dLegerGroup=
-dLegerPeers=
-dLegerSelfId=
-debugLockEnable=false
-defaultMessageRequestMode=PULL
+migrateAuthFromV1Enabled=false
+statefulAuthenticationCacheExpiredSecond=60
+statefulAuthenticationCacheMaxNum=10000
+statefulAuthorizationCacheExpiredSecond=60
+statefulAuthorizationCacheMaxNum=10000
+userCacheExpiredSecond=600
+userCacheMaxNum=1000
+userCacheRefreshSecond=60
+""",
+    "pop consumption is not supported yet": """
+appendAckAsync=false
+appendCkAsync=false
 defaultPopShareQueueNum=-1
-defaultQueryMaxNum=32
-deleteCommitLogFilesInterval=100
-deleteConsumeQueueFilesInterval=100
-disableCallbackExecutor=false
-disableNettyWorkerGroup=false
-disappearTimeAfterStart=-1
-diskFallRecorded=true
-dispatchCqCacheNum=4096
-dispatchCqThreads=10
-dispatchFromSenderThread=false
-duplicationEnable=false
-enableAcceleratedRecovery=false
-enableAsyncReput=true
-enableAutoInSyncReplicas=false
-enableBatchPush=false
-enableBroadcastOffsetStore=true
-enableBuildConsumeQueueConcurrently=false
-enableCalcFilterBitMap=false
-enableCleanExpiredOffset=false
-enableCompaction=true
-enableConnectionMetrics=true
-enableConsumeQueueExt=false
-enableCreateSysGroup=true
-enableDetailStat=true
-enableFastChannelEventProcess=false
-enableLagAndDlqMetrics=true
-enableLmq=false
-enableLmqStats=false
-enableLogConsumeQueueRepeatedlyBuildWhenRecover=false
-enableMessageStoreMetrics=true
-enableMultiDispatch=false
-enableNetWorkFlowControl=false
 enableNotifyAfterPopOrderLockRelease=true
 enableNotifyBeforePopCalculateLag=true
 enablePopBatchAck=false
@@ -134,88 +324,10 @@ enablePopBufferMerge=false
 enablePopLog=false
 enablePopMessageThreshold=false
 enablePopMetrics=true
-enableReconnectForGoAway=true
-enableRemoteEscape=false
-enableRemotingMetrics=true
-enableRequestMetrics=true
 enableRetryTopicV2=false
-enableRocksDBLog=false
-enableRunningFlagsInFlush=false
-enableScheduleAsyncDeliver=false
-enableScheduleMessageStats=true
-enableShutdownGracefully=false
-enableSingleTopicRegister=false
 enableSkipLongAwaitingAck=false
-enableSlaveActingMaster=false
-enableSplitMetadata=true
-enableStatsMetrics=true
-enableTransactionMetrics=true
-enabledAppendPropCRC=false
-endTransactionPoolQueueCapacity=100000
-endTransactionThreadPoolNums=16
-estimateAccumulation=true
-expectConsumerNumUseFilter=32
-fastFailIfNoBufferInStorePool=false
-fetchControllerAddrByDnsLookup=false
-fetchNameSrvAddrByDnsLookup=false
-fetchNamesrvAddrByAddressServer=false
-fetchNamesrvAddrInterval=10000
-filterServerNums=0
-flushCommitLogTimed=true
-flushConsumerOffsetHistoryInterval=60000
-flushLeastPagesWhenWarmMapedFile=4096
-forceVerifyPropCRC=false
-forwardTimeout=3000
-globalColdReadThreshold=104857600
-haFlowControlEnable=false
-haMaxGapNotInSync=268435456
-haMaxTimeSlaveNotCatchup=15000
-heartbeatThreadPoolNums=4
-heartbeatThreadPoolQueueCapacity=50000
-highSpeedMode=false
 initPopOffsetByCheckMsgInMem=true
-isolateLogEnable=false
-litePullMessageThreadPoolNums=24
-litePullThreadPoolQueueCapacity=100000
-loadBalancePollNameServerInterval=30000
-loadBalanceProcessorThreadPoolNums=32
-loadBalanceThreadPoolQueueCapacity=100000
-lockInStrictMode=false
-logicQueueForceSwapMapInterval=43200000
-logicQueueSwapMapInterval=3600000
-logicQueueSwapMapReserveFileNum=20
-logicalDiskSpaceCleanForciblyThreshold=0.8
-mappedFileSizeConsumeQueueExt=50331648
-mappedFileSwapEnable=true
-mapperFileSizeBatchConsumeQueue=13800000
-maxAsyncPutMessageRequests=5000
-maxBatchDeleteFilesNum=50
-maxChecksumRange=1073741824
-maxConsumeQueueScan=20000
-maxDelayTime=40
-maxErrorRateOfBloomFilter=20
-maxHaTransferByteInSecond=104857600
-maxLmqConsumeQueueNum=20000
-maxOffsetMapSize=104857600
 maxPopPollingSize=100000
-maxReconnectIntervalTimeSeconds=60
-maxRecoveryCommitlogFiles=30
-maxSlaveResendLength=268435456
-maxStatsIdleTimeInMinutes=-1
-maxTopicLength=127
-memTableFlushIntervalMs=3600000
-messageIndexSafe=false
-messageStorePlugIn=
-metricGrpcExporterIntervalInMills=60000
-metricGrpcExporterTimeOutInMills=3000
-metricLoggingExporterIntervalInMills=10000
-metricsGrpcExporterHeader=
-metricsGrpcExporterTarget=
-metricsInDelta=false
-metricsOtelCardinalityLimit=50000
-migrateAuthFromV1Enabled=false
-minInSyncReplicas=1
-offsetCheckInSlave=false
 popCkMaxBufferSize=200000
 popCkOffsetMaxQueueSize=20000
 popCkStayBufferTime=10000
@@ -233,112 +345,82 @@ popPollingSize=1024
 popResponseReturnActualRetryTopic=false
 popReviveMaxAttemptTimes=16
 popReviveMaxReturnSizePerRead=16384
-preferredLeaderId=
-printChannelGroups=false
-printChannelGroupsMinNum=5
-processReplyMessageThreadPoolNums=24
-pullBatchMaxMessageCount=160
-pullMessageThreadPoolNums=24
-pullThreadPoolQueueCapacity=100000
-putConsumeQueueDataByFileChannel=true
-putMessageFutureThreadPoolNums=4
-putMessageTimeout=8000
-putMsgIndexHightWater=600000
-putThreadPoolQueueCapacity=10000
-queryMessageThreadPoolNums=12
-queryThreadPoolQueueCapacity=20000
-readOnlyCommitLogStorePaths=
-readUnCommitted=false
-realTimePersistRocksDBConfig=true
-recheckReputOffsetFromCq=false
-recoverConcurrently=false
-recoverThreadPoolNums=32
-redeleteHangedFileInterval=120000
-replicasPerDiskPartition=1
-replyThreadPoolQueueCapacity=10000
 retrieveMessageFromPopRetryTopicV1=true
 reviveAckWaitMs=180000
 reviveInterval=1000
 reviveMaxSlow=3
 reviveQueueNum=8
 reviveScanTime=10000
-rocksdbCQDoubleWriteEnable=false
-rocksdbCompressionType=lz4
-rocksdbFlushWalFrequency=1024
-rocksdbWalFileRollingThreshold=1073741824
-sampleCountThreshold=5000
-sampleSteps=32
-scanAvailableNameSrv=true
-scheduleAsyncDeliverMaxPendingLimit=2000
-scheduleAsyncDeliverMaxResendNum2Blocked=3
-searchBcqByCacheEnable=true
-sendHeartbeatTimeoutMillis=1000
-sendMessageThreadPoolNums=4
-sendThreadPoolQueueCapacity=10000
-serverAsyncSemaphoreValue=64
-serverCallbackExecutorThreads=0
 serverLoadBalancerEnable=true
-serverNettyWorkerGroupEnable=true
-serverOnewaySemaphoreValue=256
-serverPooledByteBufAllocatorEnable=true
-serverSelectorThreads=3
-serverWorkerThreads=8
-skipPreOnline=false
 skipWhenCKRePutReachMaxTimes=false
-socksProxyConfig={}
-spinLockCollisionRetreatOptimalDegree=1000
-splitMetadataSize=2000
-statRocksDBCQIntervalSec=10
-statefulAuthenticationCacheExpiredSecond=60
-statefulAuthenticationCacheMaxNum=10000
-statefulAuthorizationCacheExpiredSecond=60
-statefulAuthorizationCacheMaxNum=10000
-storePathBrokerIdentity=
-storePathDLedgerCommitLog=
-storePathEpochFile=
-storeType=default
-subscriptionExpiredTimeout=600000
-syncBrokerMemberGroupPeriod=1000
-syncBrokerMetadataPeriod=5000
-syncControllerMetadataPeriod=10000
-syncMasterFlushOffsetWhenStartup=false
-timerColdDataCheckIntervalMs=60000
-timerEnableCheckMetrics=true
-timerEnableRetryUntilSuccess=false
-timerGetMessageThreadNum=3
-timerInterceptDelayLevel=false
-timerMetricSmallThreshold=1000000
-timerProgressLogIntervalMs=10000
-timerPutMessageThreadNum=3
-timerSkipUnknownError=false
-topicQueueLockNum=32
-totalReplicas=1
-transferMsgByHeap=true
-transientStorePoolEnable=false
-transientStorePoolSize=5
-travelCqFileNumWhenGetMessage=1
-updateNameServerAddrPeriod=120000
-useABSLock=false
-useEpollNativeSelector=false
-usePIDColdCtrStrategy=true
-useReentrantLockWhenPutMessage=true
-useStaticSubscription=false
-useTLS=false
-userCacheExpiredSecond=600
-userCacheMaxNum=1000
-userCacheRefreshSecond=60
-waitTimeMillsInAckQueue=3000
-waitTimeMillsInAdminBrokerQueue=5000
-waitTimeMillsInHeartbeatQueue=31000
-waitTimeMillsInLitePullQueue=5000
-waitTimeMillsInPullQueue=5000
-waitTimeMillsInTransactionQueue=3000
-wakeCommitWhenPutMessage=true
-wakeFlushWhenPutMessage=false
-writeBufferLowWaterMark=0
-writeWithoutMmap=false
-"""
+""",
+}
 
-INERT_KEYS: Mapping[str, str] = MappingProxyType(
-    {key: default for key, _, default in (line.partition("=") for line in _LINES.split())}
-)
+_REFUSED = {
+    "DLedger is not supported": """
+enableDLegerCommitLog=false
+""",
+    "system groups are always created": """
+enableCreateSysGroup=true
+""",
+    "queues have no extension files": """
+enableConsumeQueueExt=false
+""",
+    "records have no checksum of their properties": """
+enabledAppendPropCRC=false
+forceVerifyPropCRC=false
+""",
+    "the log is in one directory": """
+readOnlyCommitLogStorePaths=
+""",
+    "a store has its partition for itself": """
+replicasPerDiskPartition=1
+""",
+    "the store has no plug-ins": """
+messageStorePlugIn=
+""",
+    "the store does not use RocksDB": """
+configManagerVersion=v1
+rocksdbCQDoubleWriteEnable=false
+storeType=default
+""",
+    "reads of old messages are not limited": """
+coldCtrStrategyEnable=false
+coldDataFlowControlEnable=false
+""",
+    "light message queues are not supported": """
+enableLmq=false
+enableLmqStats=false
+enableMultiDispatch=false
+""",
+    "two masters never copy each other": """
+duplicationEnable=false
+""",
+    "a queue is locked on one broker": """
+lockInStrictMode=false
+""",
+    "a broker registers as soon as it is ready": """
+disappearTimeAfterStart=-1
+""",
+    "a replica leaves offsets to its master": """
+offsetCheckInSlave=false
+""",
+    "controller mode is not supported yet": """
+fetchControllerAddrByDnsLookup=false
+""",
+    "replicas do not act as master": """
+enableSlaveActingMaster=false
+""",
+    "replication is not throttled": """
+haFlowControlEnable=false
+""",
+    "namesrvAddr must name the name servers": """
+fetchNameSrvAddrByDnsLookup=false
+fetchNamesrvAddrByAddressServer=false
+""",
+    "pop consumption is not supported yet": """
+defaultMessageRequestMode=PULL
+""",
+}
+
+INERT_KEYS = inert_keys(_HARMLESS, _REFUSED)

@@ -59,7 +59,6 @@ from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
-from pyromq.remoting.tls import TlsOptions
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -119,7 +118,7 @@ class Parts:
         self.dialer = Dialer(
             form=settings.header_form,
             clock=clock,
-            tls=_tls_options(settings),
+            tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
         )
         self.registration = Registration(
@@ -315,15 +314,3 @@ def _looked_up(host: str) -> str:
         raise ConfigError(
             "brokerIP1", host, f"an IP address or a host name that resolves ({problem.strerror})"
         ) from None
-
-
-def _tls_options(settings: BrokerSettings) -> TlsOptions | None:
-    if not settings.tls_enable:
-        return None
-    return TlsOptions(
-        certificate_path=settings.tls_client_cert_path,
-        key_path=settings.tls_client_key_path,
-        key_password=settings.tls_client_key_password,
-        trust_path=settings.tls_client_trust_cert_path,
-        verify=settings.tls_client_auth_server,
-    )

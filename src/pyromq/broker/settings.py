@@ -13,21 +13,22 @@ from typing import ClassVar, Literal, NamedTuple, Self
 
 from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.cluster.local_address import local_address
+from pyromq.config.inert import InertKey
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Seconds, SizeBytes, between
-from pyromq.config.loading import Layer, NoEffect, load
+from pyromq.config.loading import Layer, load
 from pyromq.config.options import setting
 from pyromq.config.settings import Notice, UnknownKey, unknown_key
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.names import MASTER_ID
 from pyromq.protocol.replication import HEADER_BYTES
 from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.networks import Networks
-from pyromq.remoting.settings import ServerSettings, addresses_in
+from pyromq.remoting.settings import MetricsExporter, ServerSettings, addresses_in
 from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-MetricsExporter = Literal["DISABLE", "OTLP_GRPC", "PROM", "LOG"]
 
 _VIP_PORT_DISTANCE = 2
 _MIN_REGISTRATION_MS = 10_000
@@ -46,7 +47,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BrokerSettings(ServerSettings):
     PART: ClassVar[str] = "broker"
-    INERT: ClassVar[Mapping[str, str]] = INERT_KEYS
+    INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
 
     # Identity
     broker_name: str = setting("", "The name that a master and its replicas share. Default: the host name.")
@@ -59,12 +60,10 @@ class BrokerSettings(ServerSettings):
     ha_master_address: str = setting("", "The HA address of the master, as host:port. Default: name servers tell it.", local=True)
     namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
     broker_permission: int = setting(6, "The broker allows 4 reading, 2 writing, 6 both.", mutable=True, check=between(0, 7))
-    rocketmq_home: Path | None = setting(None, "The installation directory; RocketMQ's scripts set it.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Listening
     listen_port: int = setting(10911, "The TCP port to listen on. The broker also listens on the port two below it. 0 lets the system choose.", check=_MAIN_PORT, local=True)
     shutdown_wait_seconds: Seconds = setting(30, "A stopping broker waits this long for unanswered requests.", key="shutdownWaitTimeSeconds", check=NOT_NEGATIVE)
-    connect_timeout_ms: Millis = setting(3000, "Time limit for opening a connection to another server.", key="connectTimeoutMillis", check=POSITIVE)
 
     # Limits
     max_in_flight_per_connection: int = setting(32_768, "Maximum of unanswered requests on one connection; the broker answers further requests with SYSTEM_BUSY.", check=POSITIVE)
@@ -82,7 +81,7 @@ class BrokerSettings(ServerSettings):
 
     # Topics and groups
     auto_create_topics: bool = setting(True, "A send to a missing topic creates it.", key="autoCreateTopicEnable", mutable=True)
-    default_topic_queues: int = setting(8, "Maximum number of queues of a topic created by a send.", key="defaultTopicQueueNums", mutable=True, check=POSITIVE)
+    default_topic_queues: int = setting(8, "Maximum number of queues of a topic created by a send. They are those of TBW102, which gets its queues when the broker first starts and when this setting changes.", key="defaultTopicQueueNums", mutable=True, check=POSITIVE)
     cluster_topic: bool = setting(True, "The broker has a topic named after the cluster; clients look up its brokers by it.", key="clusterTopicEnable")
     broker_topic: bool = setting(True, "The broker has a topic named after itself.", key="brokerTopicEnable")
     auto_create_groups: bool = setting(True, "The first heartbeat of a consumer creates its group.", key="autoCreateSubscriptionGroup", mutable=True)
@@ -99,6 +98,7 @@ class BrokerSettings(ServerSettings):
     in_sync_replicas: int = setting(1, "A SYNC_MASTER acknowledges a message when so many brokers have it, the master among them.", mutable=True, check=POSITIVE)
     replica_timeout_ms: Millis = setting(3000, "A SYNC_MASTER waits this long for replicas; then it answers FLUSH_SLAVE_TIMEOUT. The message is stored.", key="slaveTimeout", check=POSITIVE)
     replica_max_behind_bytes: SizeBytes = setting(256 * _MIB, "A replica that is further behind does not count as in sync. If too few are in sync, a SYNC_MASTER answers SLAVE_NOT_AVAILABLE without waiting. The message is stored.", key="haSlaveFallbehindMax", mutable=True, check=POSITIVE)
+    replica_max_gap_bytes: SizeBytes = setting(256 * _MIB, "The same under the name that it has since RocketMQ 5; the smaller of the two counts.", key="haMaxGapNotInSync", mutable=True, check=POSITIVE)
     ha_batch_bytes: SizeBytes = setting(32 * 1024, "Maximum size of a frame that the master sends to replicas.", key="haTransferBatchSize", mutable=True, check=between(1, 4 * _MIB - HEADER_BYTES))
     ha_heartbeat_ms: Millis = setting(5000, "Master and replica send something at least this often.", key="haSendHeartbeatInterval", mutable=True, check=POSITIVE)
     ha_silence_ms: Millis = setting(20_000, "Master and replica end a connection on which nothing arrived for this time.", key="haHousekeepingInterval", mutable=True, check=POSITIVE)
@@ -152,7 +152,7 @@ class BrokerSettings(ServerSettings):
     config_black_list: str = setting("configBlackList;brokerConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Metrics and logs
-    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP. The other exporters are not supported and do nothing.", key="metricsExporterType")
+    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; RocketMQ's other exporters are refused.", key="metricsExporterType")
     metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("", "The address of that HTTP port. Default: brokerIP1.", key="metricsPromExporterHost", local=True)
     metrics_labels: str = setting("", "Labels added to every metric, as name:value,name:value.", key="metricsLabel")
@@ -161,21 +161,12 @@ class BrokerSettings(ServerSettings):
     log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
 
-    # TLS towards name servers
-    tls_enable: bool = setting(False, "The broker connects to name servers over TLS.", key="tls.enable")
-    tls_client_cert_path: Path | None = setting(None, "The certificate chain that the broker presents to name servers, PEM.", key="tls.client.certPath")
-    tls_client_key_path: Path | None = setting(None, "The private key of that certificate, PEM.", key="tls.client.keyPath")
-    tls_client_key_password: str | None = setting(None, "The password of that key.", key="tls.client.keyPassword", secret=True)
-    tls_client_trust_cert_path: Path | None = setting(None, "The trusted certificates for checking name servers, PEM.", key="tls.client.trustCertPath")
-    tls_client_auth_server: bool = setting(False, "The broker checks the certificates of name servers.", key="tls.client.authServer")
-
     # Not supported yet; turning one on is refused, because clients would rely on it
     acl_enable: bool = setting(False, "Clients must sign their requests. Access control is not supported yet; true is refused.", local=True)
     authentication: bool = setting(False, "Clients must authenticate. Access control is not supported yet; true is refused.", key="authenticationEnabled", local=True)
     authorization: bool = setting(False, "Policies decide what clients may do. Access control is not supported yet; true is refused.", key="authorizationEnabled", local=True)
     first_user: str | None = setting(None, "The first user of access control.", key="initAuthenticationUser", secret=True, has_effect=False)
     inner_credentials: str | None = setting(None, "The credentials of brokers among each other under access control.", key="innerClientAuthenticationCredentials", secret=True, has_effect=False)
-    dledger_log: bool = setting(False, "A quorum of brokers keeps the log (DLedger). It is not supported; true is refused.", key="enableDLegerCommitLog")
     controller_mode: bool = setting(False, "A controller elects the master. Replication is not supported yet; true is refused.", key="enableControllerMode")
     # fmt: on
 
@@ -214,7 +205,6 @@ class BrokerSettings(ServerSettings):
             ("aclEnable", self.acl_enable, "access control is not supported yet"),
             ("authenticationEnabled", self.authentication, "access control is not supported yet"),
             ("authorizationEnabled", self.authorization, "access control is not supported yet"),
-            ("enableDLegerCommitLog", self.dledger_log, "replication is not supported yet"),
             ("enableControllerMode", self.controller_mode, "replication is not supported yet"),
         ):
             if is_on:
@@ -233,6 +223,10 @@ class BrokerSettings(ServerSettings):
     @property
     def lets_anyone_in(self) -> bool:
         return super().lets_anyone_in and not (self.acl_enable or self.authentication)
+
+    @property
+    def in_sync_max_behind_bytes(self) -> int:
+        return min(self.replica_max_behind_bytes, self.replica_max_gap_bytes)
 
     @property
     def registration_period_s(self) -> float:
@@ -296,7 +290,7 @@ def load_broker(layers: Sequence[Layer]) -> BrokerConfiguration:
     broker = load(BrokerSettings, our_layers)
     store = load(StoreSettings, store_layers)
     notices = [_with_store_names(notice, layers) for notice in broker.notices]
-    return BrokerConfiguration(broker.settings, store.settings, _with_one_list((*notices, *store.notices)))
+    return BrokerConfiguration(broker.settings, store.settings, (*notices, *store.notices))
 
 
 def _parted(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -311,17 +305,3 @@ def _with_store_names(notice: Notice, layers: Sequence[Layer] = ()) -> Notice:
         return notice
     source = next((layer.source for layer in layers if notice.key in layer.values), "")
     return unknown_key((BrokerSettings, StoreSettings), notice.key, source)
-
-
-def _with_one_list(notices: Iterable[Notice]) -> tuple[Notice, ...]:
-    """Merge all notices about keys without effect into one."""
-    others: list[Notice] = []
-    keys: list[str] = []
-    for notice in notices:
-        if isinstance(notice, NoEffect):
-            keys += notice.keys
-        else:
-            others.append(notice)
-    if keys:
-        others.append(NoEffect(f"accepted, but without effect here: {', '.join(sorted(keys))}", tuple(sorted(keys))))
-    return tuple(others)

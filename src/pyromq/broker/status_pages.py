@@ -41,11 +41,6 @@ class StatusPages:
         return self._http.address
 
     async def start(self, settings: BrokerSettings) -> None:
-        if settings.metrics_exporter not in ("PROM", "DISABLE"):
-            _log.warning(
-                "metrics exporter not supported, no metrics are served metricsExporterType=%s",
-                settings.metrics_exporter,
-            )
         if settings.metrics_exporter != "PROM":
             return
         from pyromq.remoting.http_status import HttpStatus

@@ -17,17 +17,17 @@ def _one_of(*values: str) -> tuple[Callable[[str], bool], str]:
     return frozenset(values).__contains__, "one of " + ", ".join(values)
 
 
-def _is_reserve_time(text: str) -> bool:
-    return text == "-1" or (text.isdecimal() and int(text) < 2**63)
+def _only(value: str, reason: str) -> tuple[Callable[[str], bool], str]:
+    return value.__eq__, f"{value}, because {reason}"
 
 
 _KNOWN = {
     "message.type": _Attribute(
         *_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"), changeable=True
     ),
-    "queue.type": _Attribute(*_one_of("SimpleCQ", "BatchCQ"), changeable=False),
-    "cleanup.policy": _Attribute(*_one_of("DELETE", "COMPACTION"), changeable=False),
-    "reserve.time": _Attribute(_is_reserve_time, "-1 or a number of milliseconds", changeable=True),
+    "queue.type": _Attribute(*_only("SimpleCQ", "queues of batches are not supported"), changeable=False),
+    "cleanup.policy": _Attribute(*_only("DELETE", "compacted topics are not supported"), changeable=False),
+    "reserve.time": _Attribute(*_only("-1", "there is no tiered storage"), changeable=True),
 }
 
 

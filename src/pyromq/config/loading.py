@@ -7,7 +7,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from pyromq.config import properties
 from pyromq.config.kinds import expand_path
-from pyromq.config.settings import Notice, Settings, environment_variable, unknown_key
+from pyromq.config.options import Setting
+from pyromq.config.settings import Notice, Settings, environment_variable, no_effect, unknown_key
 from pyromq.errors import ConfigError
 
 S = TypeVar("S", bound=Settings)
@@ -30,11 +31,6 @@ class Layer:
 class Loaded(Generic[S]):
     settings: S
     notices: tuple[Notice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NoEffect(Notice):
-    keys: tuple[str, ...]
 
 
 def file_layer(path: Path) -> Layer:
@@ -64,7 +60,7 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
     inert: dict[str, object] = {}
     unrecognised: dict[str, str] = {}
     notices: list[Notice] = []
-    without_effect: dict[str, None] = {}
+    without_effect: dict[str, Setting] = {}
     for layer in layers:
         unknown = 0
         for key, text in layer.values.items():
@@ -86,14 +82,13 @@ def load(part: type[S], layers: Sequence[Layer]) -> Loaded[S]:
             else:
                 inert[key] = value
             if not known.has_effect and not layer.quiet:
-                without_effect[key] = None
+                without_effect[key] = known
         if unknown > MAX_UNKNOWN_NOTICES:
             notices.append(
                 Notice(f"{unknown - MAX_UNKNOWN_NOTICES} more unknown settings from {layer.source}")
             )
     if without_effect:
-        keys = tuple(without_effect)
-        notices.append(NoEffect(f"accepted, but without effect here: {', '.join(keys)}", keys))
+        notices.append(no_effect(without_effect.values()))
     settings = part(
         inert=inert,
         unrecognised=unrecognised,

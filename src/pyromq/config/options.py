@@ -81,7 +81,7 @@ class Setting:
         if not self.kind.fits(value):
             raise self.refusal(repr(value))
         if self.check is not None and not self.check.accepts(value):
-            raise self.refusal(value)
+            raise self.refusal(self.kind.render(value))
 
     def refusal(self, value: object, expected: str = "") -> ConfigError:
         return ConfigError(self.key, HIDDEN if self.secret else value, expected or self.expected)

@@ -40,11 +40,27 @@ def markdown(part: type[Settings]) -> str:
     if inert:
         lines += [
             "",
-            "## Accepted, checked and kept, without a counterpart",
+            "## Keys of RocketMQ without a counterpart",
             "",
-            ", ".join(f"`{each.key}={each.default_text}`" for each in inert),
+            "They are accepted, checked and kept, so that its files work as they are.",
+            "",
+            *_by_reason([each for each in inert if each.check is None]),
         ]
+        if refused := [each for each in inert if each.check is not None]:
+            lines += [
+                "",
+                "## Keys of RocketMQ that are refused unless they have these values",
+                "",
+                *_by_reason(refused),
+            ]
     return "\n".join(lines) + "\n"
+
+
+def _by_reason(inert: list[Setting]) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for each in inert:
+        groups.setdefault(each.sentence, []).append(f"`{each.key}={each.default_text}`")
+    return [f"- {reason[0].upper()}{reason[1:]}: {', '.join(keys)}" for reason, keys in groups.items()]
 
 
 def example_file(part: type[Settings]) -> str:

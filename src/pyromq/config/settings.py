@@ -7,7 +7,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast
 
-from pyromq.config.kinds import kind_like
+from pyromq.config.inert import InertKey
+from pyromq.config.kinds import Check, kind_like
 from pyromq.config.nearest import NearestName
 from pyromq.config.options import HIDDEN, Options, Setting
 
@@ -33,6 +34,21 @@ class NeedsRestart(Notice):
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class NoEffect(Notice):
+    keys: tuple[str, ...]
+
+
+def no_effect(known: Iterable[Setting]) -> NoEffect:
+    """One notice about keys without effect, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for each in known:
+        by_reason.setdefault(each.sentence, []).append(each.key)
+    groups = (f"{', '.join(sorted(keys))} ({reason.rstrip('.')})" for reason, keys in by_reason.items())
+    keys = sorted(key for group in by_reason.values() for key in group)
+    return NoEffect(f"accepted, but without effect here: {'; '.join(groups)}", tuple(keys))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(Options):
     FROM_TEXT: ClassVar[bool] = True
@@ -43,8 +59,8 @@ class Settings(Options):
     INCLUDED_FILE_KEY: ClassVar[str] = ""
     """The setting, if any, that names one more file to read."""
 
-    INERT: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Keys of RocketMQ without an effect here, each with its default; their kind is that of the default."""
+    INERT: ClassVar[Mapping[str, InertKey]] = MappingProxyType({})
+    """Keys of RocketMQ without an effect here."""
 
     inert: Mapping[str, object] = field(default_factory=dict, repr=False)
     """Values of inert keys that are not their defaults."""
@@ -110,13 +126,16 @@ class Settings(Options):
         return replace(self, inert=inert, unrecognised=unrecognised, **cast(dict[str, Any], values))
 
     def remarks_on(self, changes: Iterable[str]) -> list[Notice]:
-        """Notices about keys handed to `updated`: unknown ones, and those that wait for a restart."""
+        """Notices about keys handed to `updated`: unknown ones, those without effect, and those that wait
+        for a restart."""
         remarks: list[Notice] = []
         for key in changes:
             known = self.find(key)
             if known is None:
                 remarks.append(unknown_key(type(self), key))
-            elif not known.mutable and known.has_effect:
+            elif not known.has_effect:
+                remarks.append(no_effect([known]))
+            elif not known.mutable:
                 remarks.append(NeedsRestart(f"{key} takes effect after a restart", key))
         return remarks
 
@@ -154,13 +173,18 @@ def _with_inert(part: type[Settings]) -> Mapping[str, Setting]:
     """Worked out once for each part."""
     if part not in _SETTINGS:
         declared = super(Settings, part).settings_by_key()
-        inert = {key: _inert(key, default) for key, default in part.INERT.items() if key not in declared}
+        inert = {key: _inert(key, each) for key, each in part.INERT.items() if key not in declared}
         _SETTINGS[part] = {**declared, **inert}
     return _SETTINGS[part]
 
 
-def _inert(key: str, default: str) -> Setting:
-    kind = kind_like(default)
+def _inert(key: str, inert: InertKey) -> Setting:
+    kind = kind_like(inert.default)
+    default = kind.parse(inert.default)
+    check: Check[object] | None = None
+    if inert.is_refused:
+        kind = replace(kind, expected=f"{inert.default or 'nothing'}, because {inert.reason}")
+        check = Check("", lambda value: value == default)
     # Those without a default are paths, addresses and names of classes.
-    is_local = default == "" or _LOCAL_NAME.search(key) is not None
-    return Setting(kind.parse(default), "", key, has_effect=False, local=is_local, kind=kind)
+    is_local = inert.default == "" or _LOCAL_NAME.search(key) is not None
+    return Setting(default, inert.reason, key, check=check, has_effect=False, local=is_local, kind=kind)

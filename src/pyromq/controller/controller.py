@@ -76,7 +76,12 @@ class Controller(Lifetime):
         self.liveness: Liveness[Channel] = Liveness(
             self._clock.monotonic(), unheard_timeout_s=settings.unheard_broker_timeout_ms / 1000
         )
-        self._dialer = Dialer(form=settings.header_form, clock=self._clock)
+        self._dialer = Dialer(
+            form=settings.header_form,
+            clock=self._clock,
+            tls=settings.tls_client,
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+        )
         self._notices = RoleNotices(self._dialer)
         self._metering: Metering | None = None
         self.elections = Elections(

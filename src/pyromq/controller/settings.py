@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from pyromq.config.inert import InertKey
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.controller.etcd_gateway import Endpoint, endpoints_in
@@ -14,12 +15,11 @@ from pyromq.controller.inert_keys import INERT_KEYS
 from pyromq.controller.store import Leader
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.remoting.addresses import parse_address
-from pyromq.remoting.settings import ServerSettings
+from pyromq.remoting.inert_keys import NETTY_KEYS
+from pyromq.remoting.settings import MetricsExporter, ServerSettings
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
-MetricsExporter = Literal["DISABLE", "PROM", "OTLP_GRPC", "LOG"]
 StoreKind = Literal["file", "etcd"]
-ControllerType = Literal["DLedger", "jRaft"]
 
 _MIB = 1024 * 1024
 
@@ -28,7 +28,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ControllerSettings(ServerSettings):
     PART: ClassVar[str] = "controller"
-    INERT: ClassVar[Mapping[str, str]] = INERT_KEYS
+    INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
 
     # Where it listens
     listen_port: int = setting(19876, "The TCP port to listen on if controllerDLegerPeers is empty; 0 lets the system choose one.", check=PORT)
@@ -48,7 +48,6 @@ class ControllerSettings(ServerSettings):
     etcd_trust_cert_path: Path | None = setting(None, "The certificates that etcd's are checked against, PEM; empty trusts those of the system.", key="controllerEtcdTrustCertPath")
     etcd_cert_path: Path | None = setting(None, "The certificate chain that the controller shows to etcd, PEM.", key="controllerEtcdCertPath")
     etcd_key_path: Path | None = setting(None, "The private key of that certificate, PEM.", key="controllerEtcdKeyPath")
-    controller_type: ControllerType = setting("DLedger", "Apache: how controllers share their decisions. jRaft is refused.", local=True)
 
     # Brokers and elections
     scan_interval_ms: Millis = setting(5000, "How often the controller looks for brokers whose heartbeats have stopped.", key="scanNotActiveBrokerInterval", mutable=True, check=POSITIVE)
@@ -63,7 +62,7 @@ class ControllerSettings(ServerSettings):
     config_black_list: str = setting("configBlackList;configStorePath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Being observed
-    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP. The other exporters are not supported and do nothing.", key="metricsExporterType")
+    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; RocketMQ's other exporters are refused.", key="metricsExporterType")
     metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("127.0.0.1", "The address of that HTTP port.", key="metricsPromExporterHost", local=True)
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of controller.log; empty writes to the console only.")
@@ -85,9 +84,6 @@ class ControllerSettings(ServerSettings):
             raise ConfigError("controllerDLegerPeers", self.peers, expected)
         if self.store_kind == "etcd" and not self.all_etcd_endpoints:
             raise ConfigError("controllerEtcdEndpoints", "", "http://host:port, because controllerStore=etcd")
-        if self.controller_type == "jRaft":
-            expected = "DLedger; set controllerStore=etcd for several controllers"
-            raise ConfigError("controllerType", "jRaft", expected)
 
     @property
     def all_peers(self) -> dict[str, Leader]:

@@ -76,7 +76,12 @@ class NameServer(Lifetime):
         self._kv = KvTable()
         self._readiness = Readiness(self._clock)
         self._metrics = Metrics()
-        self._dialer = Dialer(form=form, clock=self._clock)
+        self._dialer = Dialer(
+            form=form,
+            clock=self._clock,
+            tls=settings.tls_client,
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+        )
         self._consequences = Consequences(self._dialer, self._metrics)
         watches = self._consequences.watches
         self._metering = Metering(self._metrics, self._table, self._kv, watches, self._readiness)

@@ -1,18 +1,21 @@
 """The settings of a name server: Apache's keys under Apache's names, and a few of our own.
 
-A key of `namesrv.properties` has the meaning that it has in Apache's name server. Thread pools and Netty
-tuning have no counterpart in one event loop; their keys are read and checked, so existing files still work.
+A key of `namesrv.properties` has the meaning that it has in Apache's name server.
 """
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from pyromq.config.inert import InertKey
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
+from pyromq.nameserver.inert_keys import INERT_KEYS
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
+from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
@@ -24,6 +27,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class NameServerSettings(ServerSettings):
     PART: ClassVar[str] = "namesrv"
+    INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
 
     # Where it listens
     listen_port: int = setting(9876, "The TCP port to listen on; 0 lets the system choose one.", check=PORT)
@@ -57,7 +61,6 @@ class NameServerSettings(ServerSettings):
     kv_config_path: Path = setting(Path("~/namesrv/kvConfig.json"), "The file for key-value configuration.")
     config_store_path: Path = setting(Path("~/namesrv/namesrv.properties"), "The file for settings that are changed over the network; the file given with -c takes precedence.")
     config_black_list: str = setting("configBlackList;configStorePath;kvConfigPath", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
-    rocketmq_home: Path | None = setting(None, "The installation directory; RocketMQ's scripts set it.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Being observed
     metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, empty opens none.", check=PORT)
@@ -66,48 +69,6 @@ class NameServerSettings(ServerSettings):
     log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
     log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
-
-    # Known to RocketMQ, without a counterpart here
-    namesrv_addr: str = setting("", "Other name servers; they do not talk to each other.", environment="NAMESRV_ADDR", has_effect=False, local=True)
-    client_request_thread_pool_nums: int = setting(8, "Threads for route queries.", check=POSITIVE, has_effect=False)
-    client_request_thread_pool_queue_capacity: int = setting(50000, "Route queries waiting for a thread.", check=POSITIVE, has_effect=False)
-    default_thread_pool_nums: int = setting(16, "Threads for all other requests.", check=POSITIVE, has_effect=False)
-    default_thread_pool_queue_capacity: int = setting(10000, "Other requests waiting for a thread.", check=POSITIVE, has_effect=False)
-    un_register_broker_queue_capacity: int = setting(3000, "Unregistrations waiting for a thread.", check=POSITIVE, has_effect=False)
-    server_worker_threads: int = setting(8, "Netty worker threads.", check=POSITIVE, has_effect=False)
-    server_callback_executor_threads: int = setting(0, "Threads for callbacks.", check=NOT_NEGATIVE, has_effect=False)
-    server_selector_threads: int = setting(3, "Netty selector threads.", check=POSITIVE, has_effect=False)
-    server_oneway_semaphore_value: int = setting(256, "Oneway requests sent at the same time.", check=POSITIVE, has_effect=False)
-    server_async_semaphore_value: int = setting(64, "Calls made at the same time.", check=POSITIVE, has_effect=False)
-    write_buffer_low_water_mark: SizeBytes = setting(0, "Netty write buffer, lower mark.", check=NOT_NEGATIVE, has_effect=False)
-    server_netty_worker_group_enable: bool = setting(True, "A Netty thread group of its own for workers.", has_effect=False)
-    server_pooled_byte_buf_allocator_enable: bool = setting(True, "Netty buffer pooling.", has_effect=False)
-    enable_shutdown_gracefully: bool = setting(False, "Wait for requests in flight when stopping. PyroMQ always does.", has_effect=False)
-    use_epoll_native_selector: bool = setting(False, "Netty's native epoll.", has_effect=False)
-    client_worker_threads: int = setting(4, "Netty worker threads of the client side.", check=POSITIVE, has_effect=False)
-    client_callback_executor_threads: int = setting(4, "Threads for callbacks of the client side.", check=NOT_NEGATIVE, has_effect=False)
-    client_oneway_semaphore_value: int = setting(65535, "Oneway requests of the client side at the same time.", check=POSITIVE, has_effect=False)
-    client_async_semaphore_value: int = setting(65535, "Calls of the client side at the same time.", check=POSITIVE, has_effect=False)
-    connect_timeout_millis: Millis = setting(3000, "How long the client side waits for a connection.", check=POSITIVE, has_effect=False)
-    channel_not_active_interval: Millis = setting(60_000, "Unused by RocketMQ itself.", check=NOT_NEGATIVE, has_effect=False)
-    scan_available_name_srv: bool = setting(True, "The client side looks for reachable name servers.", has_effect=False)
-    client_channel_max_idle_time_seconds: Seconds = setting(120, "A silent connection of the client side is closed.", check=POSITIVE, has_effect=False)
-    client_socket_snd_buf_size: SizeBytes = setting(0, "Send buffer of the client side.", check=NOT_NEGATIVE, has_effect=False)
-    client_socket_rcv_buf_size: SizeBytes = setting(0, "Receive buffer of the client side.", check=NOT_NEGATIVE, has_effect=False)
-    client_pooled_byte_buf_allocator_enable: bool = setting(False, "Netty buffer pooling of the client side.", has_effect=False)
-    client_close_socket_if_timeout: bool = setting(True, "A timed-out call closes its connection.", has_effect=False)
-    use_tls: bool = setting(False, "The client side speaks TLS.", key="useTLS", has_effect=False, local=True)
-    socks_proxy_config: str = setting("{}", "SOCKS proxies of the client side, JSON.", has_effect=False, local=True)
-    disable_callback_executor: bool = setting(False, "No callback threads on the client side.", has_effect=False)
-    disable_netty_worker_group: bool = setting(False, "No Netty worker group on the client side.", has_effect=False)
-    max_reconnect_interval_time_seconds: Seconds = setting(60, "The longest pause between reconnects of the client side.", check=POSITIVE, has_effect=False)
-    enable_reconnect_for_go_away: bool = setting(True, "The client side reconnects when told to go away.", has_effect=False)
-    tls_enable: bool = setting(False, "The client side speaks TLS.", key="tls.enable", has_effect=False)
-    tls_client_cert_path: Path | None = setting(None, "Certificate chain of the client side.", key="tls.client.certPath", has_effect=False)
-    tls_client_key_path: Path | None = setting(None, "Private key of the client side.", key="tls.client.keyPath", has_effect=False)
-    tls_client_key_password: str | None = setting(None, "Password of the client side's key.", key="tls.client.keyPassword", secret=True, has_effect=False)
-    tls_client_trust_cert_path: Path | None = setting(None, "Certificates the client side trusts.", key="tls.client.trustCertPath", has_effect=False)
-    tls_client_auth_server: bool = setting(False, "The client side checks the server's certificate.", key="tls.client.authServer", has_effect=False)
     # fmt: on
 
     def __repr__(self) -> str:

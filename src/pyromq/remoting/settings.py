@@ -1,22 +1,26 @@
-"""The settings of every server: where it listens, its limits, and which proxies it trusts."""
+"""The settings of every server: where it listens, its limits, which proxies it trusts, and TLS both ways."""
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.clock import Clock
-from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
+from pyromq.config.inert import InertKey
+from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.networks import Networks
-from pyromq.remoting.tls import ClientAuth, TlsMode, TlsServer
+from pyromq.remoting.tls import ClientAuth, TlsMode, TlsOptions, TlsServer
 
 SerializeType = Literal["JSON", "ROCKETMQ"]
+MetricsExporter = Literal["DISABLE", "PROM"]
 
 _MIB = 1024 * 1024
 
@@ -36,6 +40,9 @@ def addresses_in(text: str, *, key: str) -> tuple[str, ...]:
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ServerSettings(Settings):
     INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
+    INERT: ClassVar[Mapping[str, InertKey]] = NETTY_KEYS
+
+    rocketmq_home: Path | None = setting(None, "RocketMQ's scripts set it to their directory.", environment="ROCKETMQ_HOME", has_effect=False)
 
     # Where it listens
     bind_address: str = setting("0.0.0.0", "The address to listen on.", check=HOST)
@@ -69,8 +76,15 @@ class ServerSettings(Settings):
     tls_trust_cert_path: Path | None = setting(None, "The trusted certificates that client certificates are checked against, PEM.", key="tls.server.trustCertPath")
     tls_client_auth: ClientAuth = setting("none", "Whether clients must (require), may (optional) or need not (none) show a certificate; a certificate that is shown must be trusted.", key="tls.server.need.client.auth")
     tls_config_file: Path = setting(Path("/etc/rocketmq/tls.properties"), "A file of tls.* settings, read if it exists; it overrides the file given with -c.", key="tls.config.file")
-    tls_test_mode: bool = setting(False, "Apache: serve TLS with a certificate generated at the start. PyroMQ never generates one.", key="tls.test.mode.enable", has_effect=False)
-    tls_verify_client: bool = setting(True, "Apache: check the certificates of clients. PyroMQ always checks them.", key="tls.server.authClient", has_effect=False)
+
+    # Towards other servers
+    connect_timeout_ms: Millis = setting(3000, "Time limit for opening a connection to another server.", key="connectTimeoutMillis", check=POSITIVE)
+    tls_enable: bool = setting(False, "Connections to other servers use TLS.", key="tls.enable")
+    tls_client_cert_path: Path | None = setting(None, "The certificate chain that is presented to them, PEM.", key="tls.client.certPath")
+    tls_client_key_path: Path | None = setting(None, "The private key of that certificate, PEM.", key="tls.client.keyPath")
+    tls_client_key_password: str | None = setting(None, "The password of that key.", key="tls.client.keyPassword", secret=True)
+    tls_client_trust_cert_path: Path | None = setting(None, "The trusted certificates that theirs are checked against, PEM.", key="tls.client.trustCertPath")
+    tls_client_auth_server: bool = setting(False, "Their certificates are checked.", key="tls.client.authServer")
     # fmt: on
 
     def verify_together(self) -> None:
@@ -120,6 +134,19 @@ class ServerSettings(Settings):
             max_connections=self.max_connections,
             idle_s=self.idle_seconds,
             handshake_s=self.handshake_seconds,
+        )
+
+    @property
+    def tls_client(self) -> TlsOptions | None:
+        """TLS of connections to other servers."""
+        if not self.tls_enable:
+            return None
+        return TlsOptions(
+            certificate_path=self.tls_client_cert_path,
+            key_path=self.tls_client_key_path,
+            key_password=self.tls_client_key_password,
+            trust_path=self.tls_client_trust_cert_path,
+            verify=self.tls_client_auth_server,
         )
 
     def tls_server(self, clock: Clock, *, offers_http2: bool = False) -> TlsServer:

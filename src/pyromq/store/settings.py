@@ -60,6 +60,7 @@ class StoreSettings(Settings):
     read_ahead: bool = setting(True, "The system reads the commit log ahead of readers; false suits scattered reads of old messages.", key="dataReadAheadEnable", mutable=True)
     max_filter_bytes: SizeBytes = setting(16_000, "Minimum number of bytes of consume-queue units that one filtered read examines.", key="maxFilterMessageSize", mutable=True, check=POSITIVE)
     max_query_messages: int = setting(64, "Maximum number of messages in the answer to a query by key.", key="maxMsgsNumBatch", mutable=True, check=POSITIVE)
+    max_unique_key_messages: int = setting(32, "Maximum number of messages in the answer to a query by unique key.", key="defaultQueryMaxNum", mutable=True, check=POSITIVE)
     message_delay_levels: str = setting(DEFAULT_DELAYS, "Delay of each delay level, starting with level 1.", key="messageDelayLevel")
 
     # Timed messages
@@ -91,6 +92,9 @@ class StoreSettings(Settings):
             if hour.strip() not in _HOURS:
                 raise ConfigError("deleteWhen", self.delete_when, "hours from 00 to 23, separated by ;")
         parse_delays(self.message_delay_levels)
+        if self.log_directory is not None and "," in str(self.log_directory):
+            # java: a comma separates several directories
+            raise ConfigError("storePathCommitLog", str(self.log_directory), "one directory: the log is never in several")
 
     @property
     def queue_units_per_file(self) -> int:

@@ -6,8 +6,9 @@ import pytest
 from tests.support.places import GOLDEN
 
 from pyromq.broker.settings import BrokerSettings, load_broker
-from pyromq.config.loading import Layer, NoEffect, file_layer
+from pyromq.config.loading import Layer, file_layer
 from pyromq.config.options import Setting
+from pyromq.config.settings import NoEffect
 from pyromq.errors import ConfigError
 from pyromq.store.settings import StoreSettings
 

@@ -9,9 +9,9 @@ from tests.support.places import ROOT
 from pyromq.broker import settings as broker_settings
 from pyromq.broker.inert_keys import INERT_KEYS
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker, vip_port
-from pyromq.config.loading import Layer, NoEffect, environment_layers, file_layer
+from pyromq.config.loading import Layer, environment_layers, file_layer
 from pyromq.config.reference import example_file, markdown
-from pyromq.config.settings import NeedsRestart, UnknownKey
+from pyromq.config.settings import NeedsRestart, NoEffect, UnknownKey
 from pyromq.errors import ConfigError
 from pyromq.store.settings import StoreSettings
 
@@ -110,14 +110,13 @@ def test_apaches_defaults_are_ours() -> None:
 
 def test_every_key_of_apaches_is_known_and_those_without_effect_are_listed_once(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
-    path.write_text(
-        "".join(f"{key}={value}\n" for key, value in (dict(INERT_KEYS) | APACHE_DEFAULTS).items())
-    )
+    defaults = {key: each.default for key, each in BrokerSettings.INERT.items()}
+    path.write_text("".join(f"{key}={value}\n" for key, value in (defaults | APACHE_DEFAULTS).items()))
     configuration = load_broker([file_layer(path)])
     assert configuration.broker.unrecognised == {}
     (notice,) = configuration.notices
     assert isinstance(notice, NoEffect)
-    assert set(notice.keys) == set(INERT_KEYS)
+    assert set(notice.keys) == set(BrokerSettings.INERT)
 
 
 def test_a_key_has_an_effect_or_is_inert_and_never_both() -> None:
@@ -131,10 +130,6 @@ def test_no_key_is_declared_by_both_parts() -> None:
     assert not [
         each.key for each in StoreSettings.all_settings() if BrokerSettings.find(each.key) is not None
     ]
-
-
-def test_inert_keys_are_sorted() -> None:
-    assert list(INERT_KEYS) == sorted(INERT_KEYS)
 
 
 def test_every_sentence_is_one() -> None:
@@ -169,8 +164,12 @@ def test_values_of_inert_keys_are_kept_shown_and_changeable() -> None:
     assert "storePathEpochFile" not in changed.as_java_dict()  # java: what is null is left out
 
 
-def test_an_inert_key_needs_no_restart() -> None:
-    assert loaded().remarks_on(["sendThreadPoolQueueCapacity"]) == []
+def test_a_change_of_an_inert_key_is_answered_with_the_reason() -> None:
+    (remark,) = loaded().remarks_on(["sendThreadPoolQueueCapacity"])
+    assert str(remark) == (
+        "accepted, but without effect here: sendThreadPoolQueueCapacity"
+        " (one event loop serves every request: there are no thread pools)"
+    )
 
 
 def test_one_file_feeds_both_parts(tmp_path: Path) -> None:
@@ -240,9 +239,16 @@ def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:
         ({"haAllowedNetworks": "10.0.0.0/8,here"}, "haAllowedNetworks=.*: expected IP addresses or networks"),
         ({"inSyncReplicas": "0"}, "inSyncReplicas=0"),
         ({"haTransferBatchSize": "0"}, "haTransferBatchSize=0"),
-        ({"enableDLegerCommitLog": "true"}, "replication is not supported yet"),
+        ({"enableDLegerCommitLog": "true"}, "false, because DLedger is not supported"),
         ({"enableControllerMode": "true"}, "replication is not supported yet"),
         ({"aclEnable": "true"}, "access control is not supported yet"),
+        ({"storeType": "defaultRocksDB"}, "default, because the store does not use RocksDB"),
+        ({"readOnlyCommitLogStorePaths": "/old"}, "nothing, because the log is in one directory"),
+        ({"storePathCommitLog": "/a,/b"}, "one directory: the log is never in several"),
+        (
+            {"metricsExporterType": "OTLP_GRPC"},
+            "expected one of DISABLE, PROM",
+        ),
         ({"namesrvAddr": "a:9876;b"}, "host:port;host:port"),
         ({"regionId": "r" * 256}, "of at most 255 printable characters"),
         ({"regionId": "a\x02b"}, "of at most 255 printable characters"),

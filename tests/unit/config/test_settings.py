@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import pytest
 
 from pyromq.config.kinds import HOST, Millis, Seconds, SizeBytes, at_least, between, kind_of
-from pyromq.config.loading import Layer, NoEffect, environment_layers, file_layer, load
+from pyromq.config.loading import Layer, environment_layers, file_layer, load
 from pyromq.config.options import setting
 from pyromq.config.reference import example_file, markdown
-from pyromq.config.settings import NeedsRestart, Settings, UnknownKey, environment_variable
+from pyromq.config.settings import NeedsRestart, NoEffect, Settings, UnknownKey, environment_variable
 from pyromq.errors import ConfigError
 
 
@@ -173,7 +173,7 @@ def test_keys_without_effect_are_listed_once() -> None:
     loaded = load(KettleSettings, layers)
     assert loaded.settings.threads == 4
     assert [notice for notice in loaded.notices if isinstance(notice, NoEffect)] == [
-        NoEffect("accepted, but without effect here: threads", ("threads",))
+        NoEffect("accepted, but without effect here: threads (Threads of the old kettle)", ("threads",))
     ]
 
 
@@ -236,7 +236,7 @@ def test_an_update_reaches_keys_that_only_the_file_knew(tmp_path: Path) -> None:
 
 def test_an_update_is_remarked_on_where_it_waits_or_means_nothing() -> None:
     remarks = KettleSettings().remarks_on({"boilMillis": "1", "port": "1", "prt": "1", "threads": "1"})
-    assert [type(remark) for remark in remarks] == [NeedsRestart, UnknownKey]
+    assert [type(remark) for remark in remarks] == [NeedsRestart, UnknownKey, NoEffect]
     assert str(remarks[0]) == "port takes effect after a restart"
 
 

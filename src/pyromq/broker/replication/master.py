@@ -61,7 +61,7 @@ class Master:
 
     def is_in_sync(self, link: ReplicaLink) -> bool:
         """Whether a replica is near enough to count."""
-        return self._store.log_end - link.acknowledged < self._live.now.replica_max_behind_bytes
+        return self._store.log_end - link.acknowledged < self._live.now.in_sync_max_behind_bytes
 
     # Settings and role
 

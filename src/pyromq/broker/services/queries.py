@@ -7,8 +7,6 @@ from pyromq.protocol.requests.pulling import QueryMessage, QueryMessageAnswer, V
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
-_MAX_BY_UNIQUE_KEY = 32
-
 
 class Queries:
     def __init__(self, store: MessageStore) -> None:
@@ -17,7 +15,7 @@ class Queries:
     @handles(QueryMessage)
     def query(self, request: QueryMessage, caller: Caller) -> QueryMessageAnswer:
         # java: a look-up by unique key ignores the requested number
-        limit = _MAX_BY_UNIQUE_KEY if request.is_unique_key else request.max_num
+        limit = self._store.settings.max_unique_key_messages if request.is_unique_key else request.max_num
         records = self._store.query(
             request.topic, request.key, limit, request.begin_timestamp, request.end_timestamp
         )

@@ -15,11 +15,12 @@ from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.table_file import FiledTable
 from pyromq.broker.tables.timer_counts import TimerCounts
-from pyromq.broker.tables.topics import TopicTable, system_topics
+from pyromq.broker.tables.topics import TopicTable, auto_create_topic, system_topics
 from pyromq.broker.tables.transaction_counts import TransactionCounts
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.names import AUTO_CREATE_TOPIC
 from pyromq.store.json_table import JsonTable
 from pyromq.store.message_store import MessageStore
 
@@ -67,6 +68,7 @@ class Tables:
             return files[-1]
 
         topics = TopicTable(file("topics.json"), clock, _system_topics(settings, store.settings.timer_wheel))
+        _follow_settings(topics, live)
         return cls(
             role=RoleTable(Role(settings.broker_id)),
             topics=topics,
@@ -94,6 +96,20 @@ class Tables:
             statistics=Statistics(clock, is_system=topics.is_system),
             files=tuple(files),
         )
+
+
+def _follow_settings(topics: TopicTable, live: LiveSettings[BrokerSettings]) -> None:
+    """Changed settings about topics that sends create act at once on the topic that these inherit from."""
+    known = live.now
+
+    def apply_settings(settings: BrokerSettings) -> None:
+        nonlocal known
+        has_changed = settings.default_topic_queues != known.default_topic_queues
+        known = settings
+        if settings.auto_create_topics and (has_changed or AUTO_CREATE_TOPIC not in topics):
+            topics.update(auto_create_topic(settings.default_topic_queues))
+
+    live.on_change(apply_settings)
 
 
 def _system_topics(settings: BrokerSettings, timer_topic: bool) -> list[TopicConfig]:

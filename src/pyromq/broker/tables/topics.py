@@ -20,6 +20,15 @@ _SCHEDULE_QUEUES = 18
 _BENCHMARK_QUEUES = 1024
 
 
+def _topic(name: str, queues: int, perm: int = names.READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+
+def auto_create_topic(queues: int) -> TopicConfig:
+    """The topic whose queues and permissions a topic inherits that a send creates."""
+    return _topic(names.AUTO_CREATE_TOPIC, queues, names.READ_WRITE | names.INHERIT)
+
+
 def system_topics(
     *,
     broker_name: str,
@@ -36,28 +45,24 @@ def system_topics(
     Clients look up addresses by the topics named after the cluster and the broker; `cluster_topic` and
     `broker_topic` allow to use them as well.
     """
-
-    def topic(name: str, queues: int, perm: int = names.READ_WRITE) -> TopicConfig:
-        return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
-
     inherited = names.READ_WRITE | names.INHERIT
     topics = [
-        topic(names.SELF_TEST_TOPIC, 1),
-        topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
-        topic(cluster, 16, inherited if cluster_topic else names.INHERIT),
-        topic(broker_name, 1, inherited if broker_topic else names.INHERIT),
-        topic(names.OFFSET_MOVED_EVENT_TOPIC, 1),
-        topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
-        topic(names.HALF_TOPIC, 1),
-        topic(names.OP_HALF_TOPIC, 1),
-        topic(names.reply_topic(cluster), 1),
+        _topic(names.SELF_TEST_TOPIC, 1),
+        _topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
+        _topic(cluster, 16, inherited if cluster_topic else names.INHERIT),
+        _topic(broker_name, 1, inherited if broker_topic else names.INHERIT),
+        _topic(names.OFFSET_MOVED_EVENT_TOPIC, 1),
+        _topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES),
+        _topic(names.HALF_TOPIC, 1),
+        _topic(names.OP_HALF_TOPIC, 1),
+        _topic(names.reply_topic(cluster), 1),
     ]
     if auto_create:
-        topics.append(topic(names.AUTO_CREATE_TOPIC, default_queues, inherited))
+        topics.append(auto_create_topic(default_queues))
     if timer_topic:
-        topics.append(topic(names.TIMER_TOPIC, 1))
+        topics.append(_topic(names.TIMER_TOPIC, 1))
     if trace_topic is not None:
-        topics.append(topic(trace_topic, 1))
+        topics.append(_topic(trace_topic, 1))
     return topics
 
 
