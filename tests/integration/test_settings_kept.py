@@ -97,7 +97,6 @@ async def test_a_name_server_asks_another_environment_over_tls(tmp_path: Path) -
     secured: dict[str, Any] = {
         "tls_cert_path": files.certificate,
         "tls_key_path": files.key,
-        "tls_mode": "enforcing",
     }
     tls = TlsOptions(trust_path=authority.trust, verify=True)
     async with (
