@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import secrets
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -62,6 +63,9 @@ def main(arguments: Sequence[str]) -> int:
             shutil.rmtree(directory, ignore_errors=True)
         return not result.is_clean
 
+    # Also in the background of a shell: whoever ends the campaign wants its disks back.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
     ended, seed = explore(first_seed, chosen.minutes, one_round)

@@ -44,8 +44,8 @@ class Group:
 
 
 @asynccontextmanager
-async def broker_group(root: Path) -> AsyncIterator[Group]:
-    async with name_server(root / "names") as names:
+async def broker_group(root: Path, **name_server_settings: Any) -> AsyncIterator[Group]:
+    async with name_server(root / "names", **name_server_settings) as names:
         yield Group(root, names)
 
 

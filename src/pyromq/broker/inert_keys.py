@@ -190,16 +190,8 @@ storePathEpochFile=
 syncBrokerMetadataPeriod=5000
 syncControllerMetadataPeriod=10000
 """,
-    "it acts only where replicas act as master": """
-enableAutoInSyncReplicas=false
-enableRemoteEscape=false
-skipPreOnline=false
-syncBrokerMemberGroupPeriod=1000
+    "a replica never believes more than its own disk": """
 syncMasterFlushOffsetWhenStartup=false
-totalReplicas=1
-""",
-    "replication is not throttled": """
-maxHaTransferByteInSecond=104857600
 """,
     "a replica always asks for tables in pages": """
 enableSplitMetadata=true
@@ -408,11 +400,11 @@ offsetCheckInSlave=false
     "controller mode is not supported yet": """
 fetchControllerAddrByDnsLookup=false
 """,
-    "replicas do not act as master": """
-enableSlaveActingMaster=false
+    "an acting master sends delayed messages to no other broker": """
+enableRemoteEscape=false
 """,
-    "replication is not throttled": """
-haFlowControlEnable=false
+    "a SYNC_MASTER always waits for inSyncReplicas": """
+enableAutoInSyncReplicas=false
 """,
     "namesrvAddr must name the name servers": """
 fetchNameSrvAddrByDnsLookup=false

@@ -186,7 +186,7 @@ class Parts:
                 self.held_pulls,
                 self._read_grants,
                 slices,
-                lambda: self.replication.replica.is_connected,
+                lambda: self.replication.is_master_near,
             ),
             Sending(live, inbound, tables, clock),
             Retries(live, store, tables, inbound),

@@ -103,6 +103,12 @@ class BrokerSettings(ServerSettings):
     ha_heartbeat_ms: Millis = setting(5000, "Master and replica send something at least this often.", key="haSendHeartbeatInterval", mutable=True, check=POSITIVE)
     ha_silence_ms: Millis = setting(20_000, "Master and replica end a connection on which nothing arrived for this time.", key="haHousekeepingInterval", mutable=True, check=POSITIVE)
     sync_from_last_file: bool = setting(False, "An empty replica begins with the newest log file of its master instead of the oldest.", mutable=True)
+    ha_flow_control: bool = setting(False, "The master limits how fast it sends to a replica.", key="haFlowControlEnable", mutable=True)
+    ha_max_bytes_per_s: SizeBytes = setting(100 * _MIB, "The limit for each replica, in bytes per second, with haFlowControlEnable.", key="maxHaTransferByteInSecond", mutable=True, check=POSITIVE)
+    slave_acting_master: bool = setting(False, "While the master is away, the replica with the lowest id serves readers as master would; needs supportActingMaster at the name servers. It never takes messages.", key="enableSlaveActingMaster")
+    total_replicas: int = setting(1, "The number of brokers in the group. With enableSlaveActingMaster and more than one, a starting master takes over the offsets of its replicas before it registers.", check=POSITIVE)
+    skip_pre_online: bool = setting(False, "A starting master registers at once even then.")
+    group_period_ms: Millis = setting(1000, "How often a replica with enableSlaveActingMaster asks name servers who is in its group.", key="syncBrokerMemberGroupPeriod", mutable=True, check=POSITIVE)
     ha_allowed_networks: str = setting("", "Addresses and networks of replicas, separated by commas. The HA port hands out the whole log; empty allows every address.", local=True)
 
     # Sending

@@ -2,7 +2,6 @@
 
 _BY_REASON = {
     "pop consumption is not supported yet": (400, 401, 402, *range(200050, 200057), 200151),
-    "replicas do not act as master": (905, 906, 908),
     "access control is not supported yet": (50, 51, 52, 53, *range(3001, 3011)),
     "static topics are not supported yet": (513,),
     "controller mode is not supported": (1007, 1008),

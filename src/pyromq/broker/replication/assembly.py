@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from pyromq.broker.flow.appending import Appending
+from pyromq.broker.replication.acting_master import ActingMaster
 from pyromq.broker.replication.ha_status import HaStatus
 from pyromq.broker.replication.master import Master
 from pyromq.broker.replication.replica import Replica
@@ -27,6 +28,7 @@ class Replication:
     table_changes: TableChanges
     table_sync: TableSync
     timer_sync: TimerSync
+    acting_master: ActingMaster
     status: HaStatus
 
     @classmethod
@@ -51,9 +53,23 @@ class Replication:
             TableChanges(store, tables, slices),
             TableSync(store, tables, replica, dialer, clock),
             TimerSync(store, tables, replica, dialer),
+            ActingMaster(live, store, tables, master, replica, registration, dialer),
             HaStatus(store, tables.role, master, replica, clock),
         )
 
     @property
+    def is_master_near(self) -> bool:
+        """Whether this broker is a replica whose readers find the rest at the master."""
+        return self.replica.is_connected and not self.acting_master.is_acting
+
+    @property
     def services(self) -> list[object]:
-        return [self.master, self.replica, self.table_changes, self.table_sync, self.timer_sync, self.status]
+        return [
+            self.master,
+            self.replica,
+            self.table_changes,
+            self.table_sync,
+            self.timer_sync,
+            self.acting_master,
+            self.status,
+        ]

@@ -50,6 +50,7 @@ class HaStatus:
             ha_client_runtime_info=HAClientRuntimeInfo(
                 master_addr=self._replica.ha_address,
                 max_offset=self._store.log_end,
+                master_flush_offset=self._replica.master_flush_offset,
                 last_read_timestamp=self._time_of(link.last_read) if link is not None else 0,
                 last_write_timestamp=self._time_of(link.last_write) if link is not None else 0,
                 transferred_byte_in_second=link.speed.bytes_per_s if link is not None else 0,

@@ -68,6 +68,7 @@ class Master:
     def _apply_settings(self, settings: BrokerSettings) -> None:
         self.batch_bytes = settings.ha_batch_bytes
         self.from_last_file = settings.sync_from_last_file
+        self.max_bytes_per_s = settings.ha_max_bytes_per_s if settings.ha_flow_control else None
         self._needed = settings.in_sync_replicas - 1 if settings.broker_role == "SYNC_MASTER" else 0
         self._tell_durability()
 

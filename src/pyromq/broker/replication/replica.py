@@ -57,6 +57,8 @@ class Replica:
         self._ha_address: str | None = None
         self.master: str | None = None
         """Where the master serves requests; None if nobody has told."""
+        self.master_flush_offset = 0
+        """What an operator or the master said about the master's disk, for operators."""
         self.link: MasterLink | None = None
         self.disagreement = ""
         """Why this replica does not copy its master's log, and will not without an operator."""

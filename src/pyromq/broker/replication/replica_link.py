@@ -21,6 +21,7 @@ _MAX_BYTES_PER_TURN = 1024 * 1024
 _HIGH_WATER_BYTES = 2 * 1024 * 1024
 _WARM_BYTES = 64 * 1024 * 1024
 """So much of the log's end is assumed to be in memory."""
+_FLOW_TICK_S = 0.01
 _LOAD_BYTES = 4 * 1024 * 1024
 
 
@@ -29,6 +30,8 @@ class Links(Protocol):
 
     batch_bytes: int
     from_last_file: bool
+    max_bytes_per_s: int | None
+    """None sends as fast as the replica takes it."""
 
     def opened(self, link: "ReplicaLink") -> str:
         """Why the replica is not served; empty if it is."""
@@ -58,6 +61,8 @@ class ReplicaLink(asyncio.Protocol):
         self.acknowledged = -1
         self.last_read = self.last_write = clock.monotonic()
         self.speed = Speed()
+        self._flow_since = clock.monotonic()
+        self._flow_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<ReplicaLink {self.address} sent ..{self.next_offset} acknowledged ..{self.acknowledged}>"
@@ -146,9 +151,9 @@ class ReplicaLink(asyncio.Protocol):
         if transport is None or self._is_paused or not self.is_started:
             return
         frames: list[bytes | memoryview] = []
-        budget = _MAX_BYTES_PER_TURN
+        budget = allowed = self._allowed_bytes()
         while budget > 0 and self._is_in_memory():
-            view = store.log_bytes(self.next_offset, self._master.batch_bytes)
+            view = store.log_bytes(self.next_offset, min(self._master.batch_bytes, budget))
             if not view:
                 break
             frames += (encode_header(self.next_offset, len(view)), view)
@@ -163,7 +168,26 @@ class ReplicaLink(asyncio.Protocol):
             self.last_write = self._clock.monotonic()
         if budget <= 0 and not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self.send_more)
+            if allowed:
+                self._loop.call_soon(self.send_more)
+            elif self._flow_timer is None:
+                self._flow_timer = self._loop.call_later(_FLOW_TICK_S, self._flow_on)
+
+    def _flow_on(self) -> None:
+        self._flow_timer = None
+        self.send_more()
+
+    def _allowed_bytes(self) -> int:
+        """How much may be sent in this turn; with a limit, it becomes more with the time that passes."""
+        limit = self._master.max_bytes_per_s
+        if limit is None:
+            return _MAX_BYTES_PER_TURN
+        now = self._clock.monotonic()
+        since = min(now - self._flow_since, 1.0)
+        if since < _FLOW_TICK_S:
+            return 0
+        self._flow_since = now
+        return max(1, min(round(limit * since), _MAX_BYTES_PER_TURN))
 
     def _is_in_memory(self) -> bool:
         """Whether the next bytes can be sent without waiting for the disk; if not, a thread reads them."""

@@ -6,7 +6,7 @@ registers everything again as soon as it can reach the name server.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -121,8 +121,9 @@ class Registration:
         self._topics = topics
         self._role = role.now
         self._dialer = dialer
-        self._broker_address = broker_address
-        self._ha_address = ha_address
+        self.broker_address = broker_address
+        self.ha_address = ha_address
+        self._before: Callable[[], Awaitable[None]] | None = None
         self._servers: dict[str, _NameServer] = {}
         self._list_changed = asyncio.Event()
         self._everything: dict[bool, _Everything] = {}
@@ -134,14 +135,16 @@ class Registration:
 
     def __repr__(self) -> str:
         registered = sum(server.is_registered for server in self._servers.values())
-        return (
-            f"<Registration of {self._broker_address} at {registered} of {len(self._servers)} name servers>"
-        )
+        return f"<Registration of {self.broker_address} at {registered} of {len(self._servers)} name servers>"
 
     def on_master(self, listener: Callable[[str | None, str | None], None]) -> None:
         """Call `listener` with the master's two addresses, for clients and for replicas, when a name server
         tells them to a replica."""
         self._on_master = listener
+
+    def on_start(self, before: Callable[[], Awaitable[None]]) -> None:
+        """Register only after this is done."""
+        self._before = before
 
     def register_soon(self) -> None:
         """Register again with every name server that can be reached."""
@@ -189,6 +192,8 @@ class Registration:
 
     async def run(self) -> None:
         """Keep this broker registered with every name server, until cancelled."""
+        if self._before is not None:
+            await self._before()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
             running: dict[str, _NameServer] = {}
@@ -292,12 +297,12 @@ class Registration:
         is_compressed = not body.startswith(b"{")
         request = RegisterBroker(
             **self._identity(),
-            ha_server_addr=self._ha_address,
+            ha_server_addr=self.ha_address,
             # java: 4.9 supports neither this nor heartbeats, and waits 120 s for the next registration
             heartbeat_timeout_millis=settings.not_active_timeout_ms
             if settings.heartbeat_interval_ms
             else None,
-            enable_acting_master=False,
+            enable_acting_master=settings.slave_acting_master,
             compressed=is_compressed,
             body_crc32=registration.body_crc32(body),
             body=body,
@@ -341,7 +346,7 @@ class Registration:
         settings = self._live.now
         return {
             "broker_name": settings.broker_name,
-            "broker_addr": self._broker_address,
+            "broker_addr": self.broker_address,
             "cluster_name": settings.broker_cluster_name,
             "broker_id": self._role.broker_id,
         }

@@ -166,6 +166,22 @@ class OffsetTable:
             self.data_version = table.data_version
         return ahead
 
+    def take_over(self, table: ConsumerOffsetSerializeWrapper) -> None:
+        """Take over the offsets of a replica that acted as master: all of them if its table is newer, else
+        those that are ahead."""
+        version = table.data_version or DataVersion()
+        if self.data_version.is_newer_than(version):
+            return
+        is_newer = version.is_newer_than(self.data_version)
+        for key, theirs in table.offset_table.items():
+            topic, _, group = key.partition(_SEPARATOR)
+            queues = self._committed.setdefault((topic, group), {})
+            for queue_id, offset in theirs.items():
+                if is_newer or offset > queues.get(queue_id, -1):
+                    queues[queue_id] = offset
+                    self._changed()
+        self.data_version = version
+
     def forget_own(self, group: str, topic: str, queue_id: int) -> None:
         """The master knows this offset now."""
         if self._own is not None:

@@ -15,8 +15,10 @@ from pyromq.broker.tables.topics import TopicTable, system_topics
 from pyromq.clock import ManualClock
 from pyromq.protocol import names
 from pyromq.protocol.bodies.heartbeat import ConsumerData, MessageModel, SubscriptionData
+from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.bodies.versions import DataVersion
 from pyromq.store.filesystem import Files
 from pyromq.store.json_table import JsonTable
 
@@ -186,6 +188,26 @@ class TestOffsets:
         for offset in range(7):
             offsets.commit("g", "T", 0, offset)
         assert offsets.data_version.counter == 2
+
+    @pytest.mark.parametrize(
+        ("their_version", "expected"),
+        [(4, {0: 10, 1: 20}), (5, {0: 10, 1: 30, 2: 1}), (6, {0: 7, 1: 30, 2: 1})],
+        ids=["older", "equal", "newer"],
+    )
+    def test_a_master_takes_over_what_an_acting_master_has_more_of(
+        self, tmp_path: Path, their_version: int, expected: dict[int, int]
+    ) -> None:
+        offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())
+        offsets.commit("g", "T", 0, 10)
+        offsets.commit("g", "T", 1, 20)
+        offsets.data_version = DataVersion(counter=5)
+        offsets.take_over(
+            ConsumerOffsetSerializeWrapper(
+                data_version=DataVersion(counter=their_version), offset_table={"T@g": {0: 7, 1: 30, 2: 1}}
+            )
+        )
+        assert offsets.queues("g", "T") == expected
+        assert offsets.data_version.counter == max(5, their_version)
 
     def test_groups_and_topics_can_be_cloned_and_forgotten(self, tmp_path: Path) -> None:
         offsets = OffsetTable(table_file(tmp_path, "o"), ManualClock())

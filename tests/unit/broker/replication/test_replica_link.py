@@ -1,0 +1,81 @@
+"""A master sends its log as fast as a replica takes it, or as fast as the settings allow."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from tests.support.fake_transport import FakeTransport
+
+from pyromq.broker.replication.replica_link import ReplicaLink
+from pyromq.clock import ManualClock
+from pyromq.protocol.replication import HEADER_BYTES, encode_report
+
+LOG_BYTES = 3_000_000
+
+
+class Store:
+    """A log of zeros."""
+
+    log_start, log_end = 0, LOG_BYTES
+
+    def log_bytes(self, offset: int, size: int) -> memoryview:
+        return memoryview(bytes(min(size, LOG_BYTES - offset)))
+
+
+class Links:
+    batch_bytes = 32_768
+    from_last_file = False
+
+    def __init__(self, max_bytes_per_s: int | None) -> None:
+        self.max_bytes_per_s = max_bytes_per_s
+
+    def opened(self, link: ReplicaLink) -> str:
+        return ""
+
+    def acknowledged(self, link: ReplicaLink) -> None:
+        pass
+
+    def lost(self, link: ReplicaLink) -> None:
+        pass
+
+
+def linked(limit: int | None) -> tuple[ReplicaLink, ManualClock, FakeTransport]:
+    clock = ManualClock()
+    link = ReplicaLink(Links(limit), cast(Any, Store()), clock)
+    transport = FakeTransport(link)
+    link.connection_made(transport)
+    link.data_received(encode_report(1))  # not empty: it gets the log from here on
+    return link, clock, transport
+
+
+def sent(transport: FakeTransport) -> int:
+    return sum(map(len, transport.writes))
+
+
+async def test_without_a_limit_the_whole_log_goes_out_in_a_few_turns() -> None:
+    link, _, _ = linked(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert link.next_offset == LOG_BYTES
+
+
+@pytest.mark.parametrize("limit", [1000, 100_000, 1_000_000])
+async def test_with_a_limit_a_second_brings_so_many_bytes(limit: int) -> None:
+    link, clock, transport = linked(limit)
+    link.send_more()
+    assert link.next_offset == 1  # no time has passed
+    for _ in range(20):
+        clock.advance(0.05)
+        link.send_more()
+        link.send_more()  # twice at the same time is once
+    assert link.next_offset - 1 == pytest.approx(limit, rel=0.01)
+    assert sent(transport) >= link.next_offset - 1 + HEADER_BYTES
+    link.close("the test is over")
+
+
+async def test_after_a_pause_at_most_one_second_is_made_up_for() -> None:
+    link, clock, _ = linked(10_000)
+    clock.advance(3600)
+    link.send_more()
+    assert link.next_offset == 10_001
+    link.close("the test is over")
