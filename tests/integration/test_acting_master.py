@@ -98,9 +98,7 @@ async def test_an_acting_master_lets_readers_wait_though_the_master_is_connected
         await prepare(master, replica)
         assert replica.replication.replica.is_connected
         assert (await reader.pull(3)).answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-        await reader.call(
-            NotifyMinBrokerIdChange(min_broker_id=1, min_broker_addr=replica.advertised_address)
-        )
+        await reader.call(NotifyMinBrokerIdChange(min_broker_id=1))
         assert acts(replica)
         assert (await reader.pull(3)).answer.code == ResponseCode.PULL_NOT_FOUND
         await reader.call(NotifyMinBrokerIdChange(min_broker_id=0, min_broker_addr=master.advertised_address))
