@@ -8,7 +8,7 @@ of the .proto files, in the directory `apis`:
 """
 
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -39,10 +39,21 @@ def enum_values(name: str) -> dict[str, int]:
     return {each.name: each.number for each in POOL.FindEnumTypeByName(f"{PACKAGE}.{name}").values}
 
 
-def rpc_types() -> dict[str, tuple[Any, bool, bool]]:
-    """Each rpc of the service: the class of its request, and whether requests and answers are streams."""
-    service = POOL.FindServiceByName(SERVICE)
+class Rpc(NamedTuple):
+    request_type: Any
+    answer_type: Any
+    has_request_stream: bool
+    has_answer_stream: bool
+
+
+def rpc_types() -> dict[str, Rpc]:
+    """Each rpc of the service, by its name."""
     return {
-        each.name: (GetMessageClass(each.input_type), each.client_streaming, each.server_streaming)
-        for each in service.methods
+        each.name: Rpc(
+            GetMessageClass(each.input_type),
+            GetMessageClass(each.output_type),
+            each.client_streaming,
+            each.server_streaming,
+        )
+        for each in POOL.FindServiceByName(SERVICE).methods
     }

@@ -1,0 +1,177 @@
+"""The clients of the front: their settings, their open streams, and when they were last heard of.
+
+A client is known from its first settings until it says goodbye or stays silent for too long. A stream that
+breaks changes nothing: the client opens another one, and the newest counts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyromq.clock import Clock
+from pyromq.errors import CallTimeout, ConnectionLost
+from pyromq.protocol.codes import Language
+from pyromq.proxy.codes import Code, Rejected
+from pyromq.proxy.grpc.call import Call
+from pyromq.proxy.messages import enum_values, message
+
+_log = logging.getLogger(__name__)
+
+Command = message("TelemetryCommand")
+
+CLIENT_ID = b"x-mq-client-id"
+_LANGUAGE = b"x-mq-language"
+_LANGUAGES = {each.name: each for each in Language}
+_CLIENT_TYPES = enum_values("ClientType")
+PUSH_CONSUMERS = frozenset((_CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["LITE_PUSH_CONSUMER"]))
+
+
+def client_id_of(call: Call) -> str:
+    """Raises Rejected if the caller does not say who it is."""
+    client_id = call.metadata.get(CLIENT_ID)
+    if not client_id.strip():
+        raise Rejected(Code.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing")
+    return client_id
+
+
+class FrontClient:
+    def __init__(self, client_id: str, peer_address: str, language: int) -> None:
+        self.client_id = client_id
+        self.peer_address = peer_address
+        self.language = language
+        self.settings: Any = None
+        self.stream: Call | None = None
+        self.last_seen = 0.0
+        self._questions: dict[str, asyncio.Future[Any]] = {}
+        self._asked = 0
+
+    def __repr__(self) -> str:
+        kind = "producer" if self.is_producer else f"consumer of {self.group}"
+        return f"<FrontClient {self.client_id} {kind} stream={self.stream is not None}>"
+
+    @property
+    def is_producer(self) -> bool:
+        return bool(self.settings.WhichOneof("pub_sub") == "publishing")
+
+    @property
+    def is_push_consumer(self) -> bool:
+        return self.settings.client_type in PUSH_CONSUMERS
+
+    @property
+    def is_fifo(self) -> bool:
+        return bool(self.settings.subscription.fifo)
+
+    @property
+    def group(self) -> str:
+        return str(self.settings.subscription.group.name)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics it publishes or subscribes to."""
+        if self.is_producer:
+            return [each.name for each in self.settings.publishing.topics]
+        return [each.topic.name for each in self.settings.subscription.subscriptions]
+
+    @property
+    def is_reachable(self) -> bool:
+        return self.stream is not None and self.stream.is_open
+
+    def command(self, command: Any) -> bool:
+        """Send a command on its stream; False if it has none."""
+        if self.stream is None or not self.stream.is_open:
+            return False
+        self.stream.send_now(command)
+        return True
+
+    async def ask(self, field: str, timeout_s: float, **values: Any) -> Any:
+        """Send a command with a nonce and wait for the answer."""
+        self._asked += 1
+        nonce = str(self._asked)
+        command = Command()
+        getattr(command, field).MergeFrom(type(getattr(command, field))(nonce=nonce, **values))
+        answer = self._questions[nonce] = asyncio.get_running_loop().create_future()
+        try:
+            if not self.command(command):
+                raise ConnectionLost(f"the client {self.client_id} has no open stream")
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            raise CallTimeout(f"the client {self.client_id} did not answer in {timeout_s} s") from None
+        finally:
+            del self._questions[nonce]
+
+    def answered(self, nonce: str, command: Any) -> None:
+        question = self._questions.get(nonce)
+        if question is not None and not question.done():
+            question.set_result(command)
+
+
+class Clients:
+    def __init__(self, clock: Clock, expiry_s: float) -> None:
+        self._clock = clock
+        self._expiry_s = expiry_s
+        self._by_id: dict[str, FrontClient] = {}
+        self._leave_callbacks: list[Callable[[FrontClient], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Clients {len(self._by_id)}>"
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[FrontClient]:
+        return iter(list(self._by_id.values()))
+
+    def on_leave(self, callback: Callable[[FrontClient], None]) -> None:
+        """Call `callback` with every client that is forgotten."""
+        self._leave_callbacks.append(callback)
+
+    def find(self, client_id: str) -> FrontClient | None:
+        return self._by_id.get(client_id)
+
+    def of(self, call: Call) -> FrontClient:
+        """The sender of a call; raises Rejected if it has not sent its settings."""
+        client = self._by_id.get(client_id_of(call))
+        if client is None:
+            raise Rejected(
+                Code.UNRECOGNIZED_CLIENT_TYPE,
+                f"the client {client_id_of(call)} has sent no settings here: open a telemetry stream first",
+            )
+        client.last_seen = self._clock.monotonic()
+        return client
+
+    def seen(self, client_id: str) -> FrontClient | None:
+        """The client with this id, if it is known; it is alive."""
+        client = self._by_id.get(client_id)
+        if client is not None:
+            client.last_seen = self._clock.monotonic()
+        return client
+
+    def settle(self, call: Call, settings: Any) -> FrontClient:
+        """A client sent its settings on this stream."""
+        client_id = client_id_of(call)
+        client = self._by_id.get(client_id)
+        if client is None:
+            language = _LANGUAGES.get(call.metadata.get(_LANGUAGE).upper(), Language.OTHER)
+            client = self._by_id[client_id] = FrontClient(client_id, call.peer_address, language)
+            _log.info("client joined id=%s peer=%s", client_id, call.peer_address)
+        client.settings = settings
+        client.stream = call
+        client.last_seen = self._clock.monotonic()
+        return client
+
+    def forget(self, client: FrontClient) -> None:
+        if self._by_id.get(client.client_id) is not client:
+            return
+        del self._by_id[client.client_id]
+        _log.info("client left id=%s", client.client_id)
+        for callback in self._leave_callbacks:
+            callback(client)
+
+    def forget_silent(self) -> None:
+        """Forget clients that sent no heartbeat for too long; called regularly."""
+        before = self._clock.monotonic() - self._expiry_s
+        for client in self:
+            if client.last_seen < before:
+                self.forget(client)

@@ -1,0 +1,90 @@
+"""The way to the brokers: routes and calls, on connections that all clients of the front share.
+
+Every request that a call of a client causes passes `admit` first.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from pyromq.client.session import Session
+from pyromq.cluster.routes import Route
+from pyromq.cluster.signing import signer
+from pyromq.errors import ConnectFailed
+from pyromq.protocol.catalogue import Answer, Declaration, Request, declaration_of
+from pyromq.protocol.frame import Frame
+from pyromq.protocol.names import AUTO_CREATE_TOPIC, MASTER_ID
+from pyromq.proxy.grpc.call import Call
+
+A = TypeVar("A", bound=Answer)
+
+
+class FrontAdmission(Protocol):
+    """Whether the sender of a call may cause a request; the counterpart of `remoting.admission`."""
+
+    def authorize(self, declaration: Declaration, request: Request[Any], call: Call) -> None:
+        """Raises Refused to say no."""
+        ...
+
+
+class Cluster:
+    def __init__(self, session: Session, timeout_s: float, admission: FrontAdmission | None = None) -> None:
+        self.session = session
+        self._timeout_s = timeout_s
+        self._admission = admission
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.session!r}>"
+
+    @property
+    def name_servers(self) -> str:
+        return ";".join(self.session.name_servers.addresses)
+
+    @property
+    def signer(self) -> Callable[[Frame], None] | None:
+        """Signs the requests of other connections as the front itself."""
+        return signer(self.session.settings.credentials)
+
+    def admit(self, request: Request[Any], call: Call | None) -> None:
+        if self._admission is not None and call is not None:
+            self._admission.authorize(declaration_of(type(request)), request, call)
+
+    async def route(self, topic: str) -> Route:
+        """Raises NoRoute if no broker has the topic."""
+        return await self.session.routes.get(topic)
+
+    def address(self, broker_name: str) -> str:
+        """The master of this name; raises ConnectFailed if it has none now."""
+        address = self.session.broker_address(broker_name, MASTER_ID, only_this=True)
+        if address is None:
+            raise ConnectFailed(f"the broker {broker_name} has no master now")
+        return address
+
+    def any_address(self, route: Route) -> str:
+        for name in route.brokers:
+            address = self.session.broker_address(name)
+            if address is not None:
+                return address
+        raise ConnectFailed(f"no broker of the topic {route.topic} can be reached")
+
+    async def any_broker(self) -> str:
+        """The address of some broker."""
+        if not self.session.routes.brokers:
+            await self.route(AUTO_CREATE_TOPIC)
+        for name in self.session.routes.brokers:
+            address = self.session.broker_address(name)
+            if address is not None:
+                return address
+        raise ConnectFailed("no broker can be reached")
+
+    async def call(
+        self, broker_name: str, request: Request[A], call: Call | None, timeout_s: float | None = None
+    ) -> A:
+        self.admit(request, call)
+        return await self.call_address(self.address(broker_name), request, timeout_s)
+
+    async def call_address(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
+        return await self.session.call(address, request, timeout_s or self._timeout_s)
+
+    async def send_oneway(self, address: str, request: Request[Any], call: Call | None) -> None:
+        self.admit(request, call)
+        await self.session.send_oneway(address, request)

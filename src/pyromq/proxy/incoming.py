@@ -1,0 +1,94 @@
+"""From a stored record to the message that a client receives."""
+
+from hashlib import md5
+from typing import Any
+
+from pyromq.protocol import properties as props
+from pyromq.protocol.compression import compression_of, decompress
+from pyromq.protocol.message import shown_message_id
+from pyromq.protocol.names import is_retry_topic
+from pyromq.protocol.record import StoredMessage, SysFlag
+from pyromq.proxy.messages import enum_values, message
+
+Message = message("Message")
+
+_TYPES = enum_values("MessageType")
+_ENCODINGS = enum_values("Encoding")
+_MD5 = enum_values("DigestType")["MD5"]
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def received(stored: StoredMessage, topic: str | None = None) -> Any:
+    """`topic`: the one under which the client subscribed, if the message is a retry."""
+    properties = stored.property_map()
+    found = Message(body=_body(stored))
+    system = found.system_properties
+    is_gzipped = bool(stored.sys_flag & SysFlag.COMPRESSED) and found.body[:2] == _GZIP_MAGIC
+    namespace, name = _split(topic or properties.get(props.RETRY_TOPIC) or stored.topic)
+    found.topic.resource_namespace, found.topic.name = namespace, name
+    for key, value in properties.items():
+        if key not in props.RESERVED_NAMES and key not in _HIDDEN:
+            found.user_properties[key] = value
+    system.message_id = shown_message_id(stored)
+    if props.TAGS in properties:
+        system.tag = properties[props.TAGS]
+    system.keys.extend(properties.get(props.KEYS, "").split())
+    if props.SHARDING_KEY in properties:
+        system.message_group = properties[props.SHARDING_KEY]
+    if props.TRACE_CONTEXT in properties:
+        system.trace_context = properties[props.TRACE_CONTEXT]
+    # Clients take a message without a digest, or with a wrong one, for corrupted.
+    system.body_digest.type = _MD5
+    system.body_digest.checksum = md5(found.body, usedforsecurity=False).hexdigest().upper()
+    system.body_encoding = _ENCODINGS["GZIP" if is_gzipped else "IDENTITY"]
+    system.message_type = _TYPES[_type_of(properties)]
+    system.born_timestamp.FromMilliseconds(stored.born_timestamp)
+    system.born_host = properties.get(props.BORN_HOST) or stored.born_host.ip_text
+    system.store_timestamp.FromMilliseconds(stored.store_timestamp)
+    system.store_host = str(stored.store_host)
+    system.queue_id = stored.queue_id
+    system.queue_offset = stored.queue_offset
+    system.delivery_attempt = stored.reconsume_times + 1
+    deliver_ms = properties.get(props.TIMER_DELIVER_MS, "")
+    if deliver_ms.isdecimal() and len(deliver_ms) < 15:
+        system.delivery_timestamp.FromMilliseconds(int(deliver_ms))
+    if props.POP_CK in properties:
+        system.receipt_handle = properties[props.POP_CK]
+    if props.DLQ_ORIGIN_TOPIC in properties:
+        system.dead_letter_queue.topic = properties[props.DLQ_ORIGIN_TOPIC]
+        system.dead_letter_queue.message_id = properties.get(props.DLQ_ORIGIN_MESSAGE_ID, "")
+    return found
+
+
+_HIDDEN = frozenset(
+    (
+        props.SHARDING_KEY,
+        props.TRACE_CONTEXT,
+        props.TRANSACTION_ID,
+        props.TRANSACTION_CHECK_TIMES,
+        props.CHECK_IMMUNITY_TIME_IN_SECONDS,
+    )
+)
+
+
+def _body(stored: StoredMessage) -> bytes:
+    """The body as it was stored if clients can unpack it, else unpacked: they know gzip only."""
+    if not stored.sys_flag & SysFlag.COMPRESSED or stored.body[:2] == _GZIP_MAGIC or not stored.body:
+        return stored.body
+    return decompress(stored.body, compression_of(stored.sys_flag))
+
+
+def _type_of(properties: dict[str, str]) -> str:
+    if props.TRANSACTION_PREPARED in properties:
+        return "TRANSACTION"
+    if props.TIMER_DELIVER_MS in properties or props.DELAY in properties:
+        return "DELAY"
+    return "FIFO" if props.SHARDING_KEY in properties else "NORMAL"
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A namespace in front of a name, as in `NS%topic`."""
+    if is_retry_topic(name) or "%" not in name.lstrip("%"):
+        return "", name
+    namespace, _, rest = name.partition("%")
+    return (namespace, rest) if namespace and rest else ("", name)

@@ -1,0 +1,129 @@
+"""From a client's message to the request that stores it, with the properties that brokers understand."""
+
+from typing import Any
+
+import msgspec
+
+from pyromq.errors import LocalProtocolError
+from pyromq.protocol import names
+from pyromq.protocol import properties as props
+from pyromq.protocol.properties import KEY_SEPARATOR, encode_properties
+from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.sending import SendMessageV2
+from pyromq.proxy.checks import (
+    check_body,
+    check_key,
+    check_message_group,
+    check_properties,
+    check_tag,
+    check_topic,
+    milliseconds,
+)
+from pyromq.proxy.codes import Code, Rejected
+from pyromq.proxy.messages import enum_values
+from pyromq.proxy.settings import ProxySettings
+from pyromq.proxy.topics import DELAY, FIFO, NORMAL, TRANSACTION
+
+_TRANSACTION = enum_values("MessageType")["TRANSACTION"]
+_GZIP = enum_values("Encoding")["GZIP"]
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A checked message; its request still lacks the queue."""
+
+    request: SendMessageV2
+    message_id: str
+    message_type: str
+    message_group: str
+
+
+def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_host: str) -> Outgoing:
+    """Raises Rejected if the message cannot be sent."""
+    topic = check_topic(message.topic.name)
+    system = message.system_properties
+    check_body(message.body, settings)
+    properties = _properties(message, topic, settings, now_ms, peer_host)
+    born_ms = milliseconds(system.born_timestamp) or now_ms
+    sys_flag = SysFlag.COMPRESSED if system.body_encoding == _GZIP else 0
+    if props.TRANSACTION_PREPARED in properties:
+        sys_flag |= SysFlag.TRANSACTION_PREPARED
+    try:
+        text = encode_properties(properties)
+    except LocalProtocolError as problem:
+        raise Rejected(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, str(problem)) from None
+    request = SendMessageV2(
+        producer_group=topic,
+        topic=topic,
+        default_topic=names.AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=sys_flag,
+        born_timestamp=born_ms,
+        flag=0,
+        properties=text,
+        reconsume_times=0,
+        body=message.body,
+    )
+    return Outgoing(request, system.message_id, _type_of(properties), system.message_group)
+
+
+def _properties(
+    message: Any, topic: str, settings: ProxySettings, now_ms: int, peer_host: str
+) -> dict[str, str | None]:
+    system = message.system_properties
+    own = dict(message.user_properties)
+    keys = KEY_SEPARATOR.join(system.keys)
+    check_properties(own, len(system.tag.encode()) + len(keys.encode()), settings)
+    if not system.message_id.strip():
+        raise Rejected(Code.ILLEGAL_MESSAGE_ID, "the message has no id")
+    properties: dict[str, str | None] = {
+        **own,
+        props.UNIQ_KEY: system.message_id,
+        props.PRODUCER_GROUP: topic,
+    }
+    properties[props.WAIT] = "true"
+    if system.tag:
+        check_tag(system.tag)
+        properties[props.TAGS] = system.tag
+    if keys:
+        for key in system.keys:
+            check_key(key)
+        properties[props.KEYS] = keys
+    if system.HasField("message_group"):
+        check_message_group(system.message_group, settings)
+        properties[props.SHARDING_KEY] = system.message_group
+    if system.message_type == _TRANSACTION:
+        properties[props.TRANSACTION_PREPARED] = "true"
+        recovery_s = system.orphaned_transaction_recovery_duration.seconds
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            if recovery_s > settings.max_transaction_recovery_seconds:
+                raise Rejected(
+                    Code.BAD_REQUEST,
+                    f"a recovery after {recovery_s} s; the limit is"
+                    f" {settings.max_transaction_recovery_seconds} s",
+                )
+            properties[props.CHECK_IMMUNITY_TIME_IN_SECONDS] = str(recovery_s)
+    if system.HasField("delivery_timestamp"):
+        deliver_ms = milliseconds(system.delivery_timestamp)
+        if deliver_ms - now_ms > settings.max_delay_ms > 0:
+            raise Rejected(
+                Code.ILLEGAL_DELIVERY_TIME,
+                f"a delivery {deliver_ms - now_ms} ms ahead; at most {settings.max_delay_ms} ms are allowed",
+            )
+        properties[props.TIMER_DELIVER_MS] = str(deliver_ms)
+    if system.trace_context:
+        properties[props.TRACE_CONTEXT] = system.trace_context
+    properties[props.BORN_HOST] = system.born_host or peer_host
+    if system.HasField("born_timestamp"):
+        properties[props.BORN_TIMESTAMP] = str(milliseconds(system.born_timestamp))
+    if system.delivery_attempt:
+        properties[props.RECONSUME_TIME] = str(system.delivery_attempt)
+    return properties
+
+
+def _type_of(properties: dict[str, str | None]) -> str:
+    if props.TRANSACTION_PREPARED in properties:
+        return TRANSACTION
+    if props.TIMER_DELIVER_MS in properties:
+        return DELAY
+    return FIFO if props.SHARDING_KEY in properties else NORMAL

@@ -1,0 +1,167 @@
+"""The front as a server: its parts, its port, and its life."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pyromq.client.session import Session
+from pyromq.client.settings import ClientSettings, Credentials
+from pyromq.clock import Clock, SystemClock
+from pyromq.errors import StateError
+from pyromq.protocol.catalogue import BROKER
+from pyromq.proxy.certificate import write_certificate
+from pyromq.proxy.clients import Clients
+from pyromq.proxy.cluster import Cluster, FrontAdmission
+from pyromq.proxy.grpc.server import GrpcServer
+from pyromq.proxy.membership import Membership
+from pyromq.proxy.routing import Routing
+from pyromq.proxy.sending import Sending
+from pyromq.proxy.service import Handler, methods
+from pyromq.proxy.settings import ProxySettings
+from pyromq.proxy.telemetry import Telemetry
+from pyromq.proxy.topics import Topics
+from pyromq.proxy.transactions import Transactions
+from pyromq.remoting.lifetime import Lifetime, end
+from pyromq.remoting.routing import Routes
+from pyromq.remoting.server import Server, listening_socket
+from pyromq.remoting.tls import TlsServer
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_S = 5.0
+
+
+class Proxy(Lifetime):
+    """Serves gRPC clients of the cluster that `settings.namesrv_addr` names."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        *,
+        clock: Clock | None = None,
+        admission: FrontAdmission | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._admission = admission
+        self._session: Session | None = None
+        self._server: Server | None = None
+        self._grpc: GrpcServer | None = None
+        self._membership: Membership | None = None
+        self._clients = Clients(self._clock, settings.client_expiry_ms / 1000)
+        self._certificate: TemporaryDirectory[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Proxy {self._server!r} {self._clients!r}>"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        if self._server is None:
+            raise StateError("the proxy has not been started")
+        return self._server.address
+
+    @property
+    def front(self) -> GrpcServer:
+        """Serves HTTP/2 connections of other ports, too."""
+        if self._grpc is None:
+            raise StateError("the proxy has not been started")
+        return self._grpc
+
+    @property
+    def clients(self) -> Clients:
+        return self._clients
+
+    async def start(self) -> None:
+        settings = self.settings
+        listening = listening_socket(
+            settings.bind_address,
+            settings.listen_port,
+            send_buffer_bytes=settings.socket_send_buffer_bytes,
+            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+        )
+        try:
+            self._session = await Session.obtain(self._client_settings(), clock=self._clock)
+            tls = self._tls_server()
+        except BaseException:
+            listening.close()
+            raise
+        limits = replace(settings.limits, idle_s=settings.idle_ms / 1000)
+        self._grpc = GrpcServer(
+            methods(self._handlers(self._session, listening.getsockname()[1])),
+            limits=limits,
+            max_message_bytes=settings.max_request_bytes,
+        )
+        self._server = Server(
+            Routes(serving=BROKER),
+            limits=limits,
+            tls=tls,
+            trusted_proxies=settings.trusted_proxies,
+            clock=self._clock,
+            http2=self._grpc,
+        )
+        await self._server.listen(listening, settings.socket_backlog)
+        self._run_in_background(self._forget_silent_clients(), "silent clients")
+
+    def _client_settings(self) -> ClientSettings:
+        settings = self.settings
+        credentials = Credentials(settings.access_key, settings.secret_key) if settings.access_key else None
+        return ClientSettings.of(settings.namesrv_addr, credentials=credentials)
+
+    def _tls_server(self) -> TlsServer:
+        settings = self.settings
+        if settings.tls_generates and settings.tls_cert_path is None and settings.tls_mode != "disabled":
+            self._certificate = TemporaryDirectory(prefix="pyromq-proxy-")
+            certificate, key = write_certificate(Path(self._certificate.name))
+            settings = replace(settings, tls_cert_path=certificate, tls_key_path=key)
+        return settings.tls_server(self._clock, offers_http2=True)
+
+    def _handlers(self, session: Session, port: int) -> dict[str, Handler]:
+        settings, clock, clients = self.settings, self._clock, self._clients
+        timeout_s = settings.send_timeout_ms / 1000
+        cluster = Cluster(session, timeout_s, self._admission)
+        topics = Topics(cluster, clock, settings.cache_refresh_seconds)
+        transactions = Transactions(cluster, clock, settings.transaction_expiry_ms / 1000)
+        membership = self._membership = Membership(
+            cluster, transactions, clock, timeout_s=timeout_s, relay_timeout_s=settings.relay_timeout_seconds
+        )
+        transactions.ask(membership.publishers)
+        clients.on_leave(membership.leave)
+        routing = Routing(cluster, topics, settings, port)
+        sending = Sending(cluster, topics, clients, transactions, clock, settings)
+        telemetry = Telemetry(clients, membership, topics, settings)
+        return {
+            "QueryRoute": routing.query_route,
+            "QueryAssignment": routing.query_assignment,
+            "SendMessage": sending.send,
+            "RecallMessage": sending.recall,
+            "EndTransaction": transactions.end,
+            "Telemetry": telemetry.stream,
+            "Heartbeat": telemetry.heartbeat,
+            "NotifyClientTermination": telemetry.terminate,
+        }
+
+    async def _forget_silent_clients(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self._clients.forget_silent()
+
+    async def stop(self) -> None:
+        if not self._begin_stop():
+            return
+        assert self._server is not None
+        assert self._grpc is not None
+        assert self._membership is not None
+        assert self._session is not None
+        await self._grpc.stop(self.settings.shutdown_wait_seconds)
+        await self._server.stop(0)
+        await end(*self._background)
+        for client in self._clients:
+            self._clients.forget(client)
+        await self._membership.close()
+        await self._session.release()
+        if self._certificate is not None:
+            self._certificate.cleanup()
+        self._stopped.set()

@@ -1,0 +1,87 @@
+"""The stream on which a client gets its settings and commands, its heartbeats and its goodbye."""
+
+import logging
+from typing import Any
+
+from pyromq.errors import PyroError
+from pyromq.proxy.checks import check_group, check_topic
+from pyromq.proxy.client_settings import for_consumer, for_producer
+from pyromq.proxy.clients import Clients, Command, FrontClient
+from pyromq.proxy.codes import OK, Code, Rejected
+from pyromq.proxy.grpc.call import Call
+from pyromq.proxy.grpc.status import GrpcCode, GrpcError
+from pyromq.proxy.membership import Membership
+from pyromq.proxy.messages import enum_values, message
+from pyromq.proxy.settings import ProxySettings
+from pyromq.proxy.topics import Topics
+
+_log = logging.getLogger(__name__)
+
+_HeartbeatResponse = message("HeartbeatResponse")
+_NotifyClientTerminationResponse = message("NotifyClientTerminationResponse")
+_UNKNOWN_TYPE = enum_values("ClientType")["CLIENT_TYPE_UNSPECIFIED"]
+
+
+class Telemetry:
+    def __init__(
+        self, clients: Clients, membership: Membership, topics: Topics, settings: ProxySettings
+    ) -> None:
+        self._clients = clients
+        self._membership = membership
+        self._topics = topics
+        self._settings = settings
+
+    async def stream(self, call: Call) -> None:
+        """Settings are always answered; a client whose settings are wrong gets an error as the end."""
+        client: FrontClient | None = None
+        try:
+            async for command in call:
+                kind = command.WhichOneof("command")
+                if kind == "settings":
+                    client = await self._settle(call, command.settings)
+                elif kind in ("thread_stack_trace", "verify_message_result") and client is not None:
+                    client.answered(getattr(command, kind).nonce, command)
+        except Rejected as problem:
+            raise GrpcError(GrpcCode.INVALID_ARGUMENT, str(problem)) from None
+        finally:
+            if client is not None and client.stream is call:
+                client.stream = None
+
+    async def _settle(self, call: Call, sent: Any) -> FrontClient:
+        kind = sent.WhichOneof("pub_sub")
+        if kind == "publishing":
+            for each in sent.publishing.topics:
+                check_topic(each.name)
+            answer = for_producer(sent, self._settings)
+        elif kind == "subscription":
+            group = check_group(sent.subscription.group.name)
+            for entry in sent.subscription.subscriptions:
+                check_topic(entry.topic.name)
+            answer = for_consumer(sent, await self._topics.group(group), self._settings)
+        else:
+            raise Rejected(
+                Code.UNRECOGNIZED_CLIENT_TYPE, "the settings have neither publishing nor subscription"
+            )
+        client = self._clients.settle(call, answer)
+        self._membership.admit(client, call)
+        await call.send(Command(status=OK, settings=answer))
+        # The answer first: clients wait for it without a limit.
+        self._membership.join(client)
+        return client
+
+    async def heartbeat(self, request: Any, call: Call) -> Any:
+        client = self._clients.of(call)
+        if request.client_type == _UNKNOWN_TYPE:
+            raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, "the heartbeat names no type of client")
+        if not client.is_producer:
+            check_group(request.group.name or client.group)
+        try:
+            await self._membership.heartbeat(client)
+        except PyroError as problem:
+            # The client is alive all the same, and it cannot mend the way to a broker.
+            _log.info("heartbeat not passed on client=%s: %s", client.client_id, problem)
+        return _HeartbeatResponse(status=OK)
+
+    async def terminate(self, request: Any, call: Call) -> Any:
+        self._clients.forget(self._clients.of(call))
+        return _NotifyClientTerminationResponse(status=OK)

@@ -1,0 +1,123 @@
+"""What brokers say about topics and groups, kept for a while: a topic's type, a group's retries."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from pyromq.clock import Clock
+from pyromq.errors import Refused, TransportError
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from pyromq.protocol.requests.groups import GetGroupConfig
+from pyromq.protocol.requests.topics import GetTopicConfig
+from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.codes import Code, Rejected
+
+T = TypeVar("T")
+
+NORMAL, FIFO, DELAY, TRANSACTION, MIXED, UNSPECIFIED = (
+    "NORMAL",
+    "FIFO",
+    "DELAY",
+    "TRANSACTION",
+    "MIXED",
+    "UNSPECIFIED",
+)
+_ATTRIBUTE = "message.type"
+_MAX_KEPT = 20_000
+
+
+class _Kept(Generic[T]):
+    """Values by name, asked for again when they are old; while nobody answers, the old value will do."""
+
+    def __init__(self, ask: Callable[[str], Awaitable[T]], clock: Clock, refresh_s: float) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._refresh_s = refresh_s
+        self._values: dict[str, tuple[T, float]] = {}
+        self._questions: dict[str, asyncio.Task[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    async def get(self, name: str) -> T:
+        found = self._values.get(name)
+        if found is not None and self._clock.monotonic() < found[1]:
+            return found[0]
+        question = self._questions.get(name)
+        if question is None:
+            question = self._questions[name] = asyncio.create_task(self._refresh(name))
+            question.add_done_callback(_retrieve)
+        try:
+            return await asyncio.shield(question)
+        except TransportError:
+            if found is None:
+                raise
+            return found[0]
+
+    async def _refresh(self, name: str) -> T:
+        try:
+            value = await self._ask(name)
+        except Refused:
+            self._values.pop(name, None)
+            raise
+        finally:
+            del self._questions[name]
+        if len(self._values) >= _MAX_KEPT:
+            del self._values[next(iter(self._values))]
+        self._values.pop(name, None)
+        self._values[name] = (value, self._clock.monotonic() + self._refresh_s)
+        return value
+
+
+def _retrieve(question: "asyncio.Task[T]") -> None:
+    if not question.cancelled():
+        question.exception()
+
+
+class Topics:
+    def __init__(self, cluster: Cluster, clock: Clock, refresh_s: float) -> None:
+        self._cluster = cluster
+        self._types = _Kept(self._ask_type, clock, refresh_s)
+        self._groups = _Kept(self._ask_group, clock, refresh_s)
+
+    def __repr__(self) -> str:
+        return f"<Topics topics={len(self._types)} groups={len(self._groups)}>"
+
+    async def type_of(self, topic: str) -> str:
+        """Which messages the topic takes; raises NoRoute if there is no such topic."""
+        return await self._types.get(topic)
+
+    async def _ask_type(self, topic: str) -> str:
+        route = await self._cluster.route(topic)
+        address = self._cluster.any_address(route)
+        answer = await self._cluster.call_address(address, GetTopicConfig(topic=topic))
+        return answer.body.attributes.get(_ATTRIBUTE, NORMAL)
+
+    async def group(self, name: str) -> SubscriptionGroupConfig:
+        """The settings of a consumer group; a new group has the defaults."""
+        return await self._groups.get(name)
+
+    async def _ask_group(self, name: str) -> SubscriptionGroupConfig:
+        try:
+            address = await self._cluster.any_broker()
+            answer = await self._cluster.call_address(address, GetGroupConfig(group=name))
+        except Refused as refusal:
+            if refusal.code in (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.SYSTEM_ERROR):
+                return SubscriptionGroupConfig(group_name=name)
+            raise
+        return answer.body
+
+    async def check_type(self, topic: str, message_type: str) -> None:
+        """Raises Rejected, with what to do about it, unless the topic takes messages of this type."""
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            return
+        wanted = await self.type_of(topic)
+        if wanted not in (message_type, MIXED):
+            raise Rejected(
+                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                f"a message of type {message_type} for topic {topic}, which takes {wanted}; to change that:"
+                f" mqadmin updateTopic -n '{self._cluster.name_servers}' -c CLUSTER -t {topic}"
+                f" -a +{_ATTRIBUTE}={message_type}",
+            )
