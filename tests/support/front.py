@@ -90,7 +90,7 @@ class SharedFront:
 @asynccontextmanager
 async def front(*, settings: dict[str, Any] | None = None, **broker: Any) -> AsyncIterator[Front]:
     async with aio_cluster(**broker) as cluster:
-        chosen = {
+        chosen: dict[str, Any] = {
             "listen_port": 0,
             "bind_address": "127.0.0.1",
             "namesrv_addr": cluster.namesrv,

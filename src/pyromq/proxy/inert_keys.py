@@ -1,27 +1,12 @@
-"""Keys of Apache's proxy without effect here, each with its default there (on four processors).
+"""Keys of Apache's proxy without effect here; see `config/inert.py`."""
 
-Thread pools have no counterpart in one event loop. Routes come from the name server as they change, members
-are known to brokers by heartbeats of their own, and old clients speak to brokers directly.
-"""
+from pyromq.config.inert import inert_keys
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-_LINES = """
-aclCacheExpiredSeconds=300
-aclCacheMaxNum=20000
-aclCacheRefreshSeconds=20
-channelExpiredInSeconds=60
+_HARMLESS = {
+    "one event loop serves every request: there are no thread pools": """
 consumerProcessorThreadPoolNums=4
 consumerProcessorThreadPoolQueueCapacity=10000
-contextExpiredInSeconds=30
-detectInterval=2000
-detectTimeout=200
-enableAclRpcHookForClusterMode=false
-enableBatchAck=false
 enableGrpcEpoll=false
-enablePrintJstack=true
-enableRemotingLocalProxyGrpc=true
 grpcBossLoopNum=1
 grpcClientManagerThreadPoolNums=4
 grpcClientManagerThreadQueueCapacity=10000
@@ -38,41 +23,16 @@ grpcTransactionThreadQueueCapacity=10000
 grpcWorkerLoopNum=8
 heartbeatSyncerThreadPoolNums=4
 heartbeatSyncerThreadPoolQueueCapacity=100
-heartbeatSyncerTopicClusterName=
-heartbeatSyncerTopicName=DefaultHeartBeatSyncerTopic
-localProxyConnectTimeoutMs=3000
 lockTimeoutMsInHandleGroup=3000
-longPollingReserveTimeInMillis=100
-maxMessageGroupSize=64
-messageDelayLevel=1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
 metadataThreadPoolNums=3
 metadataThreadPoolQueueCapacity=100000
-metricCollectorAddress=
-metricCollectorMode=off
-metricGrpcExporterIntervalInMills=60000
-metricGrpcExporterTimeOutInMills=3000
-metricLoggingExporterIntervalInMills=10000
-metricsExporterType=DISABLE
-metricsGrpcExporterHeader=
-metricsGrpcExporterTarget=
-metricsInDelta=false
-metricsLabel=
-metricsPromExporterHost=
-metricsPromExporterPort=5557
-namesrvDomain=
-namesrvDomainSubgroup=
-printJstackInMillis=60000
 printThreadPoolStatusInMillis=3000
 producerProcessorThreadPoolNums=4
 producerProcessorThreadPoolQueueCapacity=10000
-proxyClusterName=DefaultCluster
-regionId=
-remotingAccessAddr=
 remotingDefaultThreadPoolNums=16
 remotingDefaultThreadPoolQueueCapacity=50000
 remotingHeartbeatThreadPoolNums=8
 remotingHeartbeatThreadPoolQueueCapacity=50000
-remotingListenPort=8080
 remotingPullMessageThreadPoolNums=16
 remotingPullThreadPoolQueueCapacity=50000
 remotingSendMessageThreadPoolNums=16
@@ -91,33 +51,99 @@ renewMaxThreadPoolNums=4
 renewThreadPoolNums=2
 renewThreadPoolQueueCapacity=300
 rocketmqMQClientNum=6
-sendLatencyEnable=false
-startDetectorEnable=false
-subscriptionGroupConfigCacheExpiredSeconds=300
-subscriptionGroupConfigCacheMaxNum=20000
-subscriptionGroupConfigCacheRefreshSeconds=20
-tlsCertWatchIntervalMs=3600000
-topicConfigCacheExpiredSeconds=300
-topicConfigCacheMaxNum=20000
+topicRouteServiceThreadPoolNums=4
+topicRouteServiceThreadPoolQueueCapacity=5000
+transactionHeartbeatThreadPoolNums=20
+transactionHeartbeatThreadPoolQueueCapacity=200
+""",
+    "routes come from the name server as they change": """
 topicRouteServiceCacheExpiredSeconds=300
 topicRouteServiceCacheMaxNum=20000
 topicRouteServiceCacheRefreshSeconds=20
-topicRouteServiceThreadPoolNums=4
-topicRouteServiceThreadPoolQueueCapacity=5000
-traceOn=false
-transactionDataExpireScanPeriodMillis=10000
-transactionDataMaxNum=15
-transactionDataMaxWaitClearMillis=30000
-transactionHeartbeatBatchNum=100
-transactionHeartbeatPeriodSecond=20
-transactionHeartbeatThreadPoolNums=20
-transactionHeartbeatThreadPoolQueueCapacity=200
-useDelayLevel=false
+""",
+    "settings of topics and groups are asked for again every topicConfigCacheRefreshSeconds": """
+aclCacheExpiredSeconds=300
+aclCacheMaxNum=20000
+aclCacheRefreshSeconds=20
+subscriptionGroupConfigCacheExpiredSeconds=300
+subscriptionGroupConfigCacheMaxNum=20000
+subscriptionGroupConfigCacheRefreshSeconds=20
+topicConfigCacheExpiredSeconds=300
+topicConfigCacheMaxNum=20000
 userCacheExpiredSeconds=300
 userCacheMaxNum=20000
 userCacheRefreshSeconds=20
-"""
+""",
+    "brokers know the members themselves": """
+channelExpiredInSeconds=60
+contextExpiredInSeconds=30
+heartbeatSyncerTopicClusterName=
+heartbeatSyncerTopicName=DefaultHeartBeatSyncerTopic
+proxyClusterName=DefaultCluster
+transactionHeartbeatBatchNum=100
+transactionHeartbeatPeriodSecond=20
+""",
+    "what is forgotten is found without a scan": """
+transactionDataExpireScanPeriodMillis=10000
+transactionDataMaxNum=15
+transactionDataMaxWaitClearMillis=30000
+""",
+    "clients of the other protocol speak to brokers directly": """
+enableRemotingLocalProxyGrpc=true
+localProxyConnectTimeoutMs=3000
+remotingAccessAddr=
+remotingListenPort=8080
+""",
+    "sends take turns over the brokers": """
+detectInterval=2000
+detectTimeout=200
+sendLatencyEnable=false
+startDetectorEnable=false
+""",
+    "changed certificates are loaded at once": """
+tlsCertWatchIntervalMs=3600000
+""",
+    "stacks are printed on a signal": """
+enablePrintJstack=true
+printJstackInMillis=60000
+""",
+    "the proxy signs with accessKey and secretKey if they are set": """
+enableAclRpcHookForClusterMode=false
+""",
+    "clients are told to keep their metrics": """
+metricCollectorAddress=
+metricCollectorMode=off
+""",
+    "metrics of the brokers carry the same figures": """
+metricGrpcExporterIntervalInMills=60000
+metricGrpcExporterTimeOutInMills=3000
+metricLoggingExporterIntervalInMills=10000
+metricsExporterType=DISABLE
+metricsGrpcExporterHeader=
+metricsGrpcExporterTarget=
+metricsInDelta=false
+metricsLabel=
+metricsPromExporterHost=
+metricsPromExporterPort=5557
+""",
+    "acknowledgements are sent as they come": """
+enableBatchAck=false
+longPollingReserveTimeInMillis=100
+""",
+}
 
-INERT_KEYS: Mapping[str, str] = MappingProxyType(
-    dict(line.split("=", 1) for line in _LINES.strip().splitlines())
-)
+_REFUSED = {
+    "name servers are given by namesrvAddr": """
+namesrvDomain=
+namesrvDomainSubgroup=
+""",
+    "delivery times are exact; delay levels are not used": """
+useDelayLevel=false
+""",
+    "traces are sent by clients": """
+regionId=
+traceOn=false
+""",
+}
+
+INERT_KEYS = inert_keys(_HARMLESS, _REFUSED)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from pyromq.config.inert import InertKey
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
@@ -22,7 +23,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ProxySettings(ServerSettings):
     PART: ClassVar[str] = "proxy"
-    INERT: ClassVar[Mapping[str, str]] = INERT_KEYS
+    INERT: ClassVar[Mapping[str, InertKey]] = INERT_KEYS
 
     # Where it listens, and for whom
     listen_port: int = setting(8081, "The TCP port for gRPC, with TLS and without; 0 lets the system choose one.", key="grpcServerPort", check=PORT)
