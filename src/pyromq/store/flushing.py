@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
 from pyromq.store.checkpoint import UNITS_UNKNOWN, Checkpoint, write_checkpoint
@@ -53,8 +54,11 @@ class Flusher:
         self._log = log
         self._checkpoint_path = checkpoint_path
         self._working = threading.Lock()
-        self._wake = threading.Event()
+        # Written and read by two threads for every synchronous send: an event would make a lock for each wait.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
         self._progress = threading.Condition()
+        self._blocked = 0
+        """Threads inside `wait`."""
         self._queue_flushes: deque[QueueFlush] = deque()
         self._thread: threading.Thread | None = None
         self._is_stopping = False
@@ -79,7 +83,7 @@ class Flusher:
     def stop(self) -> None:
         if self._thread is not None:
             self._is_stopping = True
-            self._wake.set()
+            self.wake()
             self._thread.join()
             self._thread = None
 
@@ -93,8 +97,8 @@ class Flusher:
         self.wake()
 
     def wake(self) -> None:
-        if not self._wake.is_set():
-            self._wake.set()
+        if self._wakes.empty():
+            self._wakes.put(None)
 
     @property
     def has_queue_work(self) -> bool:
@@ -121,7 +125,13 @@ class Flusher:
     def wait(self, offset: int, timeout_seconds: float) -> bool:
         """Block until the log is flushed up to `offset`; False after the timeout or a failure."""
         with self._progress:
-            self._progress.wait_for(lambda: self.flushed_offset >= offset or self.failure, timeout_seconds)
+            self._blocked += 1
+            try:
+                self._progress.wait_for(
+                    lambda: self.flushed_offset >= offset or self.failure, timeout_seconds
+                )
+            finally:
+                self._blocked -= 1
         return self.flushed_offset >= offset
 
     def distrust(self, offset: int, error: OSError) -> None:
@@ -162,8 +172,7 @@ class Flusher:
 
     def _run(self) -> None:
         while not self._is_stopping:
-            self._wake.wait()
-            self._wake.clear()
+            self._wakes.get()
             try:
                 self.work()
             except Exception as error:
@@ -244,8 +253,9 @@ class Flusher:
             self._log.create_wanted_segment()
 
     def _notify(self) -> None:
-        with self._progress:
-            self._progress.notify_all()
+        if self._blocked:
+            with self._progress:
+                self._progress.notify_all()
         if self.on_progress is not None:
             self.on_progress()
 
