@@ -361,13 +361,15 @@ class MessageStore:
         self._flusher.on_progress = callback
 
     def when_flushed(self, result: AppendResult, callback: OnFlushed) -> None:
-        """Have `settle` call `callback` once an append is flushed (PUT_OK) or its time is up."""
+        """Have `settle` call `callback` once an append is flushed (PUT_OK) or its time is up.
+
+        The flush itself is asked for by `request_flush`, once for all appends of a turn.
+        """
         self._waiters.add(
             result.end_offset,
             self._clock.monotonic() + self._settings.sync_flush_timeout_ms / 1000,
             callback,
         )
-        self._flusher.request_log()
 
     def request_flush(self) -> None:
         """Have the log flushed soon; `on_flush_progress` tells when."""

@@ -28,6 +28,7 @@ class Durability:
         self.is_immediate = not self._is_sync_flush
         """Whether senders are answered as soon as their message is in the log."""
         self._replicated = _Replicated(clock, replica_timeout_ms / 1000)
+        self._is_flush_due = False
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[], None]] = []
         store.on_flush_progress(self._flush_progressed)
@@ -82,11 +83,19 @@ class Durability:
                 settle(status)
 
         self._store.when_flushed(result, settle if self._replicated.offset is None else flushed)
+        if not self._is_flush_due:
+            # At the end of the turn: until then the flusher's thread would only compete for the interpreter.
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
 
     def expire(self) -> None:
         """Answer senders that have waited too long for replicas; called regularly."""
         if self._replicated.expire():
             self._tell()
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        self._store.request_flush()
 
     def _flush_progressed(self) -> None:
         """Called on the flusher's thread."""
