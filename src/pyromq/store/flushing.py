@@ -54,7 +54,7 @@ class Flusher:
         self._log = log
         self._checkpoint_path = checkpoint_path
         self._working = threading.Lock()
-        # Written and read by two threads for every synchronous send: an event would make a lock for each wait.
+        # Used for every synchronous send: an event would make a lock for each wait.
         self._wakes: SimpleQueue[None] = SimpleQueue()
         self._progress = threading.Condition()
         self._blocked = 0
