@@ -57,6 +57,7 @@ cdef struct HalfTraits:
     Span unique_key
     Span topic
     int32_t queue_id
+    bint is_copy
 
 
 cdef bint read_send(Header *header, Send *send) noexcept nogil

@@ -5,10 +5,13 @@ Fields that the fast path does not need are checked as well: it must not accept 
 refuses.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
 
+from pyromq_native.big_endian cimport get_int64
 from pyromq_native.headers cimport Header, Span, is_called, read_bool, read_int32, read_int64
+from pyromq_native.records cimport Outline, outline_record
 
 cdef enum:
     # Fields of a send, in the order of the letters that SEND_MESSAGE_V2 uses as names.
@@ -352,6 +355,7 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
     cdef Span queue_id = Span(NULL, 0, False)
     cdef uint8_t seen = 0
     half.group = half.unique_key = half.topic = queue_id
+    half.is_copy = False
     while at < end:
         stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
         if stop is NULL:
@@ -366,6 +370,11 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
         elif _begins(at, size, b"REAL_QID\x01", 9):
             queue_id = Span(at + 9, size - 9, False)
         elif (
+            _begins(at, size, b"TRANSACTION_CHECK_TIMES\x01", 24) and size > 24
+            or _begins(at, size, b"TRAN_PREPARED_QUEUE_OFFSET\x01", 27) and size > 27
+        ):
+            half.is_copy = True
+        elif (
             _begins(at, size, b"DELAY\x01", 6)
             or _begins(at, size, b"TIMER_DEL", 9)
             or _begins(at, size, b"CHECK_IMMUNITY_TIME_IN_SECONDS\x01", 31)
@@ -379,6 +388,30 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
     for index in range(half.unique_key.length):
         seen |= half.unique_key.at[index]
     return seen < 0x80 and queue_id.length > 0 and read_int32(queue_id, &half.queue_id)
+
+
+def read_half(record):
+    """Twin of the usual case of `pyromq.broker.flow.half_messages.read_half`: born timestamp, unique key, topic, and
+    whether the broker stored it; None if it is unusual."""
+    cdef Py_buffer view
+    cdef Outline outline
+    cdef HalfTraits half
+    cdef const uint8_t *at
+    PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
+    try:
+        at = <const uint8_t *>view.buf
+        if not outline_record(at, view.len, &outline):
+            return None
+        if not read_half_traits(at + outline.properties_start, outline.properties_bytes, &half):
+            return None
+        return (
+            get_int64(at + 40),
+            half.unique_key.at[: half.unique_key.length].decode(),
+            half.topic.at[: half.topic.length].decode(),
+            bool(half.is_copy),
+        )
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef inline bint _begins(const uint8_t *at, Py_ssize_t size, const char *name, Py_ssize_t length) noexcept nogil:

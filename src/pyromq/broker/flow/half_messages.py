@@ -6,13 +6,14 @@ message lists offsets of half messages that are over.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.message_properties import pair, with_property
+from pyromq.compiled import twin
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
-from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.record import StoredMessage, decode_record
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 """java: the offsets of this group say where checks continue after a restart."""
@@ -20,6 +21,27 @@ QUEUE: Final = 0
 """java: all half messages are in one queue, and so are all op messages."""
 OP_PROPERTIES: Final = (pair(props.WAIT, "true") + pair(props.TAGS, "d")).encode()
 """java: the tag says that the half messages are over; there is no other."""
+
+
+_native = twin("requests")
+
+
+class HalfOutline(NamedTuple):
+    """What there is to know of a half message to find the open ones."""
+
+    key: int
+    topic: str
+    is_copy: bool
+
+
+def read_half(record: memoryview) -> HalfOutline:
+    """Raises RemoteProtocolError if it is no record."""
+    found = None if _native is None else _native.read_half(record)
+    if found is not None:
+        born_timestamp, unique_key, topic, has_original = found
+        return HalfOutline(transaction_key(unique_key, born_timestamp), topic, has_original)
+    half = decode_record(record, check_crc=False)
+    return HalfOutline(key_of(half), real_topic(half), is_copy(half))
 
 
 def transaction_key(identity: str | bytes, born_timestamp: int) -> int:
@@ -86,6 +108,11 @@ def copy_of(half: StoredMessage, topic: str = names.HALF_TOPIC, **changes: str) 
 def op_body(offsets: Sequence[int]) -> bytes:
     # java: a comma follows each offset; brokers before 5.0 write and read a single one, without a comma
     return b"%d" % offsets[0] if len(offsets) == 1 else b"".join([b"%d," % offset for offset in offsets])
+
+
+def read_op(record: memoryview) -> list[int]:
+    """The offsets that an op message lists; raises RemoteProtocolError if it is no record."""
+    return op_offsets(decode_record(record, check_crc=False).body)
 
 
 def op_offsets(body: bytes) -> list[int]:

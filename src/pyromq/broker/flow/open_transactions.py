@@ -9,16 +9,17 @@ message, and such a transaction must not be committed again.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.half_messages import (
     GROUP,
     QUEUE,
-    is_copy,
     key_of,
-    op_offsets,
+    read_half,
+    read_op,
     real_topic,
     transaction_key,
 )
@@ -39,6 +40,8 @@ from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _READ = 64
 _DISPATCH_WAIT_S = 0.01
@@ -283,20 +286,19 @@ class OpenTransactions:
         copies: set[int] = set()
         counts: Counter[str] = Counter()
         missed: list[int] = []
-        async for half in self._read_queue(names.HALF_TOPIC, first, end):
-            offset, key = half.queue_offset, key_of(half)
+        async for offset, (key, topic, is_copy) in self._read_queue(names.HALF_TOPIC, first, end, read_half):
             if is_over[offset - first]:
                 # The earlier copies of a checked half message have no ends of their own.
-                if is_copy(half) and found.pop(key, None) is not None:
-                    counts[real_topic(half)] -= 1
+                if is_copy and found.pop(key, None) is not None:
+                    counts[topic] -= 1
             elif key in committed:
                 missed.append(offset)
                 if found.pop(key, None) is not None:
-                    counts[real_topic(half)] -= 1
+                    counts[topic] -= 1
             else:
                 is_first = found.pop(key, None) is None
-                counts[real_topic(half)] += is_first
-                if not is_first or is_copy(half):
+                counts[topic] += is_first
+                if not is_first or is_copy:
                     copies.add(key)
                 found[key] = offset
         async for key, offset in self._slices.spread(found.items()):
@@ -323,11 +325,9 @@ class OpenTransactions:
     async def _read_ops(self, first: int, end: int, op_end: int) -> bytearray:
         """A 1 for each half message from `first` to `end` that op messages list."""
         is_over = bytearray(end - first)
-        async for op in self._read_queue(
-            names.OP_HALF_TOPIC, self._saved_position(names.OP_HALF_TOPIC, op_end), op_end
-        ):
-            offsets = op_offsets(op.body)
-            self.ops.read(op.queue_offset, max(offsets, default=0))
+        op_first = self._saved_position(names.OP_HALF_TOPIC, op_end)
+        async for op_offset, offsets in self._read_queue(names.OP_HALF_TOPIC, op_first, op_end, read_op):
+            self.ops.read(op_offset, max(offsets, default=0))
             for offset in offsets:
                 if first <= offset < end:
                     is_over[offset - first] = 1
@@ -358,8 +358,10 @@ class OpenTransactions:
                 keys.add(key_of(message))
         return keys
 
-    async def _read_queue(self, topic: str, offset: int, end: int) -> AsyncIterator[StoredMessage]:
-        """The messages of a system queue that can be read."""
+    async def _read_queue(
+        self, topic: str, offset: int, end: int, read: Callable[[memoryview], T]
+    ) -> AsyncIterator[tuple[int, T]]:
+        """The offsets of the messages of a system queue that can be read, and what `read` makes of them."""
         while offset < end:
             await self._slices.wait_for_turn()
             queue = self._store.find_queue(topic, QUEUE)
@@ -369,9 +371,9 @@ class OpenTransactions:
             for log_offset, _ in units:
                 record = None if log_offset is None else self._store.record_at(log_offset)
                 try:
-                    message = None if record is None else decode_record(record, check_crc=False)
+                    found = None if record is None else read(record)
                 except RemoteProtocolError:
-                    message = None
-                if message is not None and message.queue_offset == offset:
-                    yield message
+                    found = None
+                if found is not None:
+                    yield offset, found
                 offset += 1
