@@ -65,7 +65,7 @@ class StoreSettings(Settings):
 
     # Timed messages
     timer_wheel: bool = setting(True, "The broker accepts messages with a time of delivery.", key="timerWheelEnable")
-    timer_precision_ms: Millis = setting(1000, "Width of a slot of the timer wheel: 100, 200, 500 or 1000; other values are rounded down to one of them. Messages are delivered to the millisecond with any.", key="timerPrecisionMs", check=POSITIVE)
+    timer_precision_ms: Millis = setting(1000, "Width of a slot of the timer wheel: 100, 200, 500 or 1000; other values are rounded down to one of them. Messages are delivered to the millisecond with any. It can be changed when no timed message waits.", key="timerPrecisionMs", check=POSITIVE)
     timer_max_delay_seconds: Seconds = setting(3 * 86_400, "Maximum time from a send to the delivery that it asks for.", key="timerMaxDelaySec", mutable=True, check=POSITIVE)
     timer_roll_window_slots: int = setting(2 * 86_400, "A message that waits longer than this many slots is stored anew on the way, so that its commit-log file can expire.", key="timerRollWindowSlot", check=POSITIVE)
     timer_log_file_bytes: SizeBytes = setting(100 * _MIB, "Size of one timer-log file.", key="mappedFileSizeTimerLog", check=at_least(1024))

@@ -8,9 +8,11 @@ message; a broker without timed messages has none.
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from pathlib import Path
 from typing import Final
 
+from pyromq.errors import StoreError
 from pyromq.store.filenames import StorePaths
 from pyromq.store.filesystem import Files
 from pyromq.store.flushing import TEMPORARY_ERRORS
@@ -28,6 +30,9 @@ QueueOffsetOf = Callable[[TimerUnit], int | None]
 """The queue offset of a unit's message; None if the log has no such message in the timers' topic."""
 
 _MINUTE_MS: Final = 60_000
+PRECISIONS_MS: Final = (100, 200, 500, 1000)
+"""java: how wide a slot can be."""
+_LAST_USED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +91,15 @@ class TimerFiles:
         2. Units behind those are forgotten; slots that led to them are mended.
         3. The last unit tells where in the queue to continue.
 
-        Raises StoreError if a file has an unexpected size, OSError if one cannot be read.
+        Raises StoreError if a file has an unexpected size, or if messages wait in slots of another width;
+        OSError if a file cannot be read.
         """
         self.checkpoint = checkpoint = read_timer_checkpoint(self._files, self._path)
         self.log.load()
         has_wheel = self.wheel.load()
         self.queue_offset = checkpoint.queue_offset
         begin = self.log.aligned(checkpoint.log_position if has_wheel else 0)
+        self._check_precision(checkpoint.read_ms, begin)
         if self.log.end:
             self.wheel.make()
             end, replayed = self._replay(begin, queue_offset_of)
@@ -104,6 +111,34 @@ class TimerFiles:
         self.read_number = self._first_slot(checkpoint.read_ms // self.precision_ms, now_ms)
         self.delivered_from = checkpoint.delivered_from
         self._count_waiting()
+
+    def _check_precision(self, read_ms: int, begin: int) -> None:
+        """Slots are found by numbers, which depend on their width: of another width none would be found."""
+        used_ms = self._used_precision_ms()
+        if used_ms is None or used_ms == self.precision_ms:
+            return
+        is_any_left = self.log.unit(self.log.following(begin)) is not None
+        if is_any_left or any(
+            slot.messages and slot.number * used_ms >= read_ms for slot in self.wheel.all()
+        ):
+            raise StoreError(
+                f"{self.wheel.path} has slots of {used_ms} ms in which messages wait, and timerPrecisionMs is"
+                f" {self.precision_ms}: set it to {used_ms}; it can be changed when no timed message waits"
+            )
+        for slot in self.wheel.all():
+            self.wheel.clear(slot.number)
+
+    def _used_precision_ms(self) -> int | None:
+        """The width of the slots that were used last, None if there are none."""
+        # A crash may have taken the units of the very last ones.
+        for slot in nlargest(_LAST_USED, self.wheel.all(), key=lambda slot: slot.last):
+            unit = self.log.unit(slot.last)
+            if unit is None:
+                continue
+            for each in PRECISIONS_MS:
+                if unit.slot_ms // each == slot.number:
+                    return each
+        return None
 
     def _count_waiting(self) -> None:
         for slot in self.wheel.all():

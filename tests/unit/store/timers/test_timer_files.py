@@ -171,12 +171,12 @@ class Machine:
         self.safe = 0
         self.open(0)
 
-    def open(self, log_count: int) -> None:
+    def open(self, log_count: int, precision_ms: int = 1000) -> None:
         def queue_offset_of(unit: TimerUnit) -> int | None:
             number = unit.log_offset // 1000
             return number if number < log_count else None
 
-        self.files = TimerFiles(self.disk, StorePaths(self.root), 1000, FILE_BYTES, slots=64)
+        self.files = TimerFiles(self.disk, StorePaths(self.root), precision_ms, FILE_BYTES, slots=64)
         self.files.recover(NOW_MS, queue_offset_of)
 
     def schedule(self, number: int) -> None:
@@ -249,3 +249,46 @@ def test_a_lost_wheel_is_rebuilt_from_the_timer_log(tmp_path: Path) -> None:
     machine.open(8)
     machine.check()
     assert machine.files.recovery.replayed_units == 8
+
+
+def test_slots_of_another_width_are_refused_while_messages_wait_in_them(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for number in (1, 5, 2):
+        machine.schedule(BASE + number)
+    machine.save()
+    machine.files.close()
+    machine.disk = FaultyFiles(tmp_path)
+    with pytest.raises(StoreError, match=r"slots of 1000 ms in which messages wait.*is 100: set it to 1000"):
+        machine.open(3, precision_ms=100)
+    machine.open(3)
+    machine.check()
+
+
+def test_slots_of_another_width_are_refused_after_a_crash(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.schedule(BASE + 1)
+    machine.files.follow((BASE + 6) * 1000)
+    machine.save()
+    machine.schedule(BASE + 7)
+    machine.files.wheel.clear(BASE + 7)
+    machine.files.close()
+    machine.disk = FaultyFiles(tmp_path)
+    with pytest.raises(StoreError, match="set it to 1000"):
+        machine.open(2, precision_ms=500)
+    machine.open(2)
+    machine.check()
+
+
+def test_slots_may_have_another_width_when_nothing_waits(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for number in (1, 5, 2):
+        machine.schedule(BASE + number)
+    machine.files.follow((BASE + 6) * 1000)
+    machine.save()
+    machine.files.close()
+    machine.disk = FaultyFiles(tmp_path)
+    machine.open(3, precision_ms=100)
+    assert list(machine.files.wheel.all()) == []
+    assert machine.files.counts.total == 0
+    assert machine.files.read_number == (BASE + 6) * 10
+    machine.files.close()
