@@ -18,7 +18,7 @@ FLOORS = [
     {"cluster"},
     {"broker", "nameserver", "controller", "client"},
     {"proxy"},
-    {"admin", "aio", "standalone"},
+    {"admin", "aio", "otel", "standalone"},
     {"cli", "console", "spark", "testing"},
     {"apps"},
 ]

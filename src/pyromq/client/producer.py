@@ -30,6 +30,7 @@ from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.record import SysFlag
 from pyromq.protocol.requests.pushes import CheckTransactionState
 from pyromq.protocol.requests.sending import SendMessageV2, SendReplyV2
+from pyromq.remoting.addresses import parse_address
 
 DEFAULT_REQUEST_TIMEOUT_S = 3.0
 
@@ -70,6 +71,21 @@ class Producer:
         self.client_settings = ClientSettings.of(namesrv, **client_options)
         self._parts: ProducerParts | None = None
         self._is_closed = False
+        if self.settings.otel:
+            # Imported late: OpenTelemetry is optional.
+            from pyromq.client.spans import trace_sends
+
+            trace_sends(self, self._span_attributes)
+
+    def _span_attributes(self, broker_name: str | None) -> dict[str, str | int]:
+        session = self._started().session
+        known: dict[str, str | int] = {
+            "messaging.client.id": session.client_id,
+            "messaging.rocketmq.namespace": session.settings.namespace or "",
+        }
+        if broker_name is not None and (address := session.broker_address(broker_name)) is not None:
+            known["server.address"], known["server.port"] = parse_address(address)
+        return known
 
     def __repr__(self) -> str:
         parts = self._parts

@@ -36,6 +36,7 @@ class ProducerSettings(Options):
     linger_ms: float | None = setting(None, "How long a message waits for others to share a request; 0 batches messages sent in the same turn of the event loop, None sends each message alone.", check=between(0, 30_000))
     batch_max_bytes: int = setting(32 * 1024, "A shared request is sent as soon as it has this size.", check=between(1, 2 * _MEBIBYTE))
     max_delay_level: int = setting(DEFAULT_MAX_DELAY_LEVEL, "The producer refuses higher delay levels: brokers would silently take their highest one. Raise it if `messageDelayLevel` of the brokers has more levels.", check=between(0, 2**31 - 1))
+    otel: bool = setting(False, "The producer makes OpenTelemetry spans, and messages carry the trace context; needs `pyromq[otel]`.")
     trace: bool = setting(False, "The producer reports every message to the trace topic.")
     trace_topic: str = setting(names.TRACE_TOPIC, "The topic for these reports.")
 # fmt: on
@@ -60,5 +61,6 @@ class ProducerOptions(ClientOptions, total=False):
     linger_ms: float | None
     batch_max_bytes: int
     max_delay_level: int
+    otel: bool
     trace: bool
     trace_topic: str

@@ -106,6 +106,9 @@ class Routes:
             if question.cancelled() and asking is not None and not asking.cancelling():
                 raise StateError(_CLOSED) from None
             raise
+        except PyroError as problem:
+            # Callers share it: without this, each adds its own frames to one traceback.
+            raise problem.with_traceback(None) from problem.__cause__
 
     def on_change(self, topic: str, callback: Callable[[Route], None]) -> Callable[[], None]:
         """Call `callback` with every new route of the topic, also the first; returns how to stop that."""

@@ -164,6 +164,9 @@ class Dialer:
             if attempt.cancelled():
                 raise ConnectFailed(f"{address}: the dialer was closed") from None
             raise
+        except ConnectFailed as problem:
+            # Callers share it: without this, each adds its own frames to one traceback.
+            raise problem.with_traceback(None) from problem.__cause__
 
     async def _connection_until(self, address: str, deadline: float) -> Connection:
         try:

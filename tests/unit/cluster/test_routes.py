@@ -1,6 +1,7 @@
 """What a name server's answer means, and how routes are kept fresh."""
 
 import asyncio
+import traceback
 from typing import Any
 
 import pytest
@@ -172,6 +173,16 @@ async def test_one_who_gives_up_does_not_take_the_question_away(server: NameServ
 async def test_a_topic_nobody_has(routes: Routes) -> None:
     with pytest.raises(NoRoute, match="no route for topic nope: no broker registered it with ns:1"):
         await routes.get("nope")
+
+
+async def test_an_error_that_many_share_has_the_frames_of_one(routes: Routes) -> None:
+    def frames(problem: BaseException | None) -> int:
+        return len(traceback.extract_tb(problem.__traceback__)) if problem is not None else 0
+
+    alone = asyncio.create_task(routes.get("nobodys"))
+    several = [asyncio.create_task(routes.get("nobodys too")) for _ in range(20)]
+    await asyncio.wait([alone, *several])
+    assert max(frames(task.exception()) for task in several) <= frames(alone.exception())
 
 
 async def test_other_refusals_are_told_as_they_are(server: NameServer, routes: Routes) -> None:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pyromq.client.consumer.background import Background
 from pyromq.client.consumer.group.assigned_queues import QueueWork, RebalanceListener
@@ -26,6 +26,17 @@ from pyromq.client.settings import ClientSettings
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
+
+if TYPE_CHECKING:  # OpenTelemetry is optional
+    from pyromq.client.spans import ConsumeSpans
+
+
+def _spans(
+    group: str, settings: PushSettings | PullSettings, client_settings: ClientSettings
+) -> "ConsumeSpans":
+    from pyromq.client.spans import ConsumeSpans
+
+    return ConsumeSpans(group, is_broadcast=settings.broadcast, namespace=client_settings.namespace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,7 @@ class Consumer(ABC, Generic[P]):
         self._parts: P | None = None
         self._is_closing = False
         self._starting = asyncio.Lock()
+        self._spans = _spans(group, settings, client_settings) if settings.otel else None
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"

@@ -57,6 +57,8 @@ class PullConsumer(Consumer[Parts]):
         self._is_assigned_by_hand = False
         self._pulled: deque[tuple[InFlight[ReceivedMessage], list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
+        if self._spans is not None:
+            setattr(self, "poll", self._spans.receiving(self.poll))  # noqa: B010 (mypy: it is a method)
 
     # Which queues
 

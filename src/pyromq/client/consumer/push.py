@@ -101,7 +101,7 @@ class PushConsumer(Consumer[_Parts]):
         stream = None
         takes_batch = self.settings.batch_size is not None
         if handler is not None:
-            self._handlers.put(topic, Handler(handler, takes_batch=takes_batch))
+            self._handlers.put(topic, self._traced(Handler(handler, takes_batch=takes_batch)))
         elif takes_batch:
             raise StateError("batch_size needs a handler: a stream returns one message at a time")
         else:
@@ -114,6 +114,13 @@ class PushConsumer(Consumer[_Parts]):
 
         self._subscribe(topic, expression, refused)
         return stream
+
+    def _traced(self, handler: Handler) -> Handler:
+        spans = self._spans
+        if spans is None:
+            return handler
+        function = spans.around(handler.function, is_async=handler.is_async)
+        return Handler(function, takes_batch=handler.takes_batch)
 
     def on(self, topic: str, expression: Expression = "*") -> Callable[[F], F]:
         """The same as a decorator: `@consumer.on("Orders", "Created || Paid")`."""

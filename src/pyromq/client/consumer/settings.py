@@ -42,6 +42,7 @@ class ConsumerSettings(Options):
     queue_messages: int = setting(1000, "Pulling from a queue pauses while more of its messages wait in the client.", check=between(1, 65_535))
     queue_bytes: int = setting(100 * _MIB, "Pulling from a queue pauses while more of its bytes wait in the client.", check=between(1, 1024 * _MIB))
     rebalance_interval_s: float = setting(20.0, "How often members divide the queues again, even if nothing changed.", check=_INTERVAL_S)
+    otel: bool = setting(False, "The consumer makes OpenTelemetry spans, which continue the traces of messages; needs `pyromq[otel]`.")
     offset_directory: Path | None = setting(None, "Where broadcasting members keep their offsets; None means `.rocketmq_offsets` in the home directory.")
 # fmt: on
 
@@ -56,6 +57,7 @@ class ConsumerOptions(ClientOptions, total=False):
     queue_messages: int
     queue_bytes: int
     rebalance_interval_s: float
+    otel: bool
     offset_directory: Path | None
 
 
