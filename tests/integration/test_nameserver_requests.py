@@ -357,7 +357,7 @@ async def test_changed_settings_act_at_once_and_are_kept(
 
 @pytest.mark.parametrize("key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"])
 async def test_some_settings_cannot_be_changed_over_the_network(peer: Peer, key: str) -> None:
-    with pytest.raises(Refused, match="black list") as refused:
+    with pytest.raises(Refused, match="configBlackList forbids") as refused:
         await peer.call(UpdateNameServerConfig(body=f"orderMessageEnable=true\n{key}=/tmp/x"))
     assert refused.value.code == ResponseCode.NO_PERMISSION
     assert "orderMessageEnable=false\n" in (await peer.call(GetNameServerConfig())).body
@@ -377,7 +377,7 @@ async def test_no_local_setting_is_changed_over_the_network(peer: Peer) -> None:
 async def test_the_list_of_unchangeable_settings_only_adds_to_those(tmp_path: Path) -> None:
     async with name_server(tmp_path, config_black_list="orderMessageEnable") as server, Peer(server) as peer:
         for key in ("orderMessageEnable", "kvConfigPath", "configBlackList"):
-            with pytest.raises(Refused, match="black list"):
+            with pytest.raises(Refused, match="configBlackList forbids"):
                 await peer.call(UpdateNameServerConfig(body=f"{key}=true"))
         await peer.call(UpdateNameServerConfig(body="enableTopicList=true"))
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -94,19 +94,8 @@ def show(text: str, notices: Iterable[Notice]) -> None:
     click.echo(text, nl=False)
 
 
-class LogSettings(Protocol):
-    @property
-    def log_dir(self) -> Path | None: ...
-    @property
-    def log_level(self) -> str: ...
-    @property
-    def log_max_bytes(self) -> int: ...
-    @property
-    def log_backups(self) -> int: ...
-
-
 def start_log(
-    settings: LogSettings,
+    settings: ServerSettings,
     file_name: str,
     notices: Iterable[Notice],
     values: Mapping[str, str],

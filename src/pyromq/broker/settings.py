@@ -28,7 +28,6 @@ from pyromq.remoting.settings import MetricsExporter, ServerSettings, addresses_
 from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _VIP_PORT_DISTANCE = 2
 _MIN_REGISTRATION_MS = 10_000
@@ -162,10 +161,6 @@ class BrokerSettings(ServerSettings):
     metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("", "The address of that HTTP port. Default: brokerIP1.", key="metricsPromExporterHost", local=True)
     metrics_labels: str = setting("", "Labels added to every metric, as name:value,name:value.", key="metricsLabel")
-    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of broker.log; empty writes to the console only.")
-    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
-    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
 
     # Not supported yet; turning one on is refused, because clients would rely on it
     acl_enable: bool = setting(False, "Clients must sign their requests. Access control is not supported yet; true is refused.", local=True)
@@ -240,11 +235,6 @@ class BrokerSettings(ServerSettings):
         period_ms = max(_MIN_REGISTRATION_MS, min(self.register_period_ms, _MAX_REGISTRATION_MS))
         return period_ms / 1000
 
-    @property
-    def unchangeable_keys(self) -> frozenset[str]:
-        """Keys that a request over the network may not change."""
-        return frozenset({key.strip() for key in self.config_black_list.split(";")} - {""})
-
 
 def vip_port(listen_port: int) -> int:
     """java: the port for requests that must not wait behind pulls is always two below the main one."""
@@ -257,6 +247,10 @@ class BrokerConfiguration(NamedTuple):
     broker: BrokerSettings
     store: StoreSettings
     notices: tuple[Notice, ...] = ()
+
+    @property
+    def unchangeable_keys(self) -> frozenset[str]:
+        return self.broker.unchangeable_keys
 
     def as_java_dict(self) -> dict[str, str]:
         return {**self.broker.as_java_dict(), **self.store.as_java_dict()}

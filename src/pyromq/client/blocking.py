@@ -154,6 +154,8 @@ os.register_at_fork(after_in_child=LoopThread._forked)
 
 
 class Lifetime(Protocol):
+    @property
+    def group(self) -> str: ...
     async def start(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -165,6 +167,13 @@ class Blocking:
 
     def __init__(self) -> None:
         self._thread = LoopThread.shared()
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._aio!r}>"
+
+    @property
+    def group(self) -> str:
+        return self._aio.group
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a {type(self).__name__} cannot be pickled: create a new one in the other process")
@@ -231,13 +240,6 @@ class Producer(Blocking):
         super().__init__()
         self._aio = producer
         self._submitted = threading.BoundedSemaphore(producer.settings.max_in_flight)
-
-    def __repr__(self) -> str:
-        return f"<blocking {self._aio!r}>"
-
-    @property
-    def group(self) -> str:
-        return self._aio.group
 
     def statistics(self) -> aio.ProducerStatistics:
         return self._aio.statistics()

@@ -21,7 +21,7 @@ from pyromq.protocol.requests.settings import (
 )
 from pyromq.remoting.channel import Channel
 from pyromq.remoting.routing import Caller, handles
-from pyromq.remoting.settings_requests import change_settings, settings_answer
+from pyromq.remoting.settings_requests import change_settings, settings_text
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +86,9 @@ class OwnRequests:
 
     @handles(GetControllerConfig)
     def config(self, request: GetControllerConfig, caller: Caller) -> SettingsAnswer:
-        return settings_answer(self._settings.now)
+        return SettingsAnswer(body=settings_text(self._settings.now))
 
     @handles(UpdateControllerConfig)
     async def update_config(self, request: UpdateControllerConfig, caller: Caller) -> ChangedSettingsAnswer:
-        unchangeable = self._settings.now.unchangeable_keys
-        return await change_settings(self._settings, self._file, request.body, unchangeable, caller)
+        live = self._settings
+        return await change_settings(live.now, live.replace, self._file, request.body, caller)

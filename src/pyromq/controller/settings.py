@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pyromq.config.inert import InertKey
-from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
+from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds
 from pyromq.config.options import setting
 from pyromq.controller.etcd_gateway import Endpoint, endpoints_in
 from pyromq.controller.inert_keys import INERT_KEYS
@@ -18,7 +18,6 @@ from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.settings import MetricsExporter, ServerSettings
 
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 StoreKind = Literal["file", "etcd"]
 
 _MIB = 1024 * 1024
@@ -28,6 +27,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ControllerSettings(ServerSettings):
     PART: ClassVar[str] = "controller"
+    NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
     INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
 
     # Where it listens
@@ -65,10 +65,6 @@ class ControllerSettings(ServerSettings):
     metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; RocketMQ's other exporters are refused.", key="metricsExporterType")
     metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("127.0.0.1", "The address of that HTTP port.", key="metricsPromExporterHost", local=True)
-    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of controller.log; empty writes to the console only.")
-    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
-    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
     # fmt: on
 
     def __repr__(self) -> str:
@@ -120,10 +116,3 @@ class ControllerSettings(ServerSettings):
     def port(self) -> int:
         own = self.all_peers.get(self.self_id)
         return self.listen_port if own is None else parse_address(own.address)[1]
-
-    @property
-    def unchangeable_keys(self) -> frozenset[str]:
-        """Keys that a request over the network may not change."""
-        listed = {key.strip() for key in self.config_black_list.split(";")}
-        # java: always refused, whatever the list says
-        return frozenset(listed - {""}) | {"configBlackList", "configStorePath", "rocketmqHome"}

@@ -10,10 +10,7 @@ from pyromq.protocol.requests.settings import (
     UpdateNameServerConfig,
 )
 from pyromq.remoting.routing import Caller, handles
-from pyromq.remoting.settings_requests import change_settings, settings_answer
-
-# java: refused whatever the configured list says
-_NEVER_CHANGEABLE = {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
+from pyromq.remoting.settings_requests import change_settings, settings_text
 
 
 class ConfigRequests:
@@ -26,9 +23,9 @@ class ConfigRequests:
 
     @handles(GetNameServerConfig)
     def get(self, request: GetNameServerConfig, caller: Caller) -> SettingsAnswer:
-        return settings_answer(self._settings.now)
+        return SettingsAnswer(body=settings_text(self._settings.now))
 
     @handles(UpdateNameServerConfig)
     async def update(self, request: UpdateNameServerConfig, caller: Caller) -> ChangedSettingsAnswer:
-        unchangeable = _NEVER_CHANGEABLE | self._settings.now.unchangeable_keys
-        return await change_settings(self._settings, self._file, request.body, unchangeable, caller)
+        live = self._settings
+        return await change_settings(live.now, live.replace, self._file, request.body, caller)

@@ -7,18 +7,16 @@ A key of `namesrv.properties` has the meaning that it has in Apache's name serve
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pyromq.config.inert import InertKey
-from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
+from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds
 from pyromq.config.options import setting
 from pyromq.errors import ConfigError
 from pyromq.nameserver.inert_keys import INERT_KEYS
 from pyromq.protocol.bodies.topics import MAX_QUEUES_PER_TOPIC
 from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.settings import ServerSettings, addresses_in
-
-LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _MIB = 1024 * 1024
 
@@ -27,6 +25,7 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, kw_only=True, repr=False)
 class NameServerSettings(ServerSettings):
     PART: ClassVar[str] = "namesrv"
+    NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
     INERT: ClassVar[Mapping[str, InertKey]] = {**NETTY_KEYS, **INERT_KEYS}
 
     # Where it listens
@@ -65,10 +64,6 @@ class NameServerSettings(ServerSettings):
     # Being observed
     metrics_port: int | None = setting(None, "The HTTP port for metrics and health; 0 lets the system choose one, empty opens none.", check=PORT)
     metrics_address: str = setting("127.0.0.1", "The address of the HTTP port for metrics and health.", check=HOST)
-    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of namesrv.log; empty writes to the console only.")
-    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
-    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
-    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
     # fmt: on
 
     def __repr__(self) -> str:
@@ -82,9 +77,3 @@ class NameServerSettings(ServerSettings):
     @property
     def cluster_test_name_servers(self) -> tuple[str, ...]:
         return addresses_in(self.cluster_test_namesrv_addr, key="clusterTestNamesrvAddr")
-
-    @property
-    def unchangeable_keys(self) -> frozenset[str]:
-        """Keys that a request over the network may not change."""
-        listed = {key.strip() for key in self.config_black_list.split(";")}
-        return frozenset(listed - {""}) | {"rocketmqHome"}  # java: always refused, whatever the list says

@@ -21,6 +21,7 @@ from pyromq.remoting.tls import ClientAuth, TlsMode, TlsOptions, TlsServer
 
 SerializeType = Literal["JSON", "ROCKETMQ"]
 MetricsExporter = Literal["DISABLE", "PROM"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _MIB = 1024 * 1024
 
@@ -41,6 +42,8 @@ def addresses_in(text: str, *, key: str) -> tuple[str, ...]:
 class ServerSettings(Settings):
     INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
     INERT: ClassVar[Mapping[str, InertKey]] = NETTY_KEYS
+    NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset()
+    """java: refused over the network whatever `configBlackList` says"""
 
     rocketmq_home: Path | None = setting(None, "RocketMQ's scripts set it to their directory.", environment="ROCKETMQ_HOME", has_effect=False)
 
@@ -64,6 +67,15 @@ class ServerSettings(Settings):
     max_unsent_bytes_per_connection: SizeBytes = setting(64 * _MIB, "A connection with more unsent bytes is closed, because its peer does not read.", check=POSITIVE)
     write_high_water_bytes: SizeBytes = setting(0, "While more bytes than this are unsent to a peer, nothing is read from it; 0 means 256 KiB.", key="writeBufferHighWaterMark", check=NOT_NEGATIVE)
     handshake_seconds: Seconds = setting(10, "A TLS handshake that takes longer closes its connection.", check=POSITIVE)
+
+    # Logs
+    log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of the log file; empty writes to the console only.")
+    log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
+    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
+
+    # Changes over the network
+    config_black_list: str = setting("configBlackList", "Keys that cannot be changed over the network, separated by semicolons.", local=True)
 
     # Trusted proxies
     proxy_protocol_trusted_addresses: str = setting("", "Addresses and networks, separated by commas, of proxies whose PROXY preamble is accepted; a preamble from any other address closes the connection.", local=True)
@@ -100,6 +112,11 @@ class ServerSettings(Settings):
             raise ConfigError(
                 "tls.server.trustCertPath", "", "a file, because clients are asked for certificates"
             )
+
+    @property
+    def unchangeable_keys(self) -> frozenset[str]:
+        """Keys that a request over the network may not change."""
+        return frozenset({key.strip() for key in self.config_black_list.split(";")} - {""}) | self.NEVER_CHANGEABLE
 
     @property
     def offers_tls(self) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
-from pyromq.config.changes import not_over_the_network, parse_changes, summary
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
-from pyromq.errors import ConfigError, Refused, StoreError
+from pyromq.errors import Refused
 from pyromq.protocol import json_body
 from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.catalogue import BodyAnswer
@@ -29,6 +28,7 @@ from pyromq.protocol.requests.upkeep import (
     SetCommitLogReadModeAnswer,
 )
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.settings_requests import change_settings, settings_text
 from pyromq.store.message_store import MessageStore
 from pyromq.version import version
 
@@ -86,39 +86,19 @@ class Brokers:
 
     @handles(GetBrokerConfig)
     def get_config(self, request: GetBrokerConfig, caller: Caller) -> GetBrokerConfigAnswer:
-        values = self._configuration.as_java_dict()
         return GetBrokerConfigAnswer(
             version=json_body.encode(self._topics.data_version).decode(),
-            # java: tools read plain `key=value` lines without properties escapes
-            body="".join(f"{key}={values[key]}\n" for key in sorted(values)),
+            body=settings_text(self._configuration),
         )
 
     @handles(UpdateBrokerConfig)
     async def update_config(self, request: UpdateBrokerConfig, caller: Caller) -> ChangedSettingsAnswer:
-        try:
-            changes = parse_changes(request.body, self._configuration.recognises)
-            if listed := changes.keys() & self._live.now.unchangeable_keys:
-                on_list = ", ".join(sorted(listed))
-                raise Refused(ResponseCode.NO_PERMISSION, f"configBlackList forbids to change {on_list}")
-            if local := self._configuration.local_keys(changes):
-                raise Refused(ResponseCode.NO_PERMISSION, not_over_the_network(local))
-            updated = self._configuration.updated(changes)
-        except ConfigError as problem:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(problem)) from None
-        self._store.apply_settings(updated.store)
-        self._live.replace(updated.broker)
-        _log.info("settings changed peer=%s keys=%.500s", caller.address, ",".join(sorted(changes)))
-        remarks = updated.remarks_on(changes)
-        for remark in remarks:
-            _log.warning("%.500s", remark)
-        try:
-            await self._settings_file.save({key: changes[key] for key in changes if updated.recognises(key)})
-        except StoreError as problem:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"the settings are changed in memory, but could not be saved: {problem}",
-            ) from None
-        return ChangedSettingsAnswer(remark=summary(remarks))
+        now, file = self._configuration, self._settings_file
+        return await change_settings(now, self._apply_settings, file, request.body, caller)
+
+    def _apply_settings(self, changed: BrokerConfiguration) -> None:
+        self._store.apply_settings(changed.store)
+        self._live.replace(changed.broker)
 
     @handles(SetCommitLogReadMode)
     def set_read_mode(self, request: SetCommitLogReadMode, caller: Caller) -> SetCommitLogReadModeAnswer:

@@ -60,13 +60,6 @@ class BlockingConsumer(Blocking):
 
     _aio: Consumer[Any]
 
-    def __repr__(self) -> str:
-        return f"<blocking {self._aio!r}>"
-
-    @property
-    def group(self) -> str:
-        return self._aio.group
-
     @property
     def client_id(self) -> str:
         return self._aio.client_id
