@@ -43,6 +43,9 @@ READABLE = 6
 
 properties = st.one_of(
     st.just(UNIQUE + "TAGS\x01a\x02"),
+    st.sampled_from(["TIMER_DELAY_SEC\x019\x02", "TIMER_DELIVER_MS\x011700000002345\x02"]).map(
+        UNIQUE.__add__
+    ),
     st.lists(
         st.sampled_from(
             [
@@ -64,6 +67,15 @@ properties = st.one_of(
                 "TRAN_MSG\x01false\x02",
                 "POP_CK\x01x\x02",
                 "TIMER_DELAY_SEC\x015\x02",
+                "TIMER_DELAY_SEC\x01-5\x02",
+                "TIMER_DELAY_MS\x01700\x02",
+                "TIMER_DELIVER_MS\x011700000004000\x02",
+                "TIMER_DELIVER_MS\x011690000000000\x02",
+                "TIMER_DELIVER_MS\x019700000000000\x02",
+                "TIMER_DELIVER_MS\x01soon\x02",
+                "TIMER_OUT_MS\x011\x02",
+                "TIMER_DEL_UNIQKEY\x01x\x02",
+                "REAL_TOPIC\x01Other\x02",
                 "INNER_NUM\x012\x02",
                 "café\x01ü\x02",
                 "nothing\x02",
@@ -369,6 +381,9 @@ def plain_pull(kind: Any = PullMessage, **fields: Any) -> Request[Any]:
     [
         plain_send(),
         plain_send(SendMessage),
+        plain_send(properties=UNIQUE + "TIMER_DELAY_SEC\x015\x02"),
+        plain_send(properties="TIMER_DELAY_MS\x011\x02" + UNIQUE),
+        plain_send(properties=UNIQUE + "TIMER_DELIVER_MS\x011700000012345\x02"),
         plain_send(SendMessageBatch, body=encode_batch([BatchEntry(b"1"), BatchEntry(b"2")])),
         plain_send(batch=True, properties=None, body=encode_batch([BatchEntry(b"1")])),
         plain_pull(),
@@ -513,6 +528,7 @@ def test_no_damage_upsets_the_fast_path() -> None:
             plain_send(SendMessageBatch, body=entries),
             plain_pull(),
             plain_send(properties=HALF + UNIQUE, sys_flag=4),
+            plain_send(properties=UNIQUE + "TIMER_DELAY_SEC\x015\x02"),
         )
     ]
 

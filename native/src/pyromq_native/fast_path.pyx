@@ -186,7 +186,7 @@ cdef class ReadGrant:
 cdef class Pieces:
     """See `pyromq.broker.flow.send_answers.SendAnswerPieces`."""
 
-    cdef bytes message_ids, queue_id, queue_offset, fixed, unique_key, unique_key_end, opaque, end
+    cdef bytes message_ids, queue_id, queue_offset, fixed, unique_key, recall_handle, text_end, opaque, end
 
     def __init__(self, *pieces):
         (
@@ -195,7 +195,8 @@ cdef class Pieces:
             self.queue_offset,
             self.fixed,
             self.unique_key,
-            self.unique_key_end,
+            self.recall_handle,
+            self.text_end,
             self.opaque,
             self.end,
         ) = pieces
@@ -209,9 +210,9 @@ cdef class FastPath:
     cdef int64_t _last_offset, _last_size
     cdef object _appending, _writable_queues, _send_throttle, _broker_properties, _born_hosts
     cdef object _statistics, _transactions, _read_grants, _offsets
-    cdef object _half_topic
-    cdef bytes _half_topic_bytes
-    cdef Counted _half_puts
+    cdef object _half_topic, _timer_topic
+    cdef bytes _half_topic_bytes, _recall_handle
+    cdef Counted _half_puts, _timer_puts
     cdef bint _accepts_halves
     cdef object _put_ok, _found, _answer_when_safe
     cdef bytes _store_host, _id_prefix
@@ -261,7 +262,9 @@ cdef class FastPath:
         self._transactions = transactions
         self._half_topic = names.HALF_TOPIC
         self._half_topic_bytes = names.HALF_TOPIC.encode()
-        self._half_puts = None
+        self._timer_topic = names.TIMER_TOPIC
+        self._half_puts = self._timer_puts = None
+        self._recall_handle = None
         self._accepts_halves = False
         self._read_grants = read_grants
         self._offsets = offsets
@@ -296,7 +299,7 @@ cdef class FastPath:
 
     def _forget_queues(self):
         self._known_queues.clear()
-        self._half_puts = None
+        self._half_puts = self._timer_puts = None
         self._last_topic = b""
         self._last_queues = []
 
@@ -416,6 +419,7 @@ cdef class FastPath:
         cdef Text scratch = self._scratch
         cdef Appended appended
         cdef tuple offsets = ()
+        cdef Counted counted
         if send.properties.has_escapes:
             scratch.length = 0
             scratch.reserve(text_bytes)
@@ -427,10 +431,10 @@ cdef class FastPath:
             return False
         if not _is_alphanumeric(traits.unique_key):
             return False
-        if traits.is_half:
+        if traits.is_half or traits.is_timed:
             if send.is_batch or send.reconsume_times or send.topic.length > MAX_V1_TOPIC_BYTES:
                 return False
-        elif send.sys_flag & TRANSACTION_MASK:
+        if send.sys_flag & TRANSACTION_MASK and not traits.is_half:
             return False
         queue = self._find_queue(send)
         if queue is None:
@@ -439,6 +443,8 @@ cdef class FastPath:
             return False
         if self._born_host is None and not self._is_admitted(connection):
             return False
+        counted = queue
+        self._recall_handle = None
         if send.is_batch:
             offsets = self._append_batch(queue, send, body[:body_bytes], &appended)
             if offsets is None:
@@ -446,11 +452,16 @@ cdef class FastPath:
         elif traits.is_half:
             if not self._append_half(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
                 return False
+            counted = self._half_puts
+        elif traits.is_timed:
+            if not self._append_timed(queue, send, text, text_bytes, body, body_bytes, &traits, &appended):
+                return False
+            counted = self._timer_puts
         elif not self._append_one(queue, send, text, text_bytes, body, body_bytes, &appended):
             return False
         self._last_offset = appended.log_offset
         self._last_size = appended.size_bytes
-        self._count(self._half_puts if traits.is_half else queue, len(offsets) or 1, appended.size_bytes)
+        self._count(counted, len(offsets) or 1, appended.size_bytes)
         if not header.flag:
             self._write_sent(header, queue, appended.log_offset, offsets, appended.queue_offset, &traits)
         return True
@@ -534,20 +545,79 @@ cdef class FastPath:
         Appended *appended,
     ) except -1:
         """Park a message until its transaction ends; see `pyromq.broker.flow.parking`."""
-        cdef Record record
-        cdef QueueEnd queue_end
         cdef Text place = self._place
         if not self._accepts_halves:
-            return False
-        queue_end = self._appender.find_queue(self._half_topic, 0)
-        if queue_end is None:
             return False
         place.length = 0
         place.reserve(PyBytes_GET_SIZE(self._suffix) + traits.unique_key.length + send.topic.length + 80)
         place.put_bytes(self._suffix)
         place.put(b"__transactionId__\x01", 18)
         place.put(traits.unique_key.at, traits.unique_key.length)
-        place.put(b"\x02REAL_TOPIC\x01", 12)
+        place.put(b"\x02", 1)
+        if not self._park(self._half_topic, queue, send, text, text_bytes, body, body_bytes, appended):
+            return False
+        if self._half_puts is None:
+            self._half_puts = self._puts_of(self._half_topic)
+        self._transactions.opened(appended.queue_offset, queue.topic)
+        return True
+
+    cdef bint _append_timed(
+        self,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        Traits *traits,
+        Appended *appended,
+    ) except -1:
+        """Park a message until its time."""
+        cdef Text place = self._place
+        slot_ms = self._appending.slot_for(traits.asked, traits.unit_ms)
+        if type(slot_ms) is not int:
+            return False  # its time has come, or is refused
+        place.length = 0
+        place.reserve(PyBytes_GET_SIZE(self._suffix) + send.topic.length + 80)
+        place.put_bytes(self._suffix)
+        place.put(b"TIMER_OUT_MS\x01", 13)
+        place.put_number(slot_ms)
+        place.put(b"\x02", 1)
+        if not self._park(self._timer_topic, queue, send, text, text_bytes, body, body_bytes, appended):
+            return False
+        if self._timer_puts is None:
+            self._timer_puts = self._puts_of(self._timer_topic)
+        unique_key = traits.unique_key.at[: traits.unique_key.length].decode()
+        handle = self._broker_properties.recall_handle(queue.topic, slot_ms, unique_key)
+        if handle is not None:
+            self._recall_handle = handle.encode()
+        return True
+
+    cdef Counted _puts_of(self, topic):
+        cdef Counted counted = Counted.__new__(Counted)
+        counted.series = self._statistics.puts_of(topic, 0)
+        return counted
+
+    cdef bint _park(
+        self,
+        topic,
+        WritableQueue queue,
+        Send *send,
+        const uint8_t *text,
+        Py_ssize_t text_bytes,
+        const uint8_t *body,
+        Py_ssize_t body_bytes,
+        Appended *appended,
+    ) except -1:
+        """Append a message to queue 0 of a system topic, with the properties in `place`, which has room left."""
+        cdef Record record
+        cdef Text place = self._place
+        cdef QueueEnd queue_end = None
+        if self._appender is not None:
+            queue_end = self._appender.find_queue(topic, 0)
+        if queue_end is None:
+            return False
+        place.put(b"REAL_TOPIC\x01", 11)
         place.put(send.topic.at, send.topic.length)
         place.put(b"\x02REAL_QID\x01", 10)
         place.put_number(queue.number)
@@ -555,15 +625,9 @@ cdef class FastPath:
         self._describe(&record, queue, send, text, text_bytes, body, body_bytes)
         record.more_properties = place.data
         record.more_properties_bytes = place.length
-        # java: a record with transaction bits is in no queue, but half messages are read from theirs
+        # java: a record with transaction bits is in no queue, but parked messages are read from theirs
         record.sys_flag &= ~TRANSACTION_MASK
-        if not self._appender.append_record(queue_end, &record, appended):
-            return False
-        if self._half_puts is None:
-            self._half_puts = Counted.__new__(Counted)
-            self._half_puts.series = self._statistics.puts_of(self._half_topic, 0)
-        self._transactions.opened(appended.queue_offset, queue.topic)
-        return True
+        return self._appender.append_record(queue_end, &record, appended)
 
     # Ends of transactions
 
@@ -737,12 +801,14 @@ cdef class FastPath:
         cdef Py_ssize_t start = out.length
         cdef Py_ssize_t fields_at, ids_at
         cdef Py_ssize_t ids = len(offsets) or 1
+        cdef bytes handle = self._recall_handle
         out.reserve(
             512
             + ids * (PyBytes_GET_SIZE(self._id_prefix) + ID_BYTES + 1)
             + PyBytes_GET_SIZE(self._json.fixed)
             + PyBytes_GET_SIZE(self._binary.fixed)
             + traits.unique_key.length
+            + (0 if handle is None else PyBytes_GET_SIZE(handle))
         )
         out.length += PREFIX_BYTES
         if header.is_binary:
@@ -763,6 +829,10 @@ cdef class FastPath:
                 out.put_bytes(pieces.unique_key)
                 out.put_uint32(<uint32_t>traits.unique_key.length)
                 out.put(traits.unique_key.at, traits.unique_key.length)
+            if handle is not None:
+                out.put_bytes(pieces.recall_handle)
+                out.put_uint32(<uint32_t>PyBytes_GET_SIZE(handle))
+                out.put_bytes(handle)
             _store_uint32(out.data + fields_at - 4, <uint32_t>(out.length - fields_at))
         else:
             out.put_bytes(pieces.message_ids)
@@ -777,7 +847,11 @@ cdef class FastPath:
             if traits.unique_key.length:
                 out.put_bytes(pieces.unique_key)
                 out.put(traits.unique_key.at, traits.unique_key.length)
-                out.put_bytes(pieces.unique_key_end)
+                out.put_bytes(pieces.text_end)
+            if handle is not None:
+                out.put_bytes(pieces.recall_handle)
+                out.put_bytes(handle)
+                out.put_bytes(pieces.text_end)
             _put_json_number(
                 out, PyBytes_AS_STRING(pieces.opaque), PyBytes_GET_SIZE(pieces.opaque), header.opaque
             )

@@ -50,6 +50,10 @@ cdef struct Traits:
     Span unique_key
     bint waits
     bint is_half
+    # A time of delivery: in units of so many ms from now on, or with 0 the time itself.
+    bint is_timed
+    int64_t asked
+    int32_t unit_ms
 
 
 cdef struct HalfTraits:

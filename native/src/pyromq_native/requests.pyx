@@ -294,7 +294,8 @@ cdef int _end_field(Span name) noexcept nogil:
 
 
 cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil:
-    """Read the properties that a send needs; False if one asks for anything special but a transaction."""
+    """Read the properties that a send needs; False if one asks for anything special but a transaction
+    or a time of delivery."""
     cdef bint names_its_place = False
     cdef const uint8_t *at = properties
     cdef const uint8_t *end = properties + length
@@ -302,7 +303,7 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
     cdef Py_ssize_t size
     traits.unique_key = Span(NULL, 0, False)
     traits.waits = True
-    traits.is_half = False
+    traits.is_half = traits.is_timed = False
     while at < end:
         stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
         if stop is NULL:
@@ -325,7 +326,10 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
                         return False
                     traits.is_half = True
                 elif _begins(at, size, b"TIMER_DEL", 9):
-                    return False
+                    if traits.is_timed or not _read_time(at, size, traits):
+                        return False
+                elif _begins(at, size, b"TIMER_OUT_MS\x01", 13):
+                    names_its_place = True
             elif at[0] == 0x52:  # R
                 if _begins(at, size, b"REAL_TOPIC\x01", 11) or _begins(at, size, b"REAL_QID\x01", 9):
                     names_its_place = True
@@ -342,7 +346,23 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
                 if _begins(at, size, b"POP_CK\x01", 7):
                     return False
         at = stop + 1
-    return not (traits.is_half and names_its_place)
+    if traits.is_half or traits.is_timed:
+        return not names_its_place and traits.is_half != traits.is_timed
+    return True
+
+
+cdef inline bint _read_time(const uint8_t *at, Py_ssize_t size, Traits *traits) noexcept nogil:
+    cdef Py_ssize_t name_bytes
+    if _begins(at, size, b"TIMER_DELIVER_MS\x01", 17):
+        name_bytes, traits.unit_ms = 17, 0
+    elif _begins(at, size, b"TIMER_DELAY_SEC\x01", 16):
+        name_bytes, traits.unit_ms = 16, 1000
+    elif _begins(at, size, b"TIMER_DELAY_MS\x01", 15):
+        name_bytes, traits.unit_ms = 15, 1
+    else:
+        return False
+    traits.is_timed = True
+    return read_int64(Span(at + name_bytes, size - name_bytes, False), &traits.asked)
 
 
 cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTraits *half) noexcept nogil:

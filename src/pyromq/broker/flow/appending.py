@@ -30,6 +30,7 @@ class Appending:
         self._turn_listeners: list[Callable[[], None]] = []
         self._is_dispatch_due = False
         self._parking = Parking(store)
+        self.slot_for = self._parking.slot_for
         durability.on_progress(self.dispatch_soon)
 
     def __repr__(self) -> str:

@@ -22,6 +22,10 @@ _PARKED_TOPICS = frozenset(
     (names.TIMER_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
 )
 """Messages of these topics wait already."""
+_WHEEL_IS_OFF = AppendResult(
+    AppendStatus.WHEEL_TIMER_NOT_ENABLE,
+    reason="the broker does not accept messages with a time of delivery: timerWheelEnable is off",
+)
 
 
 class Parking:
@@ -74,37 +78,47 @@ class Parking:
     def _park_until(self, draft: Draft) -> AppendResult | None:
         if not is_timed(draft.properties) or _is_refused(draft.topic):
             return None
-        settings = self._store.settings
-        if not settings.timer_wheel:
-            return AppendResult(
-                AppendStatus.WHEEL_TIMER_NOT_ENABLE,
-                reason="the broker does not accept messages with a time of delivery: timerWheelEnable is off",
-            )
+        if not self._store.settings.timer_wheel:
+            return _WHEEL_IS_OFF
         now_ms = self._store.time.now_ms()
         try:
-            deliver_ms = asked_ms(draft.properties, now_ms)
+            slot_ms = self._slot_at(asked_ms(draft.properties, now_ms), now_ms)
         except ValueError as problem:
             return _illegal(str(problem))
+        if slot_ms is None and get_property(draft.properties, props.TIMER_DEL_UNIQKEY) is not None:
+            return _illegal("a message whose time has come cannot be recalled")
+        if not isinstance(slot_ms, int):
+            return slot_ms
+        draft.properties = with_property(draft.properties, props.TIMER_OUT_MS, str(slot_ms))
+        _move(draft, names.TIMER_TOPIC, 0)
+        return None
+
+    def slot_for(self, asked: int, unit_ms: int) -> int | AppendResult | None:
+        """The slot for a time, or with `unit_ms` for a delay in these units; None if the time has come, a
+        result if it is refused."""
+        if not self._store.settings.timer_wheel:
+            return _WHEEL_IS_OFF
+        now_ms = self._store.time.now_ms()
+        return self._slot_at(now_ms + asked * unit_ms if unit_ms else asked, now_ms)
+
+    def _slot_at(self, deliver_ms: int, now_ms: int) -> int | AppendResult | None:
         if deliver_ms <= now_ms:
-            if get_property(draft.properties, props.TIMER_DEL_UNIQKEY) is not None:
-                return _illegal("a message whose time has come cannot be recalled")
             return None
+        settings = self._store.settings
         max_delay_ms = settings.timer_max_delay_seconds * 1000
         if deliver_ms - now_ms > max_delay_ms:
             return _illegal(
                 f"the time of delivery is {deliver_ms - now_ms} ms ahead, expected at most"
                 f" {max_delay_ms} ms (timerMaxDelaySec)"
             )
-        slot_ms = slot_of(deliver_ms, settings.timer_slot_ms)
+        slot_ms = slot_of(deliver_ms, self._store.timers.precision_ms)
         if self._is_crowded(slot_ms, settings.timer_max_per_slot):
             return AppendResult(
                 AppendStatus.WHEEL_TIMER_FLOW_CONTROL,
                 reason=f"too many messages wait for this time: expected at most {settings.timer_max_per_slot}"
                 " (timerCongestNumEachSlot)",
             )
-        draft.properties = with_property(draft.properties, props.TIMER_OUT_MS, str(slot_ms))
-        _move(draft, names.TIMER_TOPIC, 0)
-        return None
+        return slot_ms
 
     def _is_crowded(self, slot_ms: int, limit: int) -> bool:
         """From the limit on a growing share is refused, above twice the limit all."""

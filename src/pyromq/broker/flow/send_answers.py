@@ -50,8 +50,9 @@ def send_answer_fields(
 class SendAnswerPieces(NamedTuple):
     """The bytes before each value of a SUCCESS answer, in one header form.
 
-    In a JSON header: message ids, queue id, queue offset, (`fixed` follows it), unique key if there is one,
-    opaque number, end. In a binary one the fields alone, without the lengths of their values.
+    In a JSON header: message ids, queue id, queue offset, (`fixed` follows it), unique key and recall handle
+    if there are any, opaque number, end. In a binary one the fields alone, without the lengths of their
+    values.
     """
 
     message_ids: bytes
@@ -59,7 +60,8 @@ class SendAnswerPieces(NamedTuple):
     queue_offset: bytes
     fixed: bytes
     unique_key: bytes
-    unique_key_end: bytes = b""
+    recall_handle: bytes
+    text_end: bytes = b""
     opaque: bytes = b""
     end: bytes = b""
 
@@ -71,7 +73,8 @@ def json_pieces(fixed: dict[str, str]) -> SendAnswerPieces:
         queue_offset=b'","%s":"' % _QUEUE_OFFSET.encode(),
         fixed=b'",' + msgspec.json.encode(fixed)[1:-1],
         unique_key=b',"%s":"' % _UNIQUE_KEY.encode(),
-        unique_key_end=b'"',
+        recall_handle=b',"%s":"' % RECALL_HANDLE.encode(),
+        text_end=b'"',
         opaque=b'},"flag":1,"language":"PYTHON","opaque":',
         end=b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION,
     )
@@ -84,6 +87,7 @@ def binary_pieces(fixed: dict[str, str]) -> SendAnswerPieces:
         queue_offset=_binary_name(_QUEUE_OFFSET),
         fixed=encode_ext(fixed),
         unique_key=_binary_name(_UNIQUE_KEY),
+        recall_handle=_binary_name(RECALL_HANDLE),
     )
 
 

@@ -1,7 +1,6 @@
 """Sending: stores a message in its queue, or tells its producer why not."""
 
 import asyncio
-from contextlib import suppress
 from functools import partial
 
 from pyromq.broker.flow.draft import Draft
@@ -15,13 +14,12 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock, elapsed_ms
 from pyromq.config.live import LiveSettings
-from pyromq.errors import LocalProtocolError, Refused, RemoteProtocolError
+from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.batch import BatchEntry, decode_batch
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.message_id import RecallHandle, encode_recall_handle
 from pyromq.protocol.properties import get_property, without_property
 from pyromq.protocol.record import MAX_V1_TOPIC_BYTES, SysFlag
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
@@ -201,13 +199,10 @@ class Sending:
 
     def _add_recall_handle(self, fields: dict[str, str], properties: bytes, unique_key: str) -> None:
         topic = get_property(properties, props.REAL_TOPIC) or ""
-        if names.is_retry_topic(topic):
-            return
-        # java: any time in the slot will do; a name with a space would make a handle that nobody can read
-        in_slot_ms = int(get_property(properties, props.TIMER_OUT_MS) or 0) + 1
-        with suppress(LocalProtocolError):
-            handle = RecallHandle(topic, self._live.now.broker_name, in_slot_ms, unique_key)
-            fields[RECALL_HANDLE] = encode_recall_handle(handle)
+        slot_ms = int(get_property(properties, props.TIMER_OUT_MS) or 0)
+        handle = self._broker_properties.recall_handle(topic, slot_ms, unique_key)
+        if handle is not None:
+            fields[RECALL_HANDLE] = handle
 
     def _when_safe(self, result: AppendResult, answer: RawAnswer) -> "asyncio.Future[RawAnswer]":
         answered: asyncio.Future[RawAnswer] = self._loop.create_future()
