@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support.broker_cluster import running_broker
 
-from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED
+from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED, WITHOUT_CONTROLLER
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 
 SERVICES = Path(__file__).parents[2] / "src" / "pyromq" / "broker" / "services"
@@ -17,7 +17,7 @@ async def test_every_request_to_a_broker_is_served_or_declined(tmp_path: Path) -
     async with running_broker(tmp_path) as broker:
         assert broker.routes.missing() == []
         addressed = {code for code, declaration in CATALOGUE.items() if declaration.to & BROKER}
-        assert broker.routes.by_code.keys() | UNSERVED.keys() == addressed
+        assert broker.routes.by_code.keys() | UNSERVED.keys() | WITHOUT_CONTROLLER.keys() == addressed
 
 
 def test_whatever_is_declined_has_a_reason() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
@@ -25,6 +26,8 @@ from pyromq.store.statistics import StoreStatistics
 
 _log = logging.getLogger(__name__)
 
+_FIRST_ROLE_S = 5.0
+"""A start waits so long for a controller; then the broker waits on as a replica of nobody."""
 _PORT_TRIES = 20
 """Attempts to find a pair of free ports when the system chooses."""
 
@@ -133,12 +136,17 @@ class Broker(Lifetime):
         self._working = self._run_in_background(parts.run(), "broker")
         self._registering = self._run_in_background(parts.registration.run(), "registration")
         try:
+            if (session := parts.replication.session) is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_FIRST_ROLE_S):
+                        await session.joined.wait()
             await parts.registration.wait_tried()
         except BaseException:
             await self.stop()
             raise
-        replica = parts.replication.replica
-        self._pages.show(parts.metering, parts.store, lambda: replica.disagreement, parts.brokers.all_figures)
+        self._pages.show(
+            parts.metering, parts.store, lambda: parts.replication.problem, parts.brokers.all_figures
+        )
         _log.info("broker started name=%s address=%s", self.settings.broker_name, parts.advertised)
 
     async def _open(self) -> Parts:

@@ -176,20 +176,6 @@ enableBatchPush=false
 preferredLeaderId=
 storePathDLedgerCommitLog=
 """,
-    "it acts only in controller mode": """
-allAckInSyncStateSet=false
-asyncLearner=false
-brokerElectionPriority=2147483647
-checkSyncStateSetPeriod=5000
-controllerAddr=
-controllerHeartBeatTimeoutMills=10000
-haMaxTimeSlaveNotCatchup=15000
-minInSyncReplicas=1
-storePathBrokerIdentity=
-storePathEpochFile=
-syncBrokerMetadataPeriod=5000
-syncControllerMetadataPeriod=10000
-""",
     "a replica never believes more than its own disk": """
 syncMasterFlushOffsetWhenStartup=false
 """,
@@ -397,8 +383,9 @@ disappearTimeAfterStart=-1
     "a replica leaves offsets to its master": """
 offsetCheckInSlave=false
 """,
-    "controller mode is not supported yet": """
-fetchControllerAddrByDnsLookup=false
+    "the epochs and the identity of a broker are in storePathRootDir": """
+storePathBrokerIdentity=
+storePathEpochFile=
 """,
     "an acting master sends delayed messages to no other broker": """
 enableRemoteEscape=false

@@ -44,7 +44,7 @@ from pyromq.broker.services.upkeep import Upkeep
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.table_remarks import table_remarks
 from pyromq.broker.tables.all_tables import Tables
-from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED
+from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED, WITHOUT_CONTROLLER
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
@@ -134,7 +134,8 @@ class Parts:
         )
         self.settings_file = SettingsFile(settings.config_path or store.paths.config / "broker.properties")
         self._all_services = self._services()
-        self.routes = Routes(*self._all_services, serving=BROKER, unserved=UNSERVED)
+        self._unserved = UNSERVED | ({} if settings.controller_mode else WITHOUT_CONTROLLER)
+        self.routes = Routes(*self._all_services, serving=BROKER, unserved=self._unserved)
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
@@ -232,7 +233,7 @@ class Parts:
         fast_routes = Routes(
             *(service for service in self._all_services if not isinstance(service, Pulling)),
             serving=BROKER,
-            unserved=UNSERVED | NOT_ON_THE_FAST_PORT,
+            unserved=self._unserved | NOT_ON_THE_FAST_PORT,
         )
         direct = DirectHeaders(CATALOGUE[code] for code in _BUSIEST)
         servers = [

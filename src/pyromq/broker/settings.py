@@ -110,6 +110,20 @@ class BrokerSettings(ServerSettings):
     group_period_ms: Millis = setting(1000, "How often a replica with enableSlaveActingMaster asks name servers who is in its group.", key="syncBrokerMemberGroupPeriod", mutable=True, check=POSITIVE)
     ha_allowed_networks: str = setting("", "Addresses and networks of replicas, separated by commas. The HA port hands out the whole log; empty allows every address.", local=True)
 
+    # Under a controller
+    controller_mode: bool = setting(False, "A controller chooses the master of the brokers with this name; brokerRole and brokerId do not count.", key="enableControllerMode")
+    controller_addr: str = setting("", "The controllers, as host:port;host:port.", local=True)
+    controllers_by_dns: bool = setting(False, "Every address that the name in controllerAddr resolves to is a controller.", key="fetchControllerAddrByDnsLookup")
+    controller_timeout_ms: Millis = setting(10_000, "The controller replaces a master after this time without a heartbeat. A master that acknowledges alone stops a little earlier.", key="controllerHeartBeatTimeoutMills", check=POSITIVE)
+    controller_poll_ms: Millis = setting(5000, "How often the broker asks the controller for its master.", key="syncBrokerMetadataPeriod", mutable=True, check=POSITIVE)
+    leader_poll_ms: Millis = setting(10_000, "How often the broker asks which controller leads.", key="syncControllerMetadataPeriod", mutable=True, check=POSITIVE)
+    election_priority: int = setting(2**31 - 1, "Of replicas that have the same messages, the one with the lowest number becomes master.", key="brokerElectionPriority", check=NOT_NEGATIVE)
+    all_in_sync: bool = setting(False, "A master acknowledges a message when every broker in sync has it. If false and inSyncReplicas is 1, it acknowledges alone, and what it acknowledged last is lost with it.", key="allAckInSyncStateSet", mutable=True)
+    min_in_sync_replicas: int = setting(1, "A master refuses messages while fewer brokers are in sync, the master among them.", mutable=True, check=POSITIVE)
+    replica_max_behind_ms: Millis = setting(15_000, "A replica that has not caught up for this time is not in sync any more.", key="haMaxTimeSlaveNotCatchup", mutable=True, check=POSITIVE)
+    in_sync_check_ms: Millis = setting(5000, "How often a master looks for such replicas.", key="checkSyncStateSetPeriod", mutable=True, check=POSITIVE)
+    learner: bool = setting(False, "This replica never counts as in sync and never becomes master.", key="asyncLearner")
+
     # Sending
     reject_transaction_messages: bool = setting(False, "The broker refuses transactional messages.", key="rejectTransactionMessage", mutable=True)
     recalls: bool = setting(False, "Producers may recall timed messages before their time.", key="recallMessageEnable", mutable=True)
@@ -168,7 +182,6 @@ class BrokerSettings(ServerSettings):
     authorization: bool = setting(False, "Policies decide what clients may do. Access control is not supported yet; true is refused.", key="authorizationEnabled", local=True)
     first_user: str | None = setting(None, "The first user of access control.", key="initAuthenticationUser", secret=True, has_effect=False)
     inner_credentials: str | None = setting(None, "The credentials of brokers among each other under access control.", key="innerClientAuthenticationCredentials", secret=True, has_effect=False)
-    controller_mode: bool = setting(False, "A controller elects the master. Replication is not supported yet; true is refused.", key="enableControllerMode")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -176,7 +189,7 @@ class BrokerSettings(ServerSettings):
         self._fill("broker_name", self.broker_name or socket.gethostname())
         self._fill("broker_ip1", self.broker_ip1 or local_address())
         self._fill("broker_ip2", self.broker_ip2 or self.broker_ip1)
-        if self.broker_role != "SLAVE":
+        if self.broker_role != "SLAVE" and not self.controller_mode:
             self._fill("broker_id", MASTER_ID)
         super().__post_init__()
 
@@ -188,11 +201,18 @@ class BrokerSettings(ServerSettings):
 
     def verify_together(self) -> None:
         super().verify_together()
-        _ = self.name_servers, self.replica_networks  # reading them checks them
+        _ = self.name_servers, self.controllers, self.replica_networks  # reading them checks them
         self._verify_role()
 
     def _verify_role(self) -> None:
-        if self.broker_role == "SLAVE":
+        if self.controller_mode:
+            if not self.controllers:
+                raise ConfigError("controllerAddr", "", "the controllers, because enableControllerMode is true")
+            if not self.heartbeat_interval_ms:
+                raise ConfigError(
+                    "brokerHeartbeatInterval", "0", "more than 0, because enableControllerMode is true"
+                )
+        elif self.broker_role == "SLAVE":
             if self.broker_id == MASTER_ID:
                 raise ConfigError("brokerId", str(MASTER_ID), "at least 1, because brokerRole is SLAVE")
             if not self.name_servers:
@@ -206,7 +226,6 @@ class BrokerSettings(ServerSettings):
             ("aclEnable", self.acl_enable, "access control is not supported yet"),
             ("authenticationEnabled", self.authentication, "access control is not supported yet"),
             ("authorizationEnabled", self.authorization, "access control is not supported yet"),
-            ("enableControllerMode", self.controller_mode, "replication is not supported yet"),
         ):
             if is_on:
                 raise ConfigError(key, "true", f"false, because {reason}")
@@ -214,6 +233,10 @@ class BrokerSettings(ServerSettings):
     @property
     def name_servers(self) -> tuple[str, ...]:
         return addresses_in(self.namesrv_addr, key="namesrvAddr")
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        return addresses_in(self.controller_addr, key="controllerAddr")
 
     @property
     def replica_networks(self) -> Networks | None:

@@ -4,11 +4,12 @@ _BY_REASON = {
     "pop consumption is not supported yet": (400, 401, 402, *range(200050, 200057), 200151),
     "access control is not supported yet": (50, 51, 52, 53, *range(3001, 3011)),
     "static topics are not supported yet": (513,),
-    "controller mode is not supported": (1007, 1008),
     "broker containers are not supported: each broker is its own process": (902, 903),
     "the store does not use RocksDB": (354, 355),
     "reads of old messages are not limited": (2001, 2002, 2003),
 }
+
+WITHOUT_CONTROLLER = {1008: "enableControllerMode is false: no controller gives this broker its role"}
 
 UNSERVED = {code: reason for reason, codes in _BY_REASON.items() for code in codes}
 

@@ -298,7 +298,9 @@ class MessageStore:
         """From here on the log is that of a new master. Raises StoreError if it is not new, or if the disk
         does not take it."""
         try:
-            self.epochs.begin(number, self._log.end_offset)
+            # A log from before the controller belongs to its first master as a whole.
+            is_first = not self.epochs.epochs
+            self.epochs.begin(number, self._log.start_offset if is_first else self._log.end_offset)
         except OSError as error:
             raise StoreError(f"epoch {number} cannot be written: {error}") from error
 

@@ -240,7 +240,7 @@ def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:
         ({"inSyncReplicas": "0"}, "inSyncReplicas=0"),
         ({"haTransferBatchSize": "0"}, "haTransferBatchSize=0"),
         ({"enableDLegerCommitLog": "true"}, "false, because DLedger is not supported"),
-        ({"enableControllerMode": "true"}, "replication is not supported yet"),
+        ({"enableControllerMode": "true"}, "controllerAddr=: expected the controllers"),
         ({"aclEnable": "true"}, "access control is not supported yet"),
         ({"storeType": "defaultRocksDB"}, "default, because the store does not use RocksDB"),
         ({"readOnlyCommitLogStorePaths": "/old"}, "nothing, because the log is in one directory"),

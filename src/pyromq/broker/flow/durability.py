@@ -63,6 +63,12 @@ class Durability:
         self.is_immediate = not self._is_sync_flush and offset is None
         self._tell()
 
+    def give_up(self) -> None:
+        """This broker is not the master any more: nobody knows whether what senders wait for stays in the
+        log. They are told that it took too long."""
+        self._store.fail_waiters()
+        self._replicated.give_up()
+
     def is_safe_enough(self, result: AppendResult, properties: str | bytes) -> bool:
         """Whether the sender can be answered now."""
         if self.is_immediate or not result.is_ok:
@@ -148,6 +154,11 @@ class _Replicated:
         self._is_reachable = is_reachable
         while self._waiting and (offset is None or self._waiting[0][0] <= offset):
             self._waiting.popleft()[2](AppendStatus.PUT_OK)
+
+    def give_up(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, _, settle in waiting:
+            settle(AppendStatus.FLUSH_SLAVE_TIMEOUT)
 
     def expire(self) -> bool:
         """Whether there were any."""

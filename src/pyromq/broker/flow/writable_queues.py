@@ -71,6 +71,7 @@ class WritableQueues:
         tables.topics.on_change(self._topics_changed)
         live.on_change(lambda _: self._forget_all())
         tables.role.on_change(lambda _: self._forget_all())
+        tables.role.on_barrier(self._forget_all)
 
     def __repr__(self) -> str:
         return f"<WritableQueues topics={len(self._open)}>"
@@ -151,6 +152,8 @@ class WritableQueues:
                 f"the broker {self._live.now.broker_ip1} is replica {role.broker_id}: only the master accepts"
                 " messages",
             )
+        if self._role.barrier:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._role.barrier)
 
     def _create(self, request: SendRequest, settings: BrokerSettings) -> TopicConfig:
         is_retry = names.is_retry_topic(request.topic)

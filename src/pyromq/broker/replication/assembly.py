@@ -5,7 +5,9 @@ from typing import Self
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.replication.acting_master import ActingMaster
+from pyromq.broker.replication.controller_session import ControllerSession
 from pyromq.broker.replication.ha_status import HaStatus
+from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.replication.master import Master
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.replication.table_changes import TableChanges
@@ -16,6 +18,7 @@ from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
+from pyromq.protocol.names import SCHEDULE_TOPIC
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
@@ -30,6 +33,8 @@ class Replication:
     timer_sync: TimerSync
     acting_master: ActingMaster
     status: HaStatus
+    session: ControllerSession | None
+    """None without a controller."""
 
     @classmethod
     def build(
@@ -43,10 +48,20 @@ class Replication:
         slices: Slices,
         clock: Clock,
     ) -> Self:
-        master = Master(live, store, appending.durability, tables.role, clock)
-        appending.at_turn_end(master.pump)
+        session: ControllerSession | None = None
+        master: Master
         replica = Replica(live, store, appending, tables.role, dialer, clock, registration.register_soon)
         registration.on_master(replica.master_is_at)
+        if live.now.controller_mode:
+            master = in_sync = InSyncMaster(live, store, appending.durability, tables.role, clock)
+            session = ControllerSession(
+                *(live, store, tables.role, in_sync, replica, dialer, clock),
+                *(registration.broker_address, registration.release),
+            )
+            replica.on_confirmed(in_sync.master_confirms, lambda: _fit_tables(store, tables))
+        else:
+            master = Master(live, store, appending.durability, tables.role, clock)
+        appending.at_turn_end(master.pump)
         return cls(
             master,
             replica,
@@ -54,7 +69,8 @@ class Replication:
             TableSync(store, tables, replica, dialer, clock),
             TimerSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),
-            HaStatus(store, tables.role, master, replica, clock),
+            HaStatus(live, store, tables.role, master, replica, clock),
+            session,
         )
 
     @property
@@ -64,7 +80,7 @@ class Replication:
 
     @property
     def services(self) -> list[object]:
-        return [
+        parts: list[object] = [
             self.master,
             self.replica,
             self.table_changes,
@@ -73,3 +89,17 @@ class Replication:
             self.acting_master,
             self.status,
         ]
+        return parts if self.session is None else [*parts, self.session]
+
+    @property
+    def problem(self) -> str:
+        """What an operator should know before anyone relies on this broker; empty if all is well."""
+        return self.replica.disagreement or (self.session.problem if self.session is not None else "")
+
+
+def _fit_tables(store: MessageStore, tables: Tables) -> None:
+    """The log was cut: no group has read, and no delayed message left, what is not there any more."""
+    if store.can_dispatch_to(store.log_end):
+        return  # The queues end before the cut: everything that was read is still there.
+    tables.offsets.fit(store.max_offset)
+    tables.delay_offsets.fit(lambda level: store.max_offset(SCHEDULE_TOPIC, level - 1))

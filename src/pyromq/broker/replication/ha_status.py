@@ -2,19 +2,38 @@
 
 from pyromq.broker.replication.master import Master
 from pyromq.broker.replication.replica import Replica
+from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock
-from pyromq.protocol.bodies.brokers import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from pyromq.config.live import LiveSettings
+from pyromq.protocol.bodies.brokers import (
+    EpochEntry,
+    EpochEntryCache,
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
 from pyromq.protocol.catalogue import BodyAnswer
-from pyromq.protocol.requests.replication import GetHaStatus
+from pyromq.protocol.requests.replication import GetEpochs, GetHaStatus
 from pyromq.remoting.routing import Caller, handles
+from pyromq.store.log.epochs import end_of
 from pyromq.store.message_store import MessageStore
+
+_WITHOUT_END = (1 << 63) - 1
+"""java: where the newest epoch ends"""
 
 
 class HaStatus:
     def __init__(
-        self, store: MessageStore, role: RoleTable, master: Master, replica: Replica, clock: Clock
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        role: RoleTable,
+        master: Master,
+        replica: Replica,
+        clock: Clock,
     ) -> None:
+        self._cluster, self._name = live.now.broker_cluster_name, live.now.broker_name
         self._store = store
         self._role = role
         self._master = master
@@ -24,6 +43,26 @@ class HaStatus:
     @handles(GetHaStatus)
     def get(self, request: GetHaStatus, caller: Caller) -> BodyAnswer[HARuntimeInfo]:
         return BodyAnswer(body=self._of_master() if self._role.now.is_master else self._of_replica())
+
+    @handles(GetEpochs)
+    def epochs(self, request: GetEpochs, caller: Caller) -> BodyAnswer[EpochEntryCache]:
+        epochs, end = self._store.epochs.epochs, self._store.log_end
+        return BodyAnswer(
+            body=EpochEntryCache(
+                cluster_name=self._cluster,
+                broker_name=self._name,
+                broker_id=self._role.now.broker_id,
+                epoch_list=[
+                    EpochEntry(
+                        epoch=each.number,
+                        start_offset=each.start,
+                        end_offset=end_of(epochs, index, _WITHOUT_END),
+                    )
+                    for index, each in enumerate(epochs)
+                ],
+                max_offset=end,
+            )
+        )
 
     def _of_master(self) -> HARuntimeInfo:
         end, links = self._store.log_end, self._master.links

@@ -6,7 +6,12 @@ the two sets counts.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_NEARLY_S: Final = 0.5
+"""A replica that had everything so shortly ago is waited for, until it is in sync."""
+_PATIENCE_S: Final = 2.0
+"""For so long: others do not wait for a replica that came near and then stopped."""
 
 
 class Report(NamedTuple):
@@ -27,6 +32,8 @@ class InSyncSet:
         self.members = members
         self.version = version
         self.proposed: frozenset[int] | None = None
+        self.joining: frozenset[int] = frozenset()
+        """Replicas that are nearly there: the master waits for them, so that they can catch up."""
         self._is_uncertain = False
         self._epoch_start = epoch_start
         self._confirmed = 0
@@ -38,7 +45,7 @@ class InSyncSet:
     @property
     def awaited(self) -> frozenset[int]:
         """The brokers that must have a record before it is acknowledged."""
-        return self.members | (self.proposed or frozenset())
+        return self.members | (self.proposed or frozenset()) | self.joining
 
     @property
     def reports(self) -> Mapping[int, Report]:
@@ -59,6 +66,7 @@ class InSyncSet:
     def lost(self, broker_id: int) -> None:
         """The connection to a replica has closed."""
         self._reports.pop(broker_id, None)
+        self.joining -= {broker_id}
 
     def confirm(self, log_end: int) -> int:
         """Up to where everyone who is awaited has the log; it never goes back."""
@@ -76,20 +84,30 @@ class InSyncSet:
 
         A proposal whose fate is not known is repeated: only the next version makes an end of it.
         """
+        self.joining = frozenset(each for each in self.joining if self._is_near(each, now, _PATIENCE_S))
         if self.proposed is not None:
             return self.proposed
-        wanted = {self._own_id}
+        wanted, joining = {self._own_id}, set()
         for each, report in self._reports.items():
             if each in self.members:
                 if now - report.caught_up_at <= max_behind_s:
                     wanted.add(each)
-            elif report.offset >= max(log_end, self._confirmed, self._epoch_start):
+            elif report.offset >= max(self._confirmed, self._epoch_start) and (
+                each in self.joining or report.offset >= log_end
+            ):
                 wanted.add(each)
+            elif self._is_near(each, now, _NEARLY_S):
+                joining.add(each)
+        self.joining = frozenset(joining)
         if wanted == self.members:
             return None
         self.proposed = frozenset(wanted)
         self._is_uncertain = False
         return self.proposed
+
+    def _is_near(self, broker_id: int, now: float, max_behind_s: float) -> bool:
+        report = self._reports.get(broker_id)
+        return report is not None and now - report.caught_up_at <= max_behind_s
 
     def confirmed_by_controller(self, members: frozenset[int], version: int) -> None:
         """The controller has said which set counts; older proposals can never come true any more."""

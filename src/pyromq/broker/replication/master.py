@@ -63,6 +63,10 @@ class Master:
         """Whether a replica is near enough to count."""
         return self._store.log_end - link.acknowledged < self._live.now.in_sync_max_behind_bytes
 
+    @property
+    def acknowledges_alone(self) -> bool:
+        return not self._needed
+
     # Settings and role
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
@@ -94,11 +98,12 @@ class Master:
     async def listen(self, taken: socket.socket) -> None:
         self.address = taken.getsockname()[:2]
         settings = self._live.now
-        if settings.broker_role == "SYNC_MASTER" and not self._needed:
+        if self.acknowledges_alone and (settings.broker_role == "SYNC_MASTER" or settings.controller_mode):
             _log.warning(
-                "this SYNC_MASTER acknowledges messages alone inSyncReplicas=%d: set it to 2 or more to wait"
+                "this master acknowledges messages alone inSyncReplicas=%d%s: set it to 2 or more to wait"
                 " for replicas",
                 settings.in_sync_replicas,
+                " allAckInSyncStateSet=false" if settings.controller_mode else "",
             )
         is_open = settings.replica_networks is None and not is_loopback(self.address[0])
         if is_open and not settings.lets_anyone_in:
@@ -107,7 +112,10 @@ class Master:
                 " addresses of replicas",
                 self.address[1],
             )
-        self._acceptor = Acceptor(taken, _BACKLOG, lambda: ReplicaLink(self, self._store, self._clock))
+        self._acceptor = Acceptor(taken, _BACKLOG, self._make_link)
+
+    def _make_link(self) -> ReplicaLink:
+        return ReplicaLink(self, self._store, self._clock)
 
     def opened(self, link: ReplicaLink) -> str:
         networks = self._live.now.replica_networks

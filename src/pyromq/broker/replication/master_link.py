@@ -33,7 +33,7 @@ class MasterLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.report(even_if_known=True)
+        self._greet()
 
     def connection_lost(self, problem: Exception | None) -> None:
         self.close(TransportError(f"the master closed the connection{f': {problem}' if problem else ''}"))
@@ -53,13 +53,19 @@ class MasterLink(asyncio.Protocol):
         self.speed.total_bytes += len(data)
         end = self._store.log_end
         try:
-            for offset, piece in self._frames.feed(data):
-                self._store.copying.append(offset, piece)
+            self._take(data)
         except PyroError as problem:
             self.close(problem)
         if self._store.log_end != end:
             self._appended()
             self.report()
+
+    def _greet(self) -> None:
+        self.report(even_if_known=True)
+
+    def _take(self, data: bytes) -> None:
+        for offset, piece in self._frames.feed(data):
+            self._store.copying.append(offset, piece)
 
     def report(self, *, even_if_known: bool = False) -> None:
         """Tell the master how far this replica has the log."""
@@ -69,6 +75,9 @@ class MasterLink(asyncio.Protocol):
             store.request_flush()
             offset = store.flushed_offset
         if self._transport is not None and (offset > self.reported or even_if_known):
-            self._transport.write(encode_report(offset))
+            self._transport.write(self._encoded_report(offset))
             self.reported = offset
             self.last_write = self._clock.monotonic()
+
+    def _encoded_report(self, offset: int) -> bytes:
+        return encode_report(offset)

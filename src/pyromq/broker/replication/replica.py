@@ -11,12 +11,15 @@ from contextlib import suppress
 
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.replication.agreement import Disagreement, check_agreement
+from pyromq.broker.replication.epoch_master_link import EpochMasterLink
 from pyromq.broker.replication.master_link import MasterLink
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.role import Role, RoleTable
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
-from pyromq.errors import PyroError, TransportError
+from pyromq.errors import PyroError, Refused, TransportError
+from pyromq.protocol.epoch_replication import ReplicaGreeting
+from pyromq.protocol.requests.replication import ExchangeHaInfo, ExchangeHaInfoAnswer
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.store.message_store import MessageStore
@@ -27,6 +30,7 @@ _TICK_S = 0.5
 _FIRST_RETRY_S = 0.25
 _MAX_RETRY_S = 5.0
 _ASK_EVERY = 3
+_ASK_TIMEOUT_S = 3.0
 _QUIET_FAILURES = 4
 """A replica that has just started does not know its master yet."""
 
@@ -51,7 +55,11 @@ class Replica:
         self._ask_for_master = ask_for_master
         self._listeners: list[Callable[[], None]] = []
         self._woken = asyncio.Event()
+        self._role = role.now
         self._is_replica = False
+        self._is_controlled = live.now.controller_mode
+        self._confirmed: Callable[[int], None] = lambda _: None
+        self._was_cut: Callable[[], None] = lambda: None
         self._failures = 0
         self._told = ""
         self._ha_address: str | None = None
@@ -74,15 +82,26 @@ class Replica:
 
     @property
     def ha_address(self) -> str | None:
-        return self._live.now.ha_master_address or self._ha_address
+        return (
+            self._ha_address if self._is_controlled else self._live.now.ha_master_address or self._ha_address
+        )
+
+    def on_confirmed(self, confirmed: Callable[[int], None], was_cut: Callable[[], None]) -> None:
+        """Under a controller: call `confirmed` with the log offset up to which readers may see the log, and
+        `was_cut` when the end of the log was taken back."""
+        self._confirmed, self._was_cut = confirmed, was_cut
 
     def on_master(self, listener: Callable[[], None]) -> None:
         """Call `listener` when another master is known, or a connection to it was opened."""
         self._listeners.append(listener)
 
     def master_is_at(self, address: str | None, ha_address: str | None) -> None:
-        """What a name server says."""
-        if address and ha_address and (address, ha_address) != (self.master, self._ha_address):
+        """What a name server says; who is master it does not decide if there is a controller."""
+        if self._is_controlled:
+            if address == self.master and self._ha_address is None and ha_address:
+                self._ha_address = ha_address
+                self._woken.set()
+        elif address and ha_address and (address, ha_address) != (self.master, self._ha_address):
             _log.info("master found address=%s ha_address=%s", address, ha_address)
             self.master, self._ha_address = address, ha_address
             if self.link is not None:
@@ -90,8 +109,19 @@ class Replica:
             self._woken.set()
             self._tell()
 
+    def follow(self, master: str) -> None:
+        """The controller says who is master now; it is asked for its HA port."""
+        self.master, self._ha_address = master, None
+        self._failures, self._told = 0, ""
+        self._dialer.reset_backoff(master)
+        self._woken.set()
+        self._tell()
+
     def _role_changed(self, role: Role) -> None:
+        self._role = role
         self._is_replica = not role.is_master
+        if self.link is not None and not role.is_master:
+            self.link.close(TransportError(f"epoch {role.epoch} has begun"))
         if role.is_master:
             self.disagreement = ""
             if self.link is not None:
@@ -123,19 +153,15 @@ class Replica:
 
     async def _follow(self) -> None:
         """Copy the master's log until the connection ends; raises its error."""
-        address = self.ha_address
-        if address is None:
-            raise TransportError("no name server knows the master")
-        if self.master is not None:
+        address = self.ha_address or await self._ask_for_ha_address()
+        if self.master is not None and not (self._is_controlled and self._store.epochs.epochs):
             await check_agreement(self._dialer, self.master, self._store)
         self.disagreement = ""
         loop = asyncio.get_running_loop()
         host, port = parse_address(address)
         timeout_s = self._live.now.connect_timeout_ms / 1000
         async with asyncio.timeout(timeout_s):
-            _, link = await loop.create_connection(
-                lambda: MasterLink(self._store, self._clock, self._appending.dispatch_soon), host, port
-            )
+            _, link = await loop.create_connection(self._make_link, host, port)
         self.link = link
         _log.info("connected to the master address=%s from=%d", address, self._store.log_end)
         self._tell()
@@ -149,6 +175,36 @@ class Replica:
             link.close(TransportError("this replica stops"))
             if link.ended.exception() is not None and link.speed.total_bytes:
                 self._failures = 0
+
+    async def _ask_for_ha_address(self) -> str:
+        if not self._is_controlled:
+            raise TransportError("no name server knows the master")
+        if self.master is None:
+            raise TransportError("no controller has named a master")
+        try:
+            answer = await self._dialer.call(self.master, ExchangeHaInfo(), _ASK_TIMEOUT_S)
+        except Refused:
+            answer = ExchangeHaInfoAnswer()
+        # java: a master may not tell, but name servers know it, too
+        self._ha_address = self._ha_address or answer.master_ha_address
+        if self._ha_address is None:
+            raise TransportError(f"the master {self.master} does not tell its HA address")
+        return self._ha_address
+
+    def _make_link(self) -> MasterLink:
+        appended = self._appending.dispatch_soon
+        if not self._is_controlled:
+            return MasterLink(self._store, self._clock, appended)
+        settings = self._live.now
+        greeting = ReplicaGreeting(self._role.broker_id, settings.sync_from_last_file, settings.learner)
+        return EpochMasterLink(
+            self._store,
+            self._clock,
+            appended,
+            greeting=greeting,
+            confirmed=self._confirmed,
+            was_cut=self._was_cut,
+        )
 
     def _look_after(self, link: MasterLink) -> None:
         settings, now = self._live.now, self._clock.monotonic()

@@ -6,6 +6,7 @@ that the event loop does not wait for the disk. A replica that reports something
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Protocol, cast
 
 from pyromq.broker.replication.speed import Speed
@@ -104,7 +105,7 @@ class ReplicaLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_read = self._clock.monotonic()
         try:
-            for offset in self._reports.feed(data):
+            for offset in self._heard(data):
                 if self.is_started:
                     self._take_report(offset)
                 else:
@@ -115,6 +116,14 @@ class ReplicaLink(asyncio.Protocol):
         if self._transport is not None:
             self._master.acknowledged(self)
             self.send_more()
+
+    def _heard(self, data: bytes) -> Iterable[int]:
+        """The reports in what the replica has sent."""
+        return self._reports.feed(data)
+
+    @property
+    def _begins_with_last_file(self) -> bool:
+        return self._master.from_last_file
 
     def _start_at(self, offset: int) -> None:
         start, end = self._store.log_start, self._store.log_end
@@ -131,7 +140,7 @@ class ReplicaLink(asyncio.Protocol):
         self.acknowledged = offset
         if not offset:  # an empty replica
             segment_bytes = self._store.settings.log_segment_bytes
-            offset = max(start, end - end % segment_bytes) if self._master.from_last_file else start
+            offset = max(start, end - end % segment_bytes) if self._begins_with_last_file else start
         self.next_offset = self._loaded = offset
         _log.info("replica connected address=%s from=%d behind=%d", self.address, offset, end - offset)
 
@@ -153,10 +162,10 @@ class ReplicaLink(asyncio.Protocol):
         frames: list[bytes | memoryview] = []
         budget = allowed = self._allowed_bytes()
         while budget > 0 and self._is_in_memory():
-            view = store.log_bytes(self.next_offset, min(self._master.batch_bytes, budget))
+            view = store.log_bytes(self.next_offset, min(self._batch_bytes(), budget))
             if not view:
                 break
-            frames += (encode_header(self.next_offset, len(view)), view)
+            frames += (self._header(len(view)), view)
             self.next_offset += len(view)
             self.speed.total_bytes += len(view)
             budget -= len(view)
@@ -189,6 +198,13 @@ class ReplicaLink(asyncio.Protocol):
         self._flow_since = now
         return max(1, min(round(limit * since), _MAX_BYTES_PER_TURN))
 
+    def _batch_bytes(self) -> int:
+        return self._master.batch_bytes
+
+    def _header(self, size_bytes: int) -> bytes:
+        """The header of a frame with the next bytes."""
+        return encode_header(self.next_offset, size_bytes)
+
     def _is_in_memory(self) -> bool:
         """Whether the next bytes can be sent without waiting for the disk; if not, a thread reads them."""
         behind = self._store.log_end - self.next_offset
@@ -211,5 +227,5 @@ class ReplicaLink(asyncio.Protocol):
     def beat(self) -> None:
         """Send a heartbeat."""
         if self._transport is not None and self.is_started and not self._is_paused:
-            self._transport.write(encode_header(self.next_offset, 0))
+            self._transport.write(self._header(0))
             self.last_write = self._clock.monotonic()

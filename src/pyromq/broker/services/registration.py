@@ -129,6 +129,7 @@ class Registration:
         self._everything: dict[bool, _Everything] = {}
         self._on_master: Callable[[str | None, str | None], None] = lambda _master, _ha: None
         self._permission = live.now.broker_permission
+        self._is_held = live.now.controller_mode
         topics.on_change(self._topics_changed)
         live.on_change(self._apply_settings)
         role.on_change(self._role_changed)
@@ -151,6 +152,12 @@ class Registration:
         for server in self._servers.values():
             server.tell_everything()
 
+    def release(self) -> None:
+        """The role of this broker is known: register. Under a controller nothing is registered before."""
+        if self._is_held:
+            self._is_held = False
+            self._apply_settings(self._live.now)
+
     def statistics(self) -> list[NameServerState]:
         return [server.state() for server in self._servers.values()]
 
@@ -169,10 +176,10 @@ class Registration:
             self._permission = settings.broker_permission
             self._register_anew()
         known = [address for address, server in self._servers.items() if server.task is not None]
-        if list(settings.name_servers) != known:
+        wanted = () if self._is_held else settings.name_servers
+        if list(wanted) != known:
             self._servers = {
-                address: self._servers.get(address) or _NameServer(address)
-                for address in settings.name_servers
+                address: self._servers.get(address) or _NameServer(address) for address in wanted
             }
             self._list_changed.set()
 
@@ -182,8 +189,8 @@ class Registration:
             self._register_anew()
 
     def _register_anew(self) -> None:
-        # java: name servers ignore a registration whose version they know
-        self._topics.bump_version()
+        # java: name servers ignore a registration whose version they know, and one of an older master
+        self._topics.bump_version(self._role.epoch)
         for server in self._servers.values():
             server.tell_everything()
             server.wake.set()

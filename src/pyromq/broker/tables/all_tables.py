@@ -11,7 +11,7 @@ from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.broker.tables.queue_locks import QueueLocks
-from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.broker.tables.role import NOT_ELECTED, Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.table_file import FiledTable
 from pyromq.broker.tables.timer_counts import TimerCounts
@@ -70,7 +70,7 @@ class Tables:
         topics = TopicTable(file("topics.json"), clock, _system_topics(settings, store.settings.timer_wheel))
         _follow_settings(topics, live)
         return cls(
-            role=RoleTable(Role(settings.broker_id)),
+            role=RoleTable(NOT_ELECTED if settings.controller_mode else Role(settings.broker_id)),
             topics=topics,
             groups=GroupTable(file("subscriptionGroup.json"), clock, lambda: live.now.auto_create_groups),
             offsets=OffsetTable(

@@ -3,6 +3,8 @@
 Only saved offsets survive a crash; messages behind them are delivered again, never skipped.
 """
 
+from collections.abc import Callable
+
 from pyromq.broker.tables.table_file import FiledTable, TableFile
 from pyromq.clock import Clock
 from pyromq.protocol.bodies.offsets import DelayOffsetSerializeWrapper
@@ -52,6 +54,12 @@ class DelayOffsetTable(FiledTable):
             self.data_version = table.data_version or self.data_version
             self._deliveries += 1
             self.save(self.take())
+
+    def fit(self, end_of: Callable[[int], int]) -> None:
+        """The log was cut: nothing was delivered beyond the end of a level's queue."""
+        for level, offset in list(self._offsets.items()):
+            if offset > end_of(level):
+                self.advance(level, end_of(level))
 
     def take(self) -> DelayOffsetSerializeWrapper:
         """A copy of the table, for saving later."""

@@ -229,6 +229,15 @@ class OffsetTable:
                 del table[key]
                 self._changed()
 
+    def fit(self, end_of: Callable[[str, int], int]) -> None:
+        """The log was cut: no group has read beyond the end of a queue."""
+        for (topic, _), queues in self._committed.items():
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    queues[queue_id] = end
+                    self._changed()
+
     def _changed(self) -> None:
         self._is_dirty = True
         self._other_changes += 1

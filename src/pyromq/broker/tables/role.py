@@ -24,10 +24,17 @@ class Role:
         return self.broker_id == MASTER_ID
 
 
+NOT_ELECTED = Role(-1)
+"""Under a controller, until it has named a master: as a replica."""
+
+
 class RoleTable:
     def __init__(self, role: Role) -> None:
         self.now = role
         self._listeners: list[Callable[[Role], None]] = []
+        self._barrier_listeners: list[Callable[[], None]] = []
+        self.barrier = ""
+        """Why this master accepts no messages at the moment; empty if it does."""
 
     def __repr__(self) -> str:
         kind = "master" if self.now.is_master else f"replica {self.now.broker_id}"
@@ -37,6 +44,17 @@ class RoleTable:
         """Call `listener` with the role now, and after each change."""
         self._listeners.append(listener)
         listener(self.now)
+
+    def bar(self, reason: str) -> None:
+        """A master accepts no messages as long as there is a reason."""
+        if reason != self.barrier:
+            self.barrier = reason
+            for listener in self._barrier_listeners:
+                listener()
+
+    def on_barrier(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when a master begins or ends to refuse messages."""
+        self._barrier_listeners.append(listener)
 
     def require_master(self) -> None:
         """Raises Refused on a replica: its tables are copies of its master's."""
@@ -53,5 +71,6 @@ class RoleTable:
             raise ValueError(f"the role of epoch {role.epoch} is older than that of epoch {self.now.epoch}")
         if role != self.now:
             self.now = role
+            self.barrier = ""
             for listener in self._listeners:
                 listener(role)

@@ -227,9 +227,10 @@ class TopicTable(FiledTable):
             data_version=self.data_version, topic_config_table=dict(self._topics)
         )
 
-    def bump_version(self) -> None:
-        """Give the table a new version, so that name servers read it again."""
-        self.data_version = self.data_version.next(self._clock.now_ms())
+    def bump_version(self, epoch: int | None = None) -> None:
+        """Give the table a new version, so that name servers read it again; `epoch` counts the masters."""
+        state = self.data_version.state_version if epoch is None else epoch
+        self.data_version = self.data_version.next(self._clock.now_ms(), state)
         self._file.save()
 
     def _changed(self, configs: list[TopicConfig]) -> None:

@@ -53,14 +53,15 @@ class EpochFile:
         """The log goes on at its end `start` in a new epoch. Raises StoreError or OSError."""
         self._replace(begin_epoch(self.epochs, number, start))
 
-    def enter(self, epoch: Epoch, log_end: int) -> None:
-        """The bytes behind the end of the log are of this epoch of the master. Raises StoreError, OSError."""
+    def enter(self, epoch: Epoch, offset: int) -> None:
+        """The next bytes of the log, at `offset`, are of this epoch of the master. Raises StoreError or
+        OSError."""
         if epoch in self.epochs:
             return
-        if epoch.start > log_end or (self.epochs and epoch.start < self.epochs[-1].start):
+        if not (self.epochs[-1].start if self.epochs else 0) <= epoch.start <= offset:
             raise StoreError(
-                f"the master's epoch {epoch.number} began at {epoch.start}, but this log ends at {log_end} in"
-                f" epoch {self.newest}"
+                f"the master's bytes at {offset} are of epoch {epoch.number}, which began at {epoch.start}:"
+                f" that does not fit the epochs of this log, {self.epochs[-3:]}"
             )
         self._replace(begin_epoch(self.epochs, *epoch))
 

@@ -1,0 +1,72 @@
+"""One replica under a controller, seen from its master: it greets with its id and hears the epochs first.
+
+Every frame lies in one epoch and names it, so that the replica knows which master wrote which bytes.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from pyromq.broker.replication.replica_link import Links, ReplicaLink
+from pyromq.clock import Clock
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.epoch_replication import Frame, MasterGreeting, ReplicaGreeting, ReplicaReader
+from pyromq.store.log.epochs import Epoch, end_of, epoch_at
+from pyromq.store.message_store import MessageStore
+
+
+class EpochLinks(Links, Protocol):
+    """The master, as its links see it under a controller."""
+
+    confirmed: int
+
+    def greeted(self, link: "EpochReplicaLink") -> None: ...
+
+
+class EpochReplicaLink(ReplicaLink):
+    def __init__(self, master: EpochLinks, store: MessageStore, clock: Clock) -> None:
+        super().__init__(master, store, clock)
+        self._epoch_master = master
+        self._reader = ReplicaReader()
+        self.greeting: ReplicaGreeting | None = None
+        self.told_confirmed = 0
+        """The confirm offset that the replica knows."""
+
+    @property
+    def broker_id(self) -> int:
+        """The id that the controller gave the replica; -1 before its greeting."""
+        return self.greeting.broker_id if self.greeting is not None else -1
+
+    @property
+    def is_learner(self) -> bool:
+        """Whether it never counts as in sync, because its operator does not want it to."""
+        return self.greeting is not None and self.greeting.is_learner
+
+    def _heard(self, data: bytes) -> Iterator[int]:
+        for said in self._reader.feed(data):
+            if isinstance(said, int):
+                if self.greeting is None:
+                    raise RemoteProtocolError("it reports before it has said who it is")
+                yield said
+            elif self.greeting is None:  # java: a replica repeats its greeting while it waits
+                self.greeting = said
+                self._epoch_master.greeted(self)
+                answer = MasterGreeting(self._store.log_end, self._store.epochs.epochs)
+                if self._transport is not None:
+                    self._transport.write(answer.encode())
+
+    @property
+    def _begins_with_last_file(self) -> bool:
+        return self.greeting is not None and self.greeting.from_last_file
+
+    def _batch_bytes(self) -> int:
+        epochs, offset = self._store.epochs.epochs, self.next_offset
+        index = epoch_at(epochs, offset)
+        left = self._store.log_end if index is None else end_of(epochs, index, self._store.log_end) - offset
+        return min(super()._batch_bytes(), left)
+
+    def _header(self, size_bytes: int) -> bytes:
+        epochs = self._store.epochs.epochs
+        index = epoch_at(epochs, self.next_offset)
+        epoch = epochs[index or 0] if epochs else Epoch(0, 0)
+        self.told_confirmed = self._epoch_master.confirmed
+        return Frame(self.next_offset, *epoch, self.told_confirmed).encode(size_bytes)

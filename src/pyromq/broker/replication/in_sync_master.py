@@ -1,0 +1,210 @@
+"""The master's side of replication under a controller: a message is confirmed when all in sync have it.
+
+The controller makes nobody master who is not in sync, so a confirmed message survives its master. A master
+that waits for nobody, because it is alone in sync or because the settings say so, confirms only while it
+holds its lease: a master that was replaced confirms nothing.
+"""
+
+import asyncio
+import logging
+from typing import cast
+
+from pyromq.broker.flow.durability import Durability
+from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
+from pyromq.broker.replication.in_sync_set import InSyncSet
+from pyromq.broker.replication.lease import Lease
+from pyromq.broker.replication.master import Master
+from pyromq.broker.replication.replica_link import ReplicaLink
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.role import Role, RoleTable
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_SPREAD_S = 0.01
+
+
+class InSyncMaster(Master):
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        durability: Durability,
+        role: RoleTable,
+        clock: Clock,
+    ) -> None:
+        self.lease = Lease(clock, live.now.controller_timeout_ms / 1000)
+        self.in_sync: InSyncSet | None = None
+        """None on a replica."""
+        self.confirmed = 0
+        self._role = role
+        self._own_id = -1
+        self._wanted = asyncio.Event()
+        self._spreading: asyncio.TimerHandle | None = None
+        super().__init__(live, store, durability, role, clock)
+
+    # What the session does
+
+    def lead(self, own_id: int, members: frozenset[int], version: int) -> None:
+        """This broker is about to be the master of an epoch that begins at the end of its log."""
+        self._own_id = own_id
+        self.in_sync = InSyncSet(own_id, members, version, self._store.log_end)
+        self.confirmed = 0
+
+    def controller_says(self, members: frozenset[int], version: int) -> None:
+        """The set of this epoch that counts."""
+        if self.in_sync is not None:
+            before = self.in_sync.members
+            self.in_sync.confirmed_by_controller(members, version)
+            if self.in_sync.members != before:
+                _log.info("in sync: %s version=%d", sorted(self.in_sync.members), version)
+            self._tell_durability()
+
+    def wanted_set(self) -> frozenset[int] | None:
+        """What the controller should confirm; None if its set is right."""
+        if self.in_sync is None:
+            return None
+        max_behind_s = self._live.now.replica_max_behind_ms / 1000
+        wanted = self.in_sync.propose(self._store.log_end, self._clock.monotonic(), max_behind_s)
+        self._tell_durability()
+        return wanted
+
+    async def wait_for_news(self, timeout_s: float) -> None:
+        """Return when the set may have to change, or after the time-out."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._wanted.clear()
+
+    # Settings and role
+
+    def _apply_settings(self, settings: BrokerSettings) -> None:
+        self.batch_bytes = settings.ha_batch_bytes
+        self.from_last_file = settings.sync_from_last_file
+        self._needed = settings.in_sync_replicas - 1
+        self._waits = settings.all_in_sync or self._needed > 0
+        self._min_in_sync = settings.min_in_sync_replicas
+        self._tell_durability()
+
+    @property
+    def acknowledges_alone(self) -> bool:
+        return not self._waits
+
+    def _role_changed(self, role: Role) -> None:
+        if role == self._last_role:
+            return
+        self._last_role = role
+        self._is_master = role.is_master
+        self._disconnect_all(f"epoch {role.epoch} has begun")  # its replicas must see the new epochs
+        self._durability.give_up()
+        if role.is_master:
+            self._tell_durability()
+        else:
+            self.in_sync = None
+            self._durability.replicated(self.confirmed)
+
+    _last_role: Role | None = None
+
+    # The watermark
+
+    def _tell_durability(self) -> None:
+        in_sync, end = self.in_sync, self._store.log_end
+        if in_sync is None or not self._is_master:
+            return
+        confirmed = in_sync.confirm(end)
+        if self._waits:
+            reported = sorted((each.offset for each in in_sync.reports.values()), reverse=True)
+            counts = [end, *reported, *[0] * self._needed]
+            offset = min(confirmed, counts[self._needed])
+        else:
+            offset = end
+        if self._is_alone(in_sync) and not self.lease.is_held:
+            offset = self.confirmed
+        if offset > self.confirmed or self._durability.replicated_offset != self.confirmed:
+            self.confirmed = max(offset, self.confirmed)
+            self._durability.replicated(self.confirmed)
+            if self._links and self._spreading is None:
+                self._spreading = asyncio.get_running_loop().call_later(_SPREAD_S, self._spread)
+
+    def _spread(self) -> None:
+        """Tell replicas what is confirmed, unless they heard it with what was sent since."""
+        self._spreading = None
+        for link in self._links:
+            if cast(EpochReplicaLink, link).told_confirmed < self.confirmed:
+                link.beat()
+
+    def _is_alone(self, in_sync: InSyncSet) -> bool:
+        """Whether no other broker proves, by what it acknowledges, that this one is still the master."""
+        return not self._waits or in_sync.awaited == {self._own_id}
+
+    def master_confirms(self, offset: int) -> None:
+        """On a replica: its master says up to where readers may see the log."""
+        self.confirmed = offset
+        self._durability.replicated(offset)
+
+    def look(self) -> None:
+        """Bar senders, or let them in again: by the lease, and by the number of brokers in sync."""
+        in_sync = self.in_sync
+        if in_sync is None or not self._is_master:
+            return
+        reason = ""
+        if self._is_alone(in_sync) and not self.lease.is_held:
+            reason = "this master accepts no messages: it has lost its controller and may have been replaced"
+        elif len(in_sync.awaited) < self._min_in_sync:
+            reason = (
+                f"in-sync replicas not enough: {len(in_sync.awaited)} brokers are in sync,"
+                f" minInSyncReplicas is {self._min_in_sync}"
+            )
+        self._role.bar(reason)
+        self._tell_durability()
+
+    # The links
+
+    def _make_link(self) -> ReplicaLink:
+        return EpochReplicaLink(self, self._store, self._clock)
+
+    def greeted(self, link: EpochReplicaLink) -> None:
+        for each in list(self._links):
+            if each is not link and cast(EpochReplicaLink, each).broker_id == link.broker_id:
+                each.close("it has connected again", logging.INFO)
+
+    def acknowledged(self, link: ReplicaLink) -> None:
+        replica = cast(EpochReplicaLink, link)
+        in_sync, end = self.in_sync, self._store.log_end
+        if in_sync is None or replica.is_learner or not replica.is_started:
+            return
+        in_sync.reported(replica.broker_id, replica.acknowledged, end, self._clock.monotonic())
+        if replica.broker_id not in in_sync.members:
+            self._wanted.set()
+        self._tell_durability()
+
+    def lost(self, link: ReplicaLink) -> None:
+        super().lost(link)
+        broker_id = cast(EpochReplicaLink, link).broker_id
+        others = [cast(EpochReplicaLink, each).broker_id for each in self._links]
+        if self.in_sync is not None and broker_id not in others:
+            self.in_sync.lost(broker_id)
+            self._wanted.set()
+
+    def is_in_sync(self, link: ReplicaLink) -> bool:
+        return self.in_sync is not None and cast(EpochReplicaLink, link).broker_id in self.in_sync.members
+
+    async def close(self) -> None:
+        if self._spreading is not None:
+            self._spreading.cancel()
+        self.in_sync = None  # replicas that are hung up on stay in sync: one of them shall be master
+        await super().close()
+
+    def pump(self) -> None:
+        super().pump()
+        if self.in_sync is not None and self._is_alone(self.in_sync):
+            self._tell_durability()
+
+    def tick(self) -> None:
+        super().tick()
+        self.look()

@@ -1,0 +1,140 @@
+"""Brokers under a controller, over real sockets: one of them leads, and nothing acknowledged is lost."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.broker_cluster import BrokerClient
+from tests.support.controlled_group import controlled_group, members_of, side_of
+from tests.support.replicas import caught_up, log_of, until
+from tests.support.small_stores import messages_in
+
+from pyromq.broker.broker import Broker
+from pyromq.errors import Refused
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.replication import GetEpochs
+from pyromq.protocol.requests.routes import GetRoute
+from pyromq.remoting.dialer import Dialer
+from pyromq.store.log.epochs import Epoch
+
+
+async def send(broker: Broker, numbers: range) -> None:
+    async with BrokerClient(broker.address) as client:
+        await client.create_topic()
+        for number in numbers:
+            await client.send(b"%d" % number, queue_id=0)
+
+
+def bodies(broker: Broker) -> list[int]:
+    found = broker.store.read("Orders", 0, 0, 1000)
+    return [int(message.body) for message in messages_in(found)]
+
+
+async def test_the_first_broker_leads_and_the_others_come_in_sync(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        first = await group.start("a")
+        assert first.role.now.is_master
+        others = [await group.start(each) for each in "bc"]
+        assert await group.settled(3) is first
+        assert [each.role.now.broker_id for each in others] == [2, 3]
+        await send(first, range(20))
+        for each in others:
+            await caught_up(each, first)
+            assert log_of(each.store) == log_of(first.store)
+            assert bodies(each) == list(range(20))
+        assert (tmp_path / "b" / "brokerIdentity").read_text() == "TestCluster#broker-a#2"
+        async with BrokerClient(first.address) as client:
+            epochs = (await client.call(GetEpochs())).body
+        assert [(each.epoch, each.start_offset) for each in epochs.epoch_list] == [(1, 0)]
+
+
+async def test_a_replica_takes_over_and_the_old_master_cuts_off_what_nobody_else_has(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        old = await group.start("a")
+        for name in "bc":
+            await group.start(name)
+        await group.settled(3)
+        await send(old, range(10))
+        for each in group.brokers:
+            await caught_up(each, old)
+        # Nobody else gets what comes now: the links are closed.
+        await old.replication.master.close()
+        side_of(old).lead(1, frozenset({1}), 99)
+        end = old.store.log_end
+        await send(old, range(100, 105))
+        assert old.store.log_end > end
+        directory = await group.crash(old)
+
+        new = await group.settled(2)
+        assert new.role.now.epoch == 2
+        await send(new, range(10, 20))
+        returned = await group.start(directory)
+        await group.settled(3)
+        await caught_up(returned, new)
+        assert log_of(returned.store) == log_of(new.store)
+        assert bodies(returned) == list(range(20))
+        assert returned.store.epochs.epochs == new.store.epochs.epochs == (Epoch(1, 0), Epoch(2, end))
+
+
+async def test_name_servers_are_told_who_leads(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        first = await group.start("a")
+        await group.start("b")
+        await group.settled(2)
+        await send(first, range(1))
+        await caught_up(group.brokers[1], first)
+        await until(lambda: group.brokers[1].replication.table_sync.copies > 0)
+        dialer = Dialer()
+
+        async def addresses() -> dict[int, str]:
+            route = (await dialer.call(group.names, GetRoute(topic="Orders"), 60)).body
+            (broker,) = route.broker_datas
+            return dict(broker.broker_addrs)
+
+        assert await addresses() == {0: first.advertised_address, 2: group.brokers[1].advertised_address}
+        await group.crash(first)
+        new = await group.settled(1)
+        found: dict[int, str] = {}
+        while found != {0: new.advertised_address}:
+            found = await addresses()
+        await dialer.close()
+
+
+async def test_a_master_that_waits_for_two_acknowledges_nothing_alone(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        master = await group.start("a", in_sync_replicas=2, replica_timeout_ms=50)
+        async with BrokerClient(master.address) as client:
+            await client.create_topic()
+            answer = await client.send(b"0", queue_id=0)
+            assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            await group.start("b", in_sync_replicas=2)
+            await group.settled(2)
+            assert (await client.send(b"1", queue_id=0)).code == ResponseCode.SUCCESS
+
+
+async def test_a_master_with_too_few_in_sync_refuses_messages(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        master = await group.start("a", min_in_sync_replicas=2)
+        async with BrokerClient(master.address) as client:
+            await client.create_topic()
+            await until(lambda: master.role.barrier)
+            with pytest.raises(Refused, match="in-sync replicas not enough"):
+                await client.send(b"0", queue_id=0)
+            await group.start("b")
+            await group.settled(2)
+            await until(lambda: not master.role.barrier)
+            await client.send(b"1", queue_id=0)
+
+
+async def test_a_master_that_lost_its_controller_acknowledges_nothing_alone(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        master = await group.start("a", all_in_sync=False)
+        async with BrokerClient(master.address) as client:
+            await client.create_topic()
+            await client.send(b"0", queue_id=0)
+            side_of(master).lease.suspend()
+            side_of(master).look()
+            with pytest.raises(Refused, match="lost its controller"):
+                await client.send(b"1", queue_id=0)
+            await until(lambda: not master.role.barrier)  # the next heartbeat is answered
+            await client.send(b"2", queue_id=0)
+            assert members_of(master) == {1}
