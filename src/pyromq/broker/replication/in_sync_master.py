@@ -84,12 +84,11 @@ class InSyncMaster(Master):
     # Settings and role
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
-        self.batch_bytes = settings.ha_batch_bytes
-        self.from_last_file = settings.sync_from_last_file
-        self._needed = settings.in_sync_replicas - 1
-        self._waits = settings.all_in_sync or self._needed > 0
+        self._replicas = settings.in_sync_replicas - 1
+        """So many must have a message, besides all in sync."""
+        self._waits = settings.all_in_sync or self._replicas > 0
         self._min_in_sync = settings.min_in_sync_replicas
-        self._tell_durability()
+        super()._apply_settings(settings)
 
     @property
     def acknowledges_alone(self) -> bool:
@@ -119,8 +118,8 @@ class InSyncMaster(Master):
         confirmed = in_sync.confirm(end)
         if self._waits:
             reported = sorted((each.offset for each in in_sync.reports.values()), reverse=True)
-            counts = [end, *reported, *[0] * self._needed]
-            offset = min(confirmed, counts[self._needed])
+            counts = [end, *reported, *[0] * self._replicas]
+            offset = min(confirmed, counts[self._replicas])
         else:
             offset = end
         if self._is_alone(in_sync) and not self.lease.is_held:
