@@ -42,7 +42,7 @@ READ_BY_KEY = {
     "tls.config.file",  # `Settings.INCLUDED_FILE_KEY`
     "path",  # `write_options` makes it the topic
 }
-REFUSED_FLAGS = {"aclEnable", "authenticationEnabled", "authorizationEnabled", "enableControllerMode"}
+REFUSED_FLAGS = {"aclEnable", "authenticationEnabled", "authorizationEnabled"}
 """Features that are being built: `verify_together` refuses them until then."""
 
 
