@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from pyromq.client.blocking import Producer, TransactionProducer
     from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+    from pyromq.client.consumer.handling.typed import typed
     from pyromq.client.consumer.reading.subscriptions import Sql
     from pyromq.client.settings import Credentials, TlsOptions
     from pyromq.client.transactions import TransactionResult, TransactionState
     from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
     from pyromq.errors import (
+        BadBody,
         BadExpression,
         BadMessage,
         ConfigError,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
+    "BadBody": "errors",
     "BadExpression": "errors",
     "BadMessage": "errors",
     "Compression": "protocol.compression",
@@ -66,9 +69,11 @@ _HOMES = {
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
     "TransportError": "errors",
+    "typed": "client.consumer.handling.typed",
 }
 
 __all__ = [
+    "BadBody",
     "BadExpression",
     "BadMessage",
     "Compression",
@@ -96,6 +101,7 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "TransportError",
+    "typed",
 ]
 
 

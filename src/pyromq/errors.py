@@ -87,6 +87,10 @@ class BadMessage(PyroError):
     """The message is invalid; it was not sent."""
 
 
+class BadBody(PyroError):
+    """The body of a received message cannot be decoded as the type that was asked for."""
+
+
 class SendFailed(PyroError):
     """A message was not stored, or no broker confirmed it; `attempts` has the error of each attempt."""
 

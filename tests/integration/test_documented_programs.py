@@ -48,7 +48,7 @@ def send_an_order(running: RunningCluster) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_it_runs_as_it_is_written(program: str, running: RunningCluster, tmp_path: Path) -> None:
-    send_an_order(running)
+    await asyncio.to_thread(send_an_order, running)
     script = tmp_path / "test_program.py"
     script.write_text(program.replace(DOCUMENTED_NAMESRV, running.namesrv))
     command = ["-m", "pytest", "-c", os.devnull, "-W", "ignore"] if "def test_" in program else ["-u"]

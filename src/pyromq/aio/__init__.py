@@ -1,6 +1,7 @@
 """The asyncio API: the same names as in `pyromq`, with awaitable methods; values are the same classes."""
 
 from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
+from pyromq.client.consumer.handling.typed import typed
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.subscriptions import Sql
@@ -9,6 +10,7 @@ from pyromq.client.settings import Credentials, TlsOptions
 from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from pyromq.errors import (
+    BadBody,
     BadExpression,
     BadMessage,
     ConfigError,
@@ -23,6 +25,7 @@ from pyromq.errors import (
 from pyromq.protocol.compression import Compression
 
 __all__ = [
+    "BadBody",
     "BadExpression",
     "BadMessage",
     "Compression",
@@ -50,4 +53,5 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "TransportError",
+    "typed",
 ]

@@ -7,7 +7,9 @@ no such loop: clients of the parent cannot be used in it, clients made in the ch
 import asyncio
 import functools
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
@@ -22,6 +24,8 @@ from pyromq.client.queue_choice import Selector
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, SendResult
 from pyromq.errors import StateError
+
+_running_loop = asyncio._get_running_loop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,6 +114,8 @@ class LoopThread:
         coroutine that nobody awaits.
         """
         self.check()
+        if _running_loop() is not None:
+            _warn_of_a_loop(work)
         # A bare lock: an interrupt, wherever it comes, leaves nothing held that the loop would wait for.
         ended = threading.Lock()
         ended.acquire()
@@ -151,6 +157,23 @@ class LoopThread:
 
 
 os.register_at_fork(after_in_child=LoopThread._forked)
+
+
+def _warn_of_a_loop(work: Callable[..., object]) -> None:
+    """Nothing else runs on the caller's loop while it waits here."""
+    name = getattr(work, "__qualname__", "<unknown>")
+    # Functions without a name of their own only switch threads; a notebook's loop has nothing else to do.
+    if "<" in name or "ipykernel" in sys.modules:
+        return
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("pyromq."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"{name} of pyromq blocks the event loop that runs here, and everything on it: await it from"
+        " pyromq.aio, which has the same names, or call it by asyncio.to_thread",
+        RuntimeWarning,
+        stacklevel=level,
+    )
 
 
 class Lifetime(Protocol):

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import Any, TypeVar, overload
 
 import msgspec
 
+from pyromq.client.json_bodies import decode_json, encode_json
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -15,6 +17,7 @@ from pyromq.protocol.record import Host, StoredMessage
 
 __all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
 
+T = TypeVar("T")
 
 _SHOWN_BODY_BYTES = 32
 
@@ -37,6 +40,24 @@ class Message(msgspec.Struct, frozen=True):
     deliver_at_ms: int | None = None
     wait_stored: bool = True
     flag: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        value: object,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> "Message":
+        """A message whose body is the value as JSON: a msgspec.Struct, a dataclass, a dict, …"""
+        return cls(
+            topic, encode_json(value), tags, keys, properties or {}, delay_level, delay_ms, deliver_at_ms
+        )
 
     @property
     def is_delayed(self) -> bool:
@@ -72,6 +93,16 @@ class ReceivedMessage:
     @property
     def body(self) -> bytes:
         return self.stored.body
+
+    @overload
+    def decode(self) -> Any: ...
+
+    @overload
+    def decode(self, type_: type[T]) -> T: ...
+
+    def decode(self, type_: Any = Any) -> Any:
+        """The JSON body as a value of a type: a msgspec.Struct, a dataclass, … Raises BadBody."""
+        return decode_json(self.body, type_, f"{self.topic} {self.message_id}")
 
     @property
     def properties(self) -> dict[str, str]:

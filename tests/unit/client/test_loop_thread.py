@@ -14,6 +14,7 @@ import pytest
 
 from pyromq.client import blocking
 from pyromq.client.blocking import LoopThread, Producer
+from pyromq.client.consumer.blocking import PushConsumer
 
 
 class Interrupted(BaseException):
@@ -183,3 +184,24 @@ def test_an_interrupt_at_the_begin_of_a_call_leaves_nothing_that_nobody_awaits()
     finally:
         sys.settrace(former)
     gc.collect()  # what nobody awaits would be complained about now
+
+
+# Calls where a loop runs
+
+
+async def test_a_blocking_call_inside_a_running_loop_says_which_one_to_use() -> None:
+    consumer = PushConsumer("billing", "127.0.0.1:1")
+    producer = Producer("orders", "127.0.0.1:1", start_timeout_s=0.01)
+    with pytest.warns(RuntimeWarning, match=r"^Producer.close of pyromq blocks the event loop") as warned:
+        producer.close()
+    assert "pyromq.aio, which has the same names, or call it by asyncio.to_thread" in str(warned[0].message)
+    assert warned[0].filename == __file__, "it points to the caller"
+    consumer.subscribe("Orders", "*", print)  # waits for nothing
+    with pytest.warns(RuntimeWarning, match=r"^PushConsumer.close of pyromq blocks"):
+        consumer.close()
+    await asyncio.to_thread(producer.close)
+
+
+def test_a_blocking_call_elsewhere_says_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    Producer("orders", "127.0.0.1:1").close()
+    assert not recwarn.list
