@@ -50,6 +50,9 @@ class Appender:
         reconsume_times: int,
         prepared_offset: int,
     ) -> Any | None: ...
+    def append_again(
+        self, record: memoryview, topic: str, queue_id: int, more_properties: bytes, store_host: bytes
+    ) -> Any | None: ...
     def append_encoded_batch(
         self,
         topic: str,

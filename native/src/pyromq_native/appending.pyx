@@ -6,14 +6,23 @@ message has a type and a size a record can hold. Anything else is declined befor
 the interpreted twin does it, refusals included.
 """
 
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
-from pyromq_native.big_endian cimport get_int16, get_int32
-from pyromq_native.records cimport Record, is_whole, is_writable, record_size, write_record
+from pyromq_native.big_endian cimport get_int16, get_int32, get_int64
+from pyromq_native.checksums cimport crc32_of
+from pyromq_native.records cimport (
+    Outline,
+    Record,
+    is_whole,
+    is_writable,
+    outline_record,
+    record_size,
+    write_record,
+)
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -171,6 +180,50 @@ cdef class Appender:
         record.store_host, record.store_host_bytes = bytes_of(store_host), PyBytes_GET_SIZE(store_host)
         if not self.append_record(queue, &record, &appended):
             return None
+        return self._result_type(
+            self._ok,
+            appended.log_offset,
+            appended.size_bytes,
+            appended.queue_offset,
+            appended.store_timestamp,
+            store_host,
+        )
+
+    def append_again(self, record, topic, queue_id, bytes more_properties not None, bytes store_host not None):
+        """Append what a record of the log has once more, to another queue and with more properties; None if that
+        was declined."""
+        cdef Py_buffer view
+        cdef Record again
+        cdef Outline outline
+        cdef Appended appended
+        cdef Py_ssize_t body_at
+        cdef const uint8_t *at
+        cdef QueueEnd queue = self.find_queue(topic, queue_id)
+        if queue is None:
+            return None
+        PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
+        try:
+            at = <const uint8_t *>view.buf
+            if not outline_record(at, view.len, &outline) or outline.sys_flag & TRANSACTION_PREPARED:
+                return None
+            again.born_host_bytes = 20 if outline.sys_flag & 0x10 else 8
+            body_at = 48 + again.born_host_bytes + 8 + (20 if outline.sys_flag & 0x20 else 8) + 16
+            again.body, again.body_bytes = at + body_at, get_int32(at + body_at - 4)
+            if again.body_bytes and <int32_t>(crc32_of(again.body, again.body_bytes) & 0x7FFFFFFF) != get_int32(at + 8):
+                return None
+            again.properties, again.properties_bytes = at + outline.properties_start, outline.properties_bytes
+            again.more_properties, again.more_properties_bytes = bytes_of(more_properties), PyBytes_GET_SIZE(more_properties)
+            again.born_host = at + 48
+            again.store_host, again.store_host_bytes = bytes_of(store_host), PyBytes_GET_SIZE(store_host)
+            again.flag = get_int32(at + 16)
+            again.sys_flag = outline.sys_flag
+            again.reconsume_times = get_int32(at + body_at - 16)
+            again.born_timestamp = get_int64(at + 40)
+            again.prepared_transaction_offset = 0
+            if not self.append_record(queue, &again, &appended):
+                return None
+        finally:
+            PyBuffer_Release(&view)
         return self._result_type(
             self._ok,
             appended.log_offset,

@@ -13,6 +13,8 @@ from pyromq_native.big_endian cimport get_int64
 from pyromq_native.headers cimport Header, Span, is_called, read_bool, read_int32, read_int64
 from pyromq_native.records cimport Outline, outline_record
 
+cdef int64_t MAX_DELAY = <int64_t>1 << 48
+
 cdef enum:
     # Fields of a send, in the order of the letters that SEND_MESSAGE_V2 uses as names.
     GROUP = 1
@@ -408,6 +410,72 @@ cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTra
     for index in range(half.unique_key.length):
         seen |= half.unique_key.at[index]
     return seen < 0x80 and queue_id.length > 0 and read_int32(queue_id, &half.queue_id)
+
+
+def read_timed(record):
+    """Twin of the usual case of `pyromq.broker.flow.timed_outline.read_timed`: the values of its outline; None if
+    the message is unusual."""
+    cdef Py_buffer view
+    cdef Outline outline
+    cdef Traits traits
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef const uint8_t *stop
+    cdef Py_ssize_t size, index
+    cdef Span topic = Span(NULL, 0, False), queue = topic, slot = topic
+    cdef int32_t queue_id = 0
+    cdef int64_t slot_ms = 0
+    cdef uint8_t seen = 0
+    traits.is_timed = False
+    PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
+    try:
+        if not outline_record(<const uint8_t *>view.buf, view.len, &outline):
+            return None
+        at = <const uint8_t *>view.buf + outline.properties_start
+        end = at + outline.properties_bytes
+        while at < end:
+            stop = <const uint8_t *>memchr(at, 2, <size_t>(end - at))
+            if stop is NULL:
+                stop = end
+            size = stop - at
+            if _begins(at, size, b"REAL_TOPIC\x01", 11):
+                topic = Span(at + 11, size - 11, False)
+            elif _begins(at, size, b"REAL_QID\x01", 9):
+                queue = Span(at + 9, size - 9, False)
+            elif _begins(at, size, b"TIMER_OUT_MS\x01", 13):
+                slot = Span(at + 13, size - 13, False)
+            elif _begins(at, size, b"TIMER_DEL", 9):
+                if traits.is_timed or not _read_time(at, size, &traits):
+                    return None
+            elif _begins(at, size, b"TIMER_ENQUEUE_MS", 16) or _begins(at, size, b"TIMER_DEQUEUE_MS", 16):
+                return None  # from an earlier stage
+            at = stop + 1
+        for index in range(topic.length):
+            seen |= topic.at[index]
+        if (
+            not traits.is_timed
+            or not topic.length
+            or seen >= 0x80
+            or not queue.length
+            or not read_int32(queue, &queue_id)
+            or not slot.length
+            or not read_int64(slot, &slot_ms)
+            or not -MAX_DELAY < traits.asked < MAX_DELAY
+        ):
+            return None
+        return (
+            topic.at[: topic.length].decode(),
+            queue_id,
+            slot_ms,
+            None if traits.unit_ms else traits.asked,
+            outline.store_timestamp + traits.asked * traits.unit_ms if traits.unit_ms else traits.asked,
+            outline.store_timestamp,
+            outline.size,
+            None,
+            True,
+        )
+    finally:
+        PyBuffer_Release(&view)
 
 
 def read_half(record):

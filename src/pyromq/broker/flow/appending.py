@@ -21,6 +21,7 @@ class Appending:
     def __init__(self, store: MessageStore, store_host: bytes, durability: Durability) -> None:
         self.durability = durability
         self._store = store
+        self._appender = store.appender
         self.store_host = store_host
         self._id_prefix = store_host.hex().upper()
         self._loop = asyncio.get_running_loop()
@@ -76,6 +77,20 @@ class Appending:
             for listener in self._half_listeners:
                 listener(draft, result)
         if not self._is_dispatch_due:
+            self.dispatch_soon()
+        return result
+
+    def append_again(
+        self, record: memoryview, topic: str, queue_id: int, more_properties: bytes
+    ) -> AppendResult | None:
+        """Store a record of the log once more in another queue, with more properties; None if it must go the
+        usual way. It is not parked."""
+        if self._appender is None:
+            return None
+        result: AppendResult | None = self._appender.append_again(
+            record, topic, queue_id, more_properties, self.store_host
+        )
+        if result is not None and not self._is_dispatch_due:
             self.dispatch_soon()
         return result
 

@@ -12,18 +12,19 @@ from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.delivered_timers import DeliveredTimers
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.parking import unpark
+from pyromq.broker.flow.timed_outline import TimedOutline, read_timed
 from pyromq.broker.flow.timer_slot import TimerSlot
-from pyromq.broker.flow.timing import asked_ms, due_ms, recall_key, staged, stamped
+from pyromq.broker.flow.timing import recall_key, staged, stamped, stamps
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.timer_counts import TimerCounts
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.properties import get_property
-from pyromq.protocol.record import RecordOutline, StoredMessage, decode_record
+from pyromq.protocol.record import StoredMessage, decode_record
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, AppendStatus
-from pyromq.store.timers.timer_log import RECALL, ROLLED, TimerUnit
+from pyromq.store.timers.timer_log import PLAIN, RECALL, ROLLED, TimerUnit
 
 _log = logging.getLogger(__name__)
 
@@ -66,11 +67,11 @@ class TimerDelivery:
         else:
             self._timers.read_number = now_number
 
-    def scheduled(self, position: int, unit: TimerUnit, outline: RecordOutline, properties: bytes) -> None:
+    def scheduled(self, position: int, unit: TimerUnit, outline: TimedOutline) -> None:
         """A message was put into the wheel: if its slot is loaded, it joins the others."""
         slot = self._slots.get(unit.slot_ms // self._timers.precision_ms)
         if slot is not None:
-            slot.add(position, unit, outline, properties)
+            slot.add(position, unit, outline)
 
     def step(self, is_over: Callable[[], bool]) -> int:
         """Deliver until nothing is due or the time is over. Returns the ms until there is more to do."""
@@ -158,13 +159,23 @@ class TimerDelivery:
         if unit is None or record is None:
             _log.error("timed message lost: its log file is gone slot=%d position=%d", slot.number, position)
             return True
+        outline = read_timed(record)
+        if (
+            outline is not None
+            and outline.is_usual
+            and unit.kind == PLAIN
+            and not slot.recalled
+            and self._earlier is None
+            and self._deliver_again(outline, record, unit, now_ms)
+        ):
+            return True
         try:
             message = decode_record(record)
             draft = unpark(message)
             topic = draft.topic
             if unit.kind & ROLLED:
                 draft.topic, draft.queue_id = names.TIMER_TOPIC, 0
-                draft.properties = staged(draft.properties, self._time_of(message))
+                draft.properties = staged(draft.properties, self._time_of(outline))
         except (RemoteProtocolError, ValueError) as problem:
             _log.error("timed message dropped slot=%d position=%d: %s", slot.number, position, problem)
             return True
@@ -180,11 +191,23 @@ class TimerDelivery:
             self._counts.add(topic, 1 if unit.kind & RECALL else -1)
         return is_done
 
-    def _time_of(self, message: StoredMessage) -> int:
-        """The time that a message on a longer way asks for."""
-        precision_ms = self._timers.precision_ms
-        out_ms = int(message.get(props.TIMER_OUT_MS) or asked_ms(message.properties, message.store_timestamp))
-        return due_ms(message.properties, message.store_timestamp, out_ms, precision_ms)
+    def _deliver_again(self, outline: TimedOutline, record: memoryview, unit: TimerUnit, now_ms: int) -> bool:
+        """Store a message in its queue straight from its record; False if that must be done otherwise."""
+        topic, queue_id = outline.topic, outline.queue_id
+        if topic is None or queue_id is None or self._store.is_deleted(topic, unit.log_offset):
+            return False
+        result = self._appending.append_again(record, topic, queue_id, stamps(unit.write_ms, now_ms))
+        if result is None:
+            return False
+        self._delivered(topic, queue_id, result)
+        self._counts.add(topic, -1)
+        return True
+
+    def _time_of(self, outline: TimedOutline | None) -> int:
+        """The time that a message on a longer way asks for; raises ValueError if it asks for none."""
+        if outline is None or (outline.slot_ms is None and outline.asked_ms is None):
+            raise ValueError("it asks for no time")
+        return outline.due_ms(outline.slot_ms or outline.asked_ms or 0, self._timers.precision_ms)
 
     def _store_it(self, draft: Draft, message: StoredMessage) -> bool:
         result = self._appending.append(draft)
@@ -193,12 +216,15 @@ class TimerDelivery:
             result = self._appending.append(draft)
         if not result.is_ok:
             return self._failed(draft, result)
+        self._delivered(draft.topic, draft.queue_id, result)
+        return True
+
+    def _delivered(self, topic: str, queue_id: int, result: AppendResult) -> None:
         self._complaint = ""
         self.messages += 1
-        self._counts.delivered[draft.topic] += 1
+        self._counts.delivered[topic] += 1
         self.delivered_end = result.end_offset
-        self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
-        return True
+        self._statistics.put(topic, queue_id, 1, result.size_bytes)
 
     def _failed(self, draft: Draft, result: AppendResult) -> bool:
         self._statistics.put_failures += 1

@@ -7,14 +7,11 @@ import logging
 from collections.abc import Callable
 from functools import lru_cache
 
-from pyromq.broker.flow.timer_slot import outline_of
-from pyromq.broker.flow.timing import number_in
+from pyromq.broker.flow.timed_outline import TimedOutline, read_timed
 from pyromq.broker.tables.timer_counts import TimerCounts
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.java_hash import java_string_hash
-from pyromq.protocol.properties import get_property
-from pyromq.protocol.record import RecordOutline
 from pyromq.store.message_store import MessageStore
 from pyromq.store.timers.timer_log import NOWHERE, PLAIN, RECALL, ROLLED, TimerUnit
 
@@ -22,11 +19,10 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 64
 _MAX_DELAY_MS = 1 << 31
-_RECALL = props.TIMER_DEL_UNIQKEY.encode()
 
 _hash_of = lru_cache(maxsize=1024)(java_string_hash)
 
-OnScheduled = Callable[[int, TimerUnit, RecordOutline, bytes], None]
+OnScheduled = Callable[[int, TimerUnit, TimedOutline], None]
 """Told the position of a new unit, the unit, and its message."""
 
 
@@ -80,24 +76,23 @@ class TimerIntake:
     def _take(self, log_offset: int, now_ms: int) -> bool:
         """Whether the message is finished; False if the wheel has no place for it yet."""
         timers = self._timers
-        found = outline_of(self._store, log_offset)
-        if found is None:
+        outline = read_timed(self._store.record_at(log_offset))
+        if outline is None:
             return True
-        outline, properties = found
-        topic = get_property(properties, props.REAL_TOPIC)
-        try:
-            out_ms = number_in(props.TIMER_OUT_MS, get_property(properties, props.TIMER_OUT_MS) or "")
-            if topic is None:
-                raise ValueError(f"the property {props.REAL_TOPIC} is missing")
-        except ValueError as problem:
-            _log.error("timed message dropped offset=%d: %s", timers.queue_offset, problem)
+        topic, out_ms = outline.topic, outline.slot_ms
+        if topic is None or out_ms is None:
+            _log.error(
+                "timed message dropped offset=%d: the property %s is missing or wrong",
+                timers.queue_offset,
+                props.REAL_TOPIC if topic is None else props.TIMER_OUT_MS,
+            )
             return True
         if not timers.wheel.is_made:
             timers.make(now_ms, self._store.log_end)
         precision_ms = timers.precision_ms
         write_ms = now_ms // precision_ms * precision_ms
         kind, slot_ms = self._place(out_ms, write_ms)
-        if _RECALL in properties and get_property(properties, props.TIMER_DEL_UNIQKEY) is not None:
+        if outline.recalls is not None:
             kind |= RECALL
         # A message that comes too late for its slot goes into the one that is being delivered.
         slot_ms = max(slot_ms, timers.read_number * precision_ms)
@@ -106,15 +101,15 @@ class TimerIntake:
         if slot_ms - write_ms < -_MAX_DELAY_MS:
             write_ms = slot_ms  # the broker was off for weeks; the unit has 32 bits for the difference
         unit = TimerUnit(
-            NOWHERE, kind, write_ms, slot_ms - write_ms, log_offset, outline.size, _hash_of(topic)
+            NOWHERE, kind, write_ms, slot_ms - write_ms, log_offset, outline.size_bytes, _hash_of(topic)
         )
         position = timers.schedule(unit)
         self._counts.add(topic, -1 if kind & RECALL else 1)
         self.messages += 1
         self._counts.taken[topic] += 1
-        self._counts.delays.observe((out_ms - outline.store_timestamp) / 1000, (topic, "local", "disk"))
-        self.taken_end = log_offset + outline.size
-        self._on_scheduled(position, unit, outline, properties)
+        self._counts.delays.observe((out_ms - outline.stored_ms) / 1000, (topic, "local", "disk"))
+        self.taken_end = log_offset + outline.size_bytes
+        self._on_scheduled(position, unit, outline)
         return True
 
     def _place(self, out_ms: int, write_ms: int) -> tuple[int, int]:

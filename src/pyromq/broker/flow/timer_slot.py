@@ -7,11 +7,7 @@ import heapq
 import logging
 from collections.abc import Callable, Iterator
 
-from pyromq.broker.flow.timing import due_ms, number_in
-from pyromq.errors import RemoteProtocolError
-from pyromq.protocol import properties as props
-from pyromq.protocol.properties import get_property
-from pyromq.protocol.record import RecordOutline, scan_record
+from pyromq.broker.flow.timed_outline import TimedOutline, read_timed
 from pyromq.store.message_store import MessageStore
 from pyromq.store.timers.timer_log import RECALL, ROLLED, TimerUnit
 
@@ -46,9 +42,9 @@ class TimerSlot:
         if self._unread is None:
             return True
         for count, (position, unit) in enumerate(self._unread, 1):
-            found = outline_of(self._store, unit.log_offset)
-            if found is not None:
-                self.add(position, unit, *found)
+            outline = read_timed(self._store.record_at(unit.log_offset))
+            if outline is not None:
+                self.add(position, unit, outline)
             else:
                 self._lost += 1
             if count % _LOOK_AT_TIME_EVERY == 0 and is_over():
@@ -58,24 +54,16 @@ class TimerSlot:
             _log.error("timed messages lost, gone from the log slot=%d count=%d", self.number, self._lost)
         return True
 
-    def add(self, position: int, unit: TimerUnit, outline: RecordOutline, properties: bytes) -> None:
+    def add(self, position: int, unit: TimerUnit, outline: TimedOutline) -> None:
         if unit.kind & RECALL and not unit.kind & ROLLED:
-            key = get_property(properties, props.TIMER_DEL_UNIQKEY)
-            if key is not None:
-                self.recalled.add(key)
+            if outline.recalls is not None:
+                self.recalled.add(outline.recalls)
             return
         wait_ms = 0
         if not unit.kind & ROLLED:
-            wait_ms = self._due_ms(outline, properties) - self._start_ms
+            slot_ms = self._start_ms if outline.slot_ms is None else outline.slot_ms
+            wait_ms = outline.due_ms(slot_ms, self._timers.precision_ms) - self._start_ms
         self.put_back(position, max(wait_ms, 0))
-
-    def _due_ms(self, outline: RecordOutline, properties: bytes) -> int:
-        out_ms = get_property(properties, props.TIMER_OUT_MS)
-        try:
-            slot_ms = self._start_ms if out_ms is None else number_in(props.TIMER_OUT_MS, out_ms)
-        except ValueError:
-            slot_ms = self._start_ms
-        return due_ms(properties, outline.store_timestamp, slot_ms, self._timers.precision_ms)
 
     def first_due_ms(self) -> int | None:
         """When the first message is due."""
@@ -87,17 +75,3 @@ class TimerSlot:
 
     def put_back(self, position: int, wait_ms: int = 0) -> None:
         heapq.heappush(self._heap, wait_ms << _POSITION_BITS | position)
-
-
-def outline_of(store: MessageStore, log_offset: int) -> tuple[RecordOutline, bytes] | None:
-    """A message without its body; None if the log no longer has it, or has it damaged."""
-    record = store.record_at(log_offset)
-    if record is None:
-        return None
-    try:
-        outline = scan_record(record)
-    except RemoteProtocolError:
-        return None
-    if outline is None:
-        return None
-    return outline, bytes(record[outline.properties_start : outline.properties_end])

@@ -51,20 +51,6 @@ def slot_of(deliver_ms: int, precision_ms: int) -> int:
     return (deliver_ms - 1) // precision_ms * precision_ms
 
 
-def due_ms(properties: bytes, stored_ms: int, slot_ms: int, precision_ms: int) -> int:
-    """When exactly a message of a slot is due; the end of its slot if its properties do not tell."""
-    end_ms = slot_ms + precision_ms
-    try:
-        if (text := get_property(properties, props.TIMER_DELIVER_MS)) is not None:
-            deliver_ms = number_in(props.TIMER_DELIVER_MS, text)
-            if slot_ms < deliver_ms <= end_ms:
-                return deliver_ms
-        # The broker takes the time of a send twice: for the slot, and then for the record.
-        return min(max(asked_ms(properties, stored_ms), slot_ms + 1), end_ms)
-    except ValueError:
-        return end_ms
-
-
 def recall_key(topic: str, unique_key: str) -> str:
     """java: the value of TIMER_DEL_UNIQKEY in a recall."""
     return f"{topic}+{unique_key}"
@@ -100,7 +86,11 @@ def stamped(raw: bytes, enqueued_ms: int, now_ms: int) -> bytes:
         raw = without_property(without_property(raw, props.TIMER_ENQUEUE_MS), props.TIMER_DEQUEUE_MS)
     if raw[-1:] != b"\x02":
         raw += b"\x02"
-    return raw + b"%s\x01%d\x02%s\x01%d\x02" % (_ENQUEUED, enqueued_ms, _DEQUEUED, now_ms)
+    return raw + stamps(enqueued_ms, now_ms)
+
+
+def stamps(enqueued_ms: int, now_ms: int) -> bytes:
+    return b"%s\x01%d\x02%s\x01%d\x02" % (_ENQUEUED, enqueued_ms, _DEQUEUED, now_ms)
 
 
 def number_in(name: str, text: str) -> int:
