@@ -98,7 +98,7 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.api_reference
 	$(BIN)/python -m tests.support.spark_options
 	$(BIN)/python -m tests.support.compatibility_page
-	for part in namesrv broker store controller; do \
+	for part in namesrv broker store controller proxy; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
 	$(BIN)/mqadmin help --markdown > docs/reference/mqadmin.md
 	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf

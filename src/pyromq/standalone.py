@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
@@ -14,6 +14,9 @@ from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.remoting.addresses import format_address
 from pyromq.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from pyromq.proxy.proxy import Proxy
 
 LOG_SEGMENT_BYTES = 64 * 1024 * 1024
 """Small enough for a laptop: a log file takes its full size on disk from the start."""
@@ -39,6 +42,8 @@ class StandaloneSettings:
     namesrv_port: int = 9876
     broker_port: int = 10911
     flush: Literal["async", "sync"] = "async"
+    grpc_port: int | None = None
+    """For RocketMQ 5 clients; None serves none. It needs the extra `grpc`."""
     brokers: int = 1
     broker_name: str = "broker-a"
     broker: dict[str, Any] = field(default_factory=dict)
@@ -113,6 +118,8 @@ class Standalone:
         self._broker_ports = [settings.broker_port_of(number) for number in range(settings.brokers)]
         self._name_server: NameServer | None = None
         self._brokers: dict[int, Broker] = {}
+        self._grpc_port = settings.grpc_port
+        self._proxy: Proxy | None = None
 
     def __repr__(self) -> str:
         return f"<Standalone {self._name_server!r} {list(self._brokers.values())!r}>"
@@ -140,6 +147,13 @@ class Standalone:
             raise StateError("no broker is running")
         return [broker for _, broker in sorted(self._brokers.items())]
 
+    @property
+    def grpc_address(self) -> str:
+        """The address for RocketMQ 5 clients; raises StateError if there is none."""
+        if self._proxy is None:
+            raise StateError("the cluster has no gRPC port: set grpc_port")
+        return format_address(self.settings.reachable_host, self._proxy.address[1])
+
     async def start(self) -> None:
         settings = replace(self.settings.name_server_settings(), listen_port=self._namesrv_port)
         self._name_server = NameServer(settings, clock=self._clock)
@@ -148,16 +162,40 @@ class Standalone:
         try:
             for number in range(self.settings.brokers):
                 await self.start_broker(number)
+            if self._grpc_port is not None:
+                await self._start_proxy(self._grpc_port)
         except BaseException:
             await self.stop()
             raise
+
+    async def _start_proxy(self, port: int) -> None:
+        # Imported late: protobuf is an extra.
+        from pyromq.proxy.proxy import Proxy
+        from pyromq.proxy.settings import ProxySettings
+
+        proxy = Proxy(
+            ProxySettings(
+                listen_port=port,
+                bind_address=self.settings.host,
+                namesrv_addr=self.namesrv,
+                shutdown_wait_seconds=_SHUTDOWN_S,
+                log_dir=None,
+            ),
+            clock=self._clock,
+        )
+        await proxy.start()
+        self._grpc_port = proxy.address[1]
+        self._proxy = proxy
 
     async def run_until_stopped(self) -> None:
         brokers = [broker.run_until_stopped() for broker in self.brokers]
         await asyncio.gather(self.name_server.run_until_stopped(), *brokers)
 
     async def stop(self) -> None:
-        """Stop the brokers first, so that they can unregister."""
+        """Stop the brokers before the name server, so that they can unregister."""
+        if self._proxy is not None:
+            proxy, self._proxy = self._proxy, None
+            await proxy.stop()
         for number in list(self._brokers):
             await self.stop_broker(number)
         await self.name_server.stop()

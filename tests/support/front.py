@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -129,6 +129,24 @@ def front_in_thread(*, settings: dict[str, Any] | None = None, **broker: Any) ->
         loop.close()
 
 
+class Received(NamedTuple):
+    code: str
+    messages: list[Any]
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [each.body for each in self.messages]
+
+
+def _of(group: str, topic: str) -> dict[str, Any]:
+    return {"group": Resource(name=group), "topic": Resource(name=topic)}
+
+
+def _entry(received: Any) -> dict[str, str]:
+    system = received.system_properties
+    return {"message_id": system.message_id, "receipt_handle": system.receipt_handle}
+
+
 class FrontUser:
     """One client: its id, its stream, its calls."""
 
@@ -171,6 +189,46 @@ class FrontUser:
     async def send(self, *messages: Any) -> Any:
         return await self.call("SendMessage", messages=messages)
 
+    async def receive(self, group: str, topic: str, *, invisible_s: int = 30, **options: Any) -> "Received":
+        """One receive; with `wait_s` it waits for so long, else for as long as it must."""
+        types = RPCS["ReceiveMessage"]
+        wait_s = options.pop("wait_s", 5)
+        request = types.request_type(batch_size=options.pop("batch_size", 32))
+        request.group.name, request.message_queue.topic.name = group, topic
+        request.long_polling_timeout.seconds = wait_s
+        expression = options.pop("expression", "*")
+        request.filter_expression.type = options.pop("filter_type", 1)
+        request.filter_expression.expression = expression
+        if options.pop("auto_renew", False):
+            request.auto_renew = True
+        else:
+            request.invisible_duration.seconds = invisible_s
+        request.attempt_id = options.pop("attempt_id", "")
+        timeout = options.pop("timeout", wait_s + 10)
+        stub = self._channel.unary_stream(
+            f"/{SERVICE}/ReceiveMessage", types.request_type.SerializeToString, types.answer_type.FromString
+        )
+        frames = [each async for each in stub(request, metadata=self.metadata, timeout=timeout)]
+        kinds = [each.WhichOneof("content") for each in frames]
+        assert kinds == ["status", *["message"] * (len(frames) - 2), "delivery_timestamp"], kinds
+        return Received(CODES[frames[0].status.code], [each.message for each in frames[1:-1]])
+
+    async def ack(self, group: str, topic: str, *messages: Any) -> Any:
+        answer = await self.call(
+            "AckMessage", **_of(group, topic), entries=[_entry(each) for each in messages]
+        )
+        return [CODES[each.status.code] for each in answer.entries]
+
+    async def change(self, group: str, topic: str, message: Any, seconds: int) -> Any:
+        """Change the invisible time; returns the answer."""
+        return await self.call(
+            "ChangeInvisibleDuration",
+            **_of(group, topic),
+            receipt_handle=message.system_properties.receipt_handle,
+            message_id=message.system_properties.message_id,
+            invisible_duration={"seconds": seconds},
+        )
+
     # The stream
 
     async def open_stream(self, settings: Any) -> Any:
@@ -180,6 +238,11 @@ class FrontUser:
         )(metadata=self.metadata)
         await self.stream.write(TelemetryCommand(settings=settings))
         return (await self.stream.read()).settings
+
+    async def answer(self, nonce: str, *, stack: str) -> None:
+        command = TelemetryCommand()
+        command.thread_stack_trace.nonce, command.thread_stack_trace.thread_stack_trace = nonce, stack
+        await self.stream.write(command)
 
     async def publish(self, *topics: str) -> Any:
         settings = Settings(client_type=CLIENT_TYPES["PRODUCER"])

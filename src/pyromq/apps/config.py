@@ -7,10 +7,12 @@ from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import Settings
 from pyromq.controller.settings import ControllerSettings
 from pyromq.nameserver.settings import NameServerSettings
+from pyromq.proxy.settings import ProxySettings
 from pyromq.store.settings import StoreSettings
 
 PARTS: dict[str, type[Settings]] = {
-    part.PART: part for part in (NameServerSettings, BrokerSettings, StoreSettings, ControllerSettings)
+    part.PART: part
+    for part in (NameServerSettings, BrokerSettings, StoreSettings, ControllerSettings, ProxySettings)
 }
 
 

@@ -16,6 +16,7 @@ COMMANDS = LazyGroup(
             "pyromq.apps.pipelines.tree", "pipeline", "Run Spark jobs over topics: archive, replay, SQL …"
         ),
         "produce": LazyCommand("pyromq.cli.produce", "produce", "Send the lines of stdin to a topic."),
+        "proxy": LazyCommand("pyromq.apps.proxy", "command", "Run the gRPC front for RocketMQ 5 clients."),
         "recall": LazyCommand(
             "pyromq.cli.recall", "recall", "Take back timed messages before their delivery."
         ),

@@ -1,5 +1,6 @@
 """pyromq standalone runs a whole cluster with one command, prints its addresses, and stops on a signal."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, cast
 
@@ -8,6 +9,7 @@ import click
 from pyromq.apps.launching import one_line_failures, warn_if_open
 
 PROGRAM = "pyromq standalone"
+DEFAULT_GRPC_PORT = 8081
 DEFAULT_STORE = Path("~/.pyromq/standalone")
 
 _PORT = click.IntRange(0, 65535)
@@ -20,6 +22,13 @@ _PORT = click.IntRange(0, 65535)
     type=_PORT,
     default=10911,
     help="The broker's port; it also takes this port minus 2. 0 takes free ones.",
+)
+@click.option(
+    "--grpc-port",
+    type=click.IntRange(-1, 65535),
+    default=None,
+    show_default="8081, or a free one with --broker-port 0",
+    help="The port for RocketMQ 5 clients; -1 serves none.",
 )
 @click.option("--host", default="127.0.0.1", help="The address to listen on; 0.0.0.0 admits other machines.")
 @click.option(
@@ -35,7 +44,15 @@ _PORT = click.IntRange(0, 65535)
     help="sync answers a send after the message is on disk, async before.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log everything to the console, not only warnings.")
-def command(namesrv_port: int, broker_port: int, host: str, store: Path, flush: str, verbose: bool) -> None:
+def command(
+    namesrv_port: int,
+    broker_port: int,
+    grpc_port: int | None,
+    host: str,
+    store: Path,
+    flush: str,
+    verbose: bool,
+) -> None:
     """Run a name server and a broker in one process, without any configuration.
 
     For laptops, demos and tests. It prints one line with its addresses when it is ready.
@@ -52,6 +69,7 @@ def command(namesrv_port: int, broker_port: int, host: str, store: Path, flush: 
                 host=host,
                 namesrv_port=namesrv_port,
                 broker_port=broker_port,
+                grpc_port=_grpc_port(grpc_port, broker_port),
                 flush=cast(Literal["async", "sync"], flush),
             )
         )
@@ -60,6 +78,18 @@ def command(namesrv_port: int, broker_port: int, host: str, store: Path, flush: 
             ports = [cluster.name_server.address, *cluster.broker.addresses]
             warn_if_open(cluster.broker.settings, ports)
             broker, data = cluster.broker.advertised_address, cluster.settings.store
-            click.echo(f"PyroMQ is ready: name server {cluster.namesrv}, broker {broker}, data in {data}")
+            grpc = f", gRPC {cluster.grpc_address}" if cluster.settings.grpc_port is not None else ""
+            click.echo(
+                f"PyroMQ is ready: name server {cluster.namesrv}, broker {broker}{grpc}, data in {data}"
+            )
 
         serve(cluster, ready)
+
+
+def _grpc_port(asked: int | None, broker_port: int) -> int | None:
+    """The port for gRPC, if there is one; unless it was asked for, a missing package is no reason to fail."""
+    if asked == -1 or (asked is None and find_spec("google.protobuf") is None):
+        return None
+    if asked is None:
+        return DEFAULT_GRPC_PORT if broker_port else 0
+    return asked

@@ -17,6 +17,7 @@ from pyromq.clock import Clock, SystemClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import StateError
 from pyromq.remoting.admission import Admission
+from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import ServerStatistics, listening_socket
@@ -51,13 +52,18 @@ class Broker(Lifetime):
         clock: Clock | None = None,
         files: Files | None = None,
         admission: Admission | None = None,
+        http2: Http2Front | None = None,
     ) -> None:
-        """`files`: the file system for the store. Without an `admission` every client may do everything."""
+        """`files`: the file system for the store. Without an `admission` every client may do everything.
+
+        `http2` serves HTTP/2 on the broker's ports.
+        """
         super().__init__()
         self._configuration = configuration
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._files = files
         self._admission = admission
+        self._http2 = http2
         self._live = LiveSettings(configuration.broker)
         self._pages = StatusPages(self._clock)
         self._parts: Parts | None = None
@@ -156,7 +162,9 @@ class Broker(Lifetime):
         try:
             ports += _take_ports(self.settings)
             main, fast, ha = ports
-            parts = Parts(self._live, store, self._clock, _port_of(main), _port_of(ha), self._admission)
+            parts = Parts(
+                self._live, store, self._clock, _port_of(main), _port_of(ha), self._admission, self._http2
+            )
             for server, taken in zip(parts.servers, (main, fast), strict=True):
                 await server.listen(taken, self.settings.socket_backlog)
             await parts.replication.master.listen(ha)

@@ -56,6 +56,7 @@ from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection_group import FastPath as AnyFastPath
 from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server
 from pyromq.remoting.slices import Slices
@@ -92,6 +93,7 @@ class Parts:
         port: int,
         ha_port: int,
         admission: Admission | None = None,
+        http2: Http2Front | None = None,
     ) -> None:
         settings = live.now
         self._live = live
@@ -139,7 +141,7 @@ class Parts:
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
-        self.servers = self._servers(store_host, admission)
+        self.servers = self._servers(store_host, admission, http2)
 
     def _services(self) -> list[object]:
         live, store, tables, clock, slices = (
@@ -227,7 +229,9 @@ class Parts:
             self._clock,
         )
 
-    def _servers(self, store_host: Host, admission: Admission | None) -> list[Server]:
+    def _servers(
+        self, store_host: Host, admission: Admission | None, http2: Http2Front | None
+    ) -> list[Server]:
         """The servers of the main port, and of the fast port, which does not serve pulls."""
         settings, clock = self._live.now, self._clock
         fast_routes = Routes(
@@ -240,11 +244,12 @@ class Parts:
             Server(
                 routes,
                 limits=settings.limits,
-                tls=settings.tls_server(clock),
+                tls=settings.tls_server(clock, offers_http2=http2 is not None),
                 trusted_proxies=settings.trusted_proxies,
                 clock=clock,
                 observer=self.metering,
                 admission=admission,
+                http2=http2,
                 form=settings.header_form,
                 direct=direct,
                 fast_path=self._watched(

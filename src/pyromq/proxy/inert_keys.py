@@ -74,6 +74,13 @@ userCacheExpiredSeconds=300
 userCacheMaxNum=20000
 userCacheRefreshSeconds=20
 """,
+    "routes lead back to the address that the client asked": """
+localServeAddr=
+""",
+    "it is known by its address": """
+proxyName=
+rocketMQClusterName=DefaultCluster
+""",
     "brokers know the members themselves": """
 channelExpiredInSeconds=60
 contextExpiredInSeconds=30

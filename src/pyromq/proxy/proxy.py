@@ -11,11 +11,14 @@ from pyromq.client.settings import ClientSettings, Credentials
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError
 from pyromq.protocol.catalogue import BROKER
+from pyromq.proxy.acknowledging import Acknowledging
 from pyromq.proxy.certificate import write_certificate
 from pyromq.proxy.clients import Clients
 from pyromq.proxy.cluster import Cluster, FrontAdmission
 from pyromq.proxy.grpc.server import GrpcServer
 from pyromq.proxy.membership import Membership
+from pyromq.proxy.receiving import Receiving
+from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.routing import Routing
 from pyromq.proxy.sending import Sending
 from pyromq.proxy.service import Handler, methods
@@ -31,6 +34,13 @@ from pyromq.remoting.tls import TlsServer
 _log = logging.getLogger(__name__)
 
 _SWEEP_S = 5.0
+
+
+class _TooEarly(asyncio.Protocol):
+    """A connection that came before the start, or after the stop."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 class Proxy(Lifetime):
@@ -51,6 +61,8 @@ class Proxy(Lifetime):
         self._server: Server | None = None
         self._grpc: GrpcServer | None = None
         self._membership: Membership | None = None
+        self._renewal: Renewal | None = None
+        self._receiving: Receiving | None = None
         self._clients = Clients(self._clock, settings.client_expiry_ms / 1000)
         self._certificate: TemporaryDirectory[str] | None = None
 
@@ -63,12 +75,13 @@ class Proxy(Lifetime):
             raise StateError("the proxy has not been started")
         return self._server.address
 
-    @property
-    def front(self) -> GrpcServer:
-        """Serves HTTP/2 connections of other ports, too."""
-        if self._grpc is None:
-            raise StateError("the proxy has not been started")
-        return self._grpc
+    # Other ports hand their HTTP/2 connections over: it is a `Http2Front`.
+
+    def __len__(self) -> int:
+        return len(self._grpc) if self._grpc is not None else 0
+
+    def new_connection(self, source: str | None) -> asyncio.Protocol:
+        return self._grpc.new_connection(source) if self._grpc is not None else _TooEarly()
 
     @property
     def clients(self) -> Clients:
@@ -103,7 +116,9 @@ class Proxy(Lifetime):
             http2=self._grpc,
         )
         await self._server.listen(listening, settings.socket_backlog)
+        assert self._renewal is not None
         self._run_in_background(self._forget_silent_clients(), "silent clients")
+        self._run_in_background(self._renewal.run(), "renewal")
 
     def _client_settings(self) -> ClientSettings:
         settings = self.settings
@@ -128,16 +143,26 @@ class Proxy(Lifetime):
             cluster, transactions, clock, timeout_s=timeout_s, relay_timeout_s=settings.relay_timeout_seconds
         )
         transactions.ask(membership.publishers)
+        renewal = self._renewal = Renewal(cluster, topics, clock, settings)
         clients.on_leave(membership.leave)
+        clients.on_leave(renewal.release)
         routing = Routing(cluster, topics, settings, port)
         sending = Sending(cluster, topics, clients, transactions, clock, settings)
         telemetry = Telemetry(clients, membership, topics, settings)
+        acknowledging = Acknowledging(cluster, clients, renewal, clock, settings)
+        receiving = self._receiving = Receiving(
+            cluster, topics, clients, acknowledging, renewal, clock, settings
+        )
         return {
             "QueryRoute": routing.query_route,
             "QueryAssignment": routing.query_assignment,
             "SendMessage": sending.send,
             "RecallMessage": sending.recall,
             "EndTransaction": transactions.end,
+            "ReceiveMessage": receiving.receive,
+            "AckMessage": acknowledging.ack,
+            "ChangeInvisibleDuration": acknowledging.change,
+            "ForwardMessageToDeadLetterQueue": acknowledging.forward_to_dead_letters,
             "Telemetry": telemetry.stream,
             "Heartbeat": telemetry.heartbeat,
             "NotifyClientTermination": telemetry.terminate,
@@ -154,14 +179,19 @@ class Proxy(Lifetime):
         assert self._server is not None
         assert self._grpc is not None
         assert self._membership is not None
+        assert self._renewal is not None
+        assert self._receiving is not None
         assert self._session is not None
         await self._grpc.stop(self.settings.shutdown_wait_seconds)
         await self._server.stop(0)
         await end(*self._background)
         for client in self._clients:
             self._clients.forget(client)
+        await self._receiving.close()
+        await self._renewal.close()
         await self._membership.close()
         await self._session.release()
+        self._grpc = None
         if self._certificate is not None:
             self._certificate.cleanup()
         self._stopped.set()

@@ -13,7 +13,7 @@ from pyromq.errors import ConfigError
 from pyromq.proxy.inert_keys import INERT_KEYS
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
-ProxyMode = Literal["CLUSTER", "LOCAL", "cluster", "local", "Cluster", "Local"]
+ProxyMode = Literal["CLUSTER", "LOCAL"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _MIB = 1024 * 1024
@@ -30,9 +30,6 @@ class ProxySettings(ServerSettings):
     mode: ProxyMode = setting("CLUSTER", "CLUSTER serves the brokers that the name servers know; LOCAL starts a broker in the same process and serves it.", key="proxyMode", local=True)
     namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
     broker_config_path: Path | None = setting(None, "The properties file of the broker that LOCAL starts.")
-    proxy_name: str = setting("", "The name of this proxy, for operators; empty takes the host's.", local=True)
-    cluster_name: str = setting("DefaultCluster", "The cluster that it serves, for operators.", key="rocketMQClusterName", local=True)
-    advertised_address: str = setting("", "The host that clients connect to, in LOCAL mode; empty takes this machine's address.", key="localServeAddr", local=True)
     uses_port_of_request: bool = setting(False, "Routes name the port that the client asked, not grpcServerPort: for fronts behind a mapped port.", key="useEndpointPortFromRequest")
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping proxy waits for requests in flight.", key="grpcShutdownTimeSeconds", check=NOT_NEGATIVE)
     access_key: str = setting("", "The user as which this proxy calls brokers; empty signs nothing.", key="accessKey", local=True)
@@ -105,4 +102,4 @@ class ProxySettings(ServerSettings):
 
     @property
     def is_local(self) -> bool:
-        return self.mode.upper() == "LOCAL"
+        return self.mode == "LOCAL"

@@ -1,0 +1,107 @@
+"""What becomes of a received message: acknowledged, hidden for another time, or buried as a dead letter."""
+
+import asyncio
+from typing import Any
+
+from pyromq.clock import Clock
+from pyromq.errors import PyroError
+from pyromq.protocol.message import shown_message_id
+from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.sending import SendMessageBack
+from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
+from pyromq.proxy.clients import Clients, client_id_of
+from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.codes import OK, Code, Rejected, Status, status_of
+from pyromq.proxy.grpc.call import Call
+from pyromq.proxy.messages import message
+from pyromq.proxy.receipts import Handle, decode_handle
+from pyromq.proxy.renewal import Renewal
+from pyromq.proxy.settings import ProxySettings
+
+_AckMessageResponse = message("AckMessageResponse")
+_AckMessageResultEntry = message("AckMessageResultEntry")
+_ChangeInvisibleDurationResponse = message("ChangeInvisibleDurationResponse")
+_ForwardResponse = message("ForwardMessageToDeadLetterQueueResponse")
+
+_TO_DEAD_LETTERS = -1
+
+
+class Acknowledging:
+    def __init__(
+        self, cluster: Cluster, clients: Clients, renewal: Renewal, clock: Clock, settings: ProxySettings
+    ) -> None:
+        self._cluster = cluster
+        self._clients = clients
+        self._renewal = renewal
+        self._clock = clock
+        self._settings = settings
+
+    async def ack(self, request: Any, call: Call) -> Any:
+        self._clients.seen(client_id_of(call))
+        topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        if not request.entries:
+            raise Rejected(Code.INTERNAL_SERVER_ERROR, "no entry to acknowledge")
+        entries = await asyncio.gather(*(self._ack(each, topic, group, call) for each in request.entries))
+        codes = {entry.status.code for entry in entries}
+        status = entries[0].status if len(codes) == 1 else Status(code=Code.MULTIPLE_RESULTS, message="")
+        return _AckMessageResponse(status=status, entries=entries)
+
+    async def _ack(self, entry: Any, topic: str, group: str, call: Call) -> Any:
+        status = OK
+        try:
+            handle = await self._newest(group, entry.receipt_handle)
+            await self._cluster.call(handle.receipt.broker_name, handle.ack(topic, group), call)
+        except PyroError as problem:
+            status = status_of(problem)
+        return _AckMessageResultEntry(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+        )
+
+    async def change(self, request: Any, call: Call) -> Any:
+        self._clients.seen(client_id_of(call))
+        topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        invisible_ms = check_invisible_time(milliseconds(request.invisible_duration), 0, self._settings)
+        handle = await self._newest(group, request.receipt_handle)
+        asked = handle.change(topic, group, invisible_ms)
+        answer = await self._cluster.call(handle.receipt.broker_name, asked, call)
+        return _ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(handle.changed(answer)))
+
+    async def forward_to_dead_letters(self, request: Any, call: Call) -> Any:
+        self._clients.seen(client_id_of(call))
+        topic, group = check_topic(request.topic.name), check_group(request.group.name)
+        handle = await self._newest(group, request.receipt_handle)
+        await self._bury(topic, group, handle, request.message_id, call)
+        return _ForwardResponse(status=OK)
+
+    async def _newest(self, group: str, text: str) -> Handle:
+        """The handle that the broker knows; raises Rejected if its time is over."""
+        handle = await self._renewal.take(group, text) or decode_handle(text)
+        over_ms = self._clock.now_ms() - handle.expires_ms
+        if over_ms >= 0:
+            raise Rejected(
+                Code.INVALID_RECEIPT_HANDLE,
+                f"the time of the receipt handle was over {over_ms} ms ago: the message is delivered again",
+            )
+        return handle
+
+    # For messages that no client shall get
+
+    async def drop(self, topic: str, group: str, handle: Handle) -> None:
+        await self._cluster.call(handle.receipt.broker_name, handle.ack(topic, group), None)
+
+    async def bury(self, topic: str, group: str, handle: Handle, stored: StoredMessage) -> None:
+        """After too many attempts a message becomes a dead letter."""
+        await self._bury(topic, group, handle, shown_message_id(stored), None)
+
+    async def _bury(self, topic: str, group: str, handle: Handle, message_id: str, call: Call | None) -> None:
+        back = SendMessageBack(
+            offset=handle.log_offset,
+            group=group,
+            delay_level=_TO_DEAD_LETTERS,
+            origin_msg_id=message_id,
+            origin_topic=topic,
+            max_reconsume_times=0,
+            target_broker_name=handle.receipt.broker_name,
+        )
+        await self._cluster.call(handle.receipt.broker_name, back, call)
+        await self._cluster.call(handle.receipt.broker_name, handle.ack(topic, group), call)

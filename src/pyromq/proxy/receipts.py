@@ -1,0 +1,123 @@
+"""The handle of a received message: the broker's receipt and, behind it, where the log has the message."""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from pyromq.errors import RemoteProtocolError
+from pyromq.protocol.pop_receipt import (
+    NORMAL_TOPIC,
+    PopReceipt,
+    decode_offsets,
+    decode_order_counts,
+    decode_pop_receipt,
+    decode_start_offsets,
+    encode_pop_receipt,
+    marked_topic,
+    retry_mark_of,
+)
+from pyromq.protocol.properties import POP_CK
+from pyromq.protocol.record import StoredMessage, decode_records
+from pyromq.protocol.requests.popping import (
+    AckMessage,
+    ChangeInvisibleTime,
+    ChangeInvisibleTimeAnswer,
+    PopMessageAnswer,
+)
+from pyromq.proxy.codes import Code, Rejected
+
+_RECEIPT_WORDS = 8
+
+
+class Handle(NamedTuple):
+    receipt: PopReceipt
+    log_offset: int
+
+    def __str__(self) -> str:
+        return f"{encode_pop_receipt(self.receipt)} {self.log_offset}"
+
+    @property
+    def expires_ms(self) -> int:
+        return self.receipt.pop_time_ms + self.receipt.invisible_time_ms
+
+    @property
+    def offset(self) -> int:
+        assert self.receipt.queue_offset is not None
+        return self.receipt.queue_offset
+
+    def ack(self, topic: str, group: str) -> AckMessage:
+        return AckMessage(
+            consumer_group=group,
+            topic=marked_topic(topic, group, self.receipt.retry_mark),
+            queue_id=self.receipt.queue_id,
+            extra_info=encode_pop_receipt(self.receipt),
+            offset=self.offset,
+            target_broker_name=self.receipt.broker_name,
+        )
+
+    def change(self, topic: str, group: str, invisible_ms: int) -> ChangeInvisibleTime:
+        return ChangeInvisibleTime(
+            consumer_group=group,
+            topic=marked_topic(topic, group, self.receipt.retry_mark),
+            queue_id=self.receipt.queue_id,
+            extra_info=encode_pop_receipt(self.receipt),
+            offset=self.offset,
+            invisible_time=invisible_ms,
+            target_broker_name=self.receipt.broker_name,
+        )
+
+    def changed(self, answer: ChangeInvisibleTimeAnswer) -> "Handle":
+        """The handle after a change."""
+        receipt = replace(
+            self.receipt,
+            checkpoint_offset=self.offset,
+            pop_time_ms=answer.pop_time,
+            invisible_time_ms=answer.invisible_time,
+            revive_queue_id=answer.revive_qid,
+        )
+        return Handle(receipt, self.log_offset)
+
+
+def decode_handle(text: str) -> Handle:
+    """Raises Rejected if the text is no handle."""
+    words = text.split(" ")
+    try:
+        receipt = decode_pop_receipt(" ".join(words[:_RECEIPT_WORDS]))
+        if receipt.queue_offset is None or len(words) < _RECEIPT_WORDS + 1:
+            raise RemoteProtocolError("the handle ends too early")
+        # java: handles of Apache's proxy in the broker's process may have a zero in between
+        return Handle(receipt, int(words[-1]))
+    except (RemoteProtocolError, ValueError) as problem:
+        raise Rejected(Code.INVALID_RECEIPT_HANDLE, f"the receipt handle {text[:200]!r}: {problem}") from None
+
+
+def popped(answer: PopMessageAnswer, broker_name: str) -> list[tuple[StoredMessage, Handle]]:
+    """The messages of a pop with their handles; raises RemoteProtocolError if some have none."""
+    found: list[tuple[StoredMessage, Handle]] = []
+    starts = decode_start_offsets(answer.start_offset_info or "")
+    offsets = decode_offsets(answer.msg_offset_info or "")
+    counts = decode_order_counts(answer.order_count_info or "")
+    for stored in decode_records(answer.body):
+        text = stored.get(POP_CK)
+        if text is not None:
+            found.append((stored, Handle(decode_pop_receipt(text), stored.log_offset)))
+            continue
+        mark = retry_mark_of(stored.topic) if stored.topic.startswith("%") else NORMAL_TOPIC
+        key = (mark, stored.queue_id)
+        if starts and (key not in starts or stored.queue_offset not in offsets.get(key, ())):
+            raise RemoteProtocolError(f"a pop from {broker_name} does not say where a message of {key} was")
+        receipt = PopReceipt(
+            starts.get(key, stored.queue_offset),
+            answer.pop_time,
+            answer.invisible_time,
+            answer.revive_qid,
+            mark,
+            broker_name,
+            stored.queue_id,
+            stored.queue_offset,
+        )
+        count = counts.get((mark, stored.queue_id, stored.queue_offset), counts.get((*key, None), 0))
+        if receipt.is_ordered and count > 0:
+            stored.reconsume_times = count
+        found.append((stored, Handle(receipt, stored.log_offset)))
+    return found

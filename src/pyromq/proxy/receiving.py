@@ -1,0 +1,197 @@
+"""Receives: a pop for a client, long polls included, and what happens to messages that it must not get."""
+
+import asyncio
+from math import inf
+from typing import Any
+
+from pyromq.clock import Clock
+from pyromq.errors import PyroError
+from pyromq.filtering.tags import parse_tags
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.popping import PopMessage
+from pyromq.proxy.acknowledging import Acknowledging
+from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
+from pyromq.proxy.clients import Clients, FrontClient
+from pyromq.proxy.cluster import Cluster
+from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
+from pyromq.proxy.grpc.call import Call
+from pyromq.proxy.incoming import received
+from pyromq.proxy.messages import enum_values, message
+from pyromq.proxy.receipts import Handle, popped
+from pyromq.proxy.renewal import Renewal
+from pyromq.proxy.settings import ProxySettings
+from pyromq.proxy.topics import Topics
+
+_Answer = message("ReceiveMessageResponse")
+_SQL = enum_values("FilterType")["SQL"]
+_TAGS_OF = "TAGS"
+_FROM_END = 1
+"""A new group begins at the end of a queue, unless the broker decides otherwise."""
+_ANY_QUEUE = -1
+_VERSION = b"x-mq-client-version"
+
+_Found = list[tuple[StoredMessage, Handle]]
+
+
+class Receiving:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Topics,
+        clients: Clients,
+        acknowledging: Acknowledging,
+        renewal: Renewal,
+        clock: Clock,
+        settings: ProxySettings,
+    ) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._clients = clients
+        self._acknowledging = acknowledging
+        self._renewal = renewal
+        self._clock = clock
+        self._settings = settings
+        self._turn = 0
+        self._pops: set[asyncio.Task[Any]] = set()
+
+    async def receive(self, request: Any, call: Call) -> None:
+        """First a status, then messages, then the time of their delivery."""
+        try:
+            client = self._clients.of(call)
+            topic = check_topic(request.message_queue.topic.name)
+            group = check_group(request.group.name)
+            status, found = await self._pop(request, client, topic, group, call)
+        except PyroError as problem:
+            status, found = status_of(problem), []
+        await call.send(_Answer(status=status))
+        if found:
+            await self._deliver(found, client, topic, group, request.auto_renew, call)
+        ended = _Answer()
+        ended.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
+        await call.send(ended)
+
+    async def _deliver(
+        self, found: _Found, client: FrontClient, topic: str, group: str, auto_renew: bool, call: Call
+    ) -> None:
+        delivered = 0
+        try:
+            for stored, handle in found:
+                shown = received(stored, topic)
+                shown.system_properties.receipt_handle = str(handle)
+                if auto_renew and self._settings.renews:
+                    self._renewal.hold(client, group, topic, handle, stored.reconsume_times + 1)
+                delivered += 1
+                await call.send(_Answer(message=shown))
+        finally:
+            if not call.is_open:
+                # The client is gone: what it did not get, and what it got too late to handle, goes to others.
+                for _, handle in found[max(0, delivered - 1) :]:
+                    self._renewal.give_back(topic, group, handle)
+
+    async def _pop(
+        self, request: Any, client: FrontClient, topic: str, group: str, call: Call
+    ) -> tuple[Any, _Found]:
+        poll_ms = self._polling_ms(request, client, call)
+        if request.auto_renew:
+            invisible_ms = self._settings.default_invisible_ms
+        else:
+            asked_ms = milliseconds(request.invisible_duration)
+            invisible_ms = check_invisible_time(asked_ms, self._settings.min_invisible_ms, self._settings)
+        expression = request.filter_expression
+        is_sql = expression.type == _SQL
+        if is_sql and not expression.expression.strip():
+            raise Rejected(Code.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is empty")
+        settings = await self._topics.group(group)
+        broker_name = await self._broker(topic, request.message_queue.broker.name)
+        pop = PopMessage(
+            consumer_group=group,
+            topic=topic,
+            queue_id=_ANY_QUEUE,
+            max_msg_nums=min(max(request.batch_size, 1), self._settings.max_receive_batch),
+            invisible_time=invisible_ms,
+            poll_time=poll_ms,
+            born_time=self._clock.now_ms(),
+            init_mode=_FROM_END,
+            exp_type="SQL92" if is_sql else "TAG",
+            exp=expression.expression or "*",
+            order=settings.consume_message_orderly,
+            attempt_id=request.attempt_id or None,
+            target_broker_name=broker_name,
+        )
+        timeout_s = poll_ms / 1000 + self._settings.send_timeout_ms / 1000
+        answer = await self._call_pop(broker_name, pop, call, timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            code = code_of_broker(answer.code)
+            if code is Code.TOO_MANY_REQUESTS:
+                return Status(code=code, message="too many receives of this group wait already"), []
+            return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
+        wanted = None if is_sql else parse_tags(expression.expression)
+        found: _Found = []
+        for stored, handle in popped(answer, broker_name):
+            if wanted is not None and not wanted.matches_tag(stored.get(_TAGS_OF)):
+                # Brokers compare hashes of tags, which may be equal for different ones.
+                await self._acknowledging.drop(topic, group, handle)
+            elif stored.reconsume_times > settings.retry_max_times:
+                await self._acknowledging.bury(topic, group, handle, stored)
+            else:
+                found.append((stored, handle))
+        if not found:
+            return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
+        return OK, found
+
+    async def _call_pop(self, broker_name: str, pop: PopMessage, call: Call, timeout_s: float) -> Any:
+        """A pop that the client does not wait for any more may still take messages: they are given back."""
+        calling = asyncio.ensure_future(self._cluster.call(broker_name, pop, call, timeout_s))
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            self._pops.add(calling)
+            calling.add_done_callback(lambda done: self._give_back(done, broker_name, pop))
+            raise
+
+    def _give_back(self, calling: "asyncio.Future[Any]", broker_name: str, pop: PopMessage) -> None:
+        self._pops.discard(calling)
+        if calling.cancelled() or calling.exception() is not None:
+            return
+        answer = calling.result()
+        if answer.code == ResponseCode.SUCCESS:
+            for _, handle in popped(answer, broker_name):
+                self._renewal.give_back(pop.topic, pop.consumer_group, handle)
+
+    async def _broker(self, topic: str, asked: str) -> str:
+        """The broker that the client named, if it has the topic; else one that has it."""
+        route = await self._cluster.route(topic)
+        names = list(dict.fromkeys(route.broker_of(queue) for queue in route.subscribe_queues))
+        if not names:
+            raise Rejected(Code.FORBIDDEN, f"no queue of the topic {topic} can be read")
+        if asked in names:
+            return asked
+        self._turn += 1
+        return names[self._turn % len(names)]
+
+    def _polling_ms(self, request: Any, client: FrontClient, call: Call) -> int:
+        settings = self._settings
+        left_s = call.deadline - asyncio.get_running_loop().time()
+        left_ms = settings.max_polling_ms if left_s == inf else int(left_s * 1000)
+        if request.HasField("long_polling_timeout"):
+            wanted_ms = milliseconds(request.long_polling_timeout)
+        else:
+            wanted_ms = left_ms - milliseconds(client.settings.request_timeout) // 2
+        wanted_ms = min(max(wanted_ms, settings.min_polling_ms), settings.max_polling_ms)
+        if wanted_ms <= left_ms:
+            return wanted_ms
+        if left_ms >= settings.min_polling_ms:
+            return left_ms
+        # java: older clients know no code for this
+        is_old = call.metadata.get(_VERSION) < "5.0.3"
+        raise Rejected(
+            Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME,
+            f"the deadline leaves {left_ms} ms to wait; expected at least {settings.min_polling_ms}",
+        )
+
+    async def close(self) -> None:
+        for task in list(self._pops):
+            task.cancel()
+        if self._pops:
+            await asyncio.wait(self._pops)
