@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.support.front import user
 from tests.support.server_programs import Program
 
 from pyromq.protocol.requests.routes import GetRoute
@@ -13,7 +14,8 @@ from pyromq.remoting.dialer import Dialer
 
 STANDALONE = Program(
     "pyromq.apps.pyromq",
-    r"PyroMQ is ready: name server (?P<namesrv>\S+), broker (?P<broker>\S+), data in (?P<data>.+)",
+    r"PyroMQ is ready: name server (?P<namesrv>\S+), broker (?P<broker>[^\s,]+)"
+    r"(, gRPC (?P<grpc>\S+))?, data in (?P<data>.+)",
     ("standalone",),
 )
 FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
@@ -59,6 +61,17 @@ async def test_what_was_sent_is_there_after_a_restart(tmp_path: Path) -> None:
     assert offsets == [0, 1]
 
 
+async def test_clients_of_rocketmq_5_have_a_port_unless_it_is_switched_off(tmp_path: Path) -> None:
+    with STANDALONE.running(tmp_path, *FREE_PORTS) as cluster:
+        async with user(cluster.boot["grpc"]) as client:
+            settings = await client.publish()
+            assert settings.publishing.max_body_size == 4 * 1024 * 1024
+        assert cluster.stop() == 0
+    with STANDALONE.running(tmp_path, *FREE_PORTS, "--grpc-port", "-1") as cluster:
+        assert cluster.boot["grpc"] is None
+        assert cluster.stop() == 0
+
+
 def test_verbose_tells_what_happens(tmp_path: Path) -> None:
     with STANDALONE.running(tmp_path, *FREE_PORTS, "--verbose") as cluster:
         assert cluster.stop() == 0
@@ -69,7 +82,7 @@ def test_verbose_tells_what_happens(tmp_path: Path) -> None:
 def test_a_port_in_use_is_one_line_and_a_failure(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for option in ("--namesrv-port", "--broker-port"):
+        for option in ("--namesrv-port", "--broker-port", "--grpc-port"):
             done = STANDALONE.run(tmp_path, *FREE_PORTS, option, str(port))
             assert (done.returncode, done.stdout) == (1, "")
             assert done.stderr == (

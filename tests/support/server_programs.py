@@ -106,6 +106,11 @@ CONTROLLER = Program(
     r"address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",
 )
 
+PROXY = Program(
+    "pyromq.apps.proxy",
+    r"rocketmq-proxy startup successfully, address (?P<address>(?P<host>[\d.]+):(?P<port>\d+))",
+)
+
 
 def get(address: str, path: str) -> tuple[int, str]:
     """A page of an HTTP server: status and text."""

@@ -1,0 +1,3 @@
+module pyromq/interop/go5
+
+go 1.23

@@ -1,0 +1,70 @@
+"""mqproxy as an operator meets it: its options, its file, both of its modes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.front import Resource, user
+from tests.support.server_programs import NAME_SERVER, PROXY
+
+from pyromq.apps.proxy import load_proxy
+from pyromq.errors import ConfigError
+from pyromq.protocol.requests.routes import GetRoute
+from pyromq.remoting.dialer import Dialer
+
+LOOPBACK = ("-o", "bindAddress=127.0.0.1", "--port", "0")
+
+
+def test_settings_come_from_the_json_file_and_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    file.write_text(
+        json.dumps({"grpcServerPort": 18081, "enableProxyAutoRenew": False, "namesrvAddr": "a:1"})
+    )
+    loaded = load_proxy(file, {"proxyMode": "local", "namesrvAddr": "b:2"}, {})
+    settings = loaded.settings
+    assert (settings.listen_port, settings.renews, settings.namesrv_addr) == (18081, False, "b:2")
+    assert settings.is_local
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[]", "a JSON object"),
+        ("{", "a JSON object"),
+        ('{"grpcServerPort": "many"}', "grpcServerPort=many: expected a whole number"),
+        ('{"grpcServerPort": 1}', "namesrvAddr=: expected host:port of a name server"),
+        ('{"namesrvAddr": "a:1", "accessKey": "k"}', "accessKey=k: expected accessKey and secretKey"),
+    ],
+)
+def test_a_bad_file_is_told(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_proxy(file, {}, {})
+    assert problem in str(caught.value)
+
+
+def test_settings_are_printed(tmp_path: Path) -> None:
+    done = PROXY.run(tmp_path, "-n", "127.0.0.1:9876", "-pm", "local", "-p")
+    assert "proxyMode=LOCAL\n" in done.stdout
+    assert "grpcServerPort=8081\n" in done.stdout
+
+
+async def test_local_mode_starts_a_broker_and_serves_grpc_on_its_port_too(tmp_path: Path) -> None:
+    with NAME_SERVER.running(tmp_path, "--log-dir", "", *LOOPBACK) as name_server:
+        broker = tmp_path / "broker.conf"
+        broker.write_text(
+            "listenPort=0\nbindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\n"
+            f"storePathRootDir={tmp_path}\nlogDir=\nmappedFileSizeCommitLog=4194304\n"
+        )
+        namesrv = name_server.boot["address"]
+        options = ("-n", namesrv, "-pm", "local", "-bc", str(broker), "--log-dir", "", *LOOPBACK)
+        with PROXY.running(tmp_path, *options) as proxy:
+            dialer = Dialer()
+            route = (await dialer.call(namesrv, GetRoute(topic="TBW102"), 30)).body
+            await dialer.close()
+            for address in (proxy.boot["address"], route.broker_datas[0].broker_addrs[0]):
+                async with user(address) as client:
+                    assert await client.code("QueryRoute", topic=Resource(name="Absent")) == "TOPIC_NOT_FOUND"
+            assert proxy.stop() == 0
+        assert name_server.stop() == 0

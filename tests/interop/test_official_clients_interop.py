@@ -1,0 +1,150 @@
+"""RocketMQ's own 5.x clients at our gRPC front, as they come from their registries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from tests.support.apache_releases import PeerUnavailable
+from tests.support.front import SharedFront, front_in_thread
+from tests.support.official_clients import LANGUAGES, OfficialClient, program_of
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[SharedFront]:
+    with front_in_thread(
+        transaction_timeout_ms=2000,
+        transaction_check_interval_ms=500,
+        transaction_op_interval_ms=100,
+        recalls=True,
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def language(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    try:
+        program_of(name)
+    except PeerUnavailable as reason:
+        pytest.skip(str(reason))
+    return name
+
+
+def _topic(running: SharedFront, name: str, kind: str = "NORMAL", queues: int = 4) -> str:
+    asyncio.run(running.create_topic(name, kind, queues))
+    return name
+
+
+def test_normal_messages_reach_a_simple_consumer(running: SharedFront, language: str) -> None:
+    topic = _topic(running, f"Normal-{language}")
+    with (
+        OfficialClient(language, running.target, "simple", topic, f"Simple-{language}", "4") as consumer,
+        OfficialClient(language, running.target, "produce", topic, "normal", "4") as producer,
+    ):
+        assert len({each["id"] for each in producer.wait("sent", 4)}) == 4
+        consumer.wait("done")
+        assert sorted(consumer.bodies(4)) == [f"normal-{number}" for number in range(4)]
+        first = consumer.wait("received")[0]
+        assert first["properties"] == {"sent-by": language}
+        assert first["attempt"] == 1
+
+
+def test_a_message_that_is_given_back_comes_again(running: SharedFront, language: str) -> None:
+    topic = _topic(running, f"Nack-{language}")
+    with (
+        OfficialClient(language, running.target, "produce", topic, "normal", "1") as producer,
+        OfficialClient(
+            language, running.target, "simple", topic, f"Nack-{language}", "1", "nack"
+        ) as consumer,
+    ):
+        producer.wait("ready")
+        consumer.wait("done")
+        assert [each["attempt"] for each in consumer.wait("received", 2)] == [1, 2]
+
+
+def test_messages_of_a_group_come_in_their_order(running: SharedFront, language: str) -> None:
+    topic, group = _topic(running, f"Fifo-{language}", "FIFO"), f"Fifo-{language}"
+    asyncio.run(running.create_group(group, consume_message_orderly=True))
+    with (
+        OfficialClient(language, running.target, "produce", topic, "fifo", "8") as producer,
+        OfficialClient(language, running.target, "push", topic, group) as consumer,
+    ):
+        producer.wait("ready")
+        found = consumer.wait("received", 8)
+        for name, expected in (("group-0", (0, 2, 4, 6)), ("group-1", (1, 3, 5, 7))):
+            of_group = [each["body"] for each in found if each["group"] == name]
+            assert of_group == [f"fifo-{number}" for number in expected]
+
+
+def test_a_delayed_message_is_delivered(running: SharedFront, language: str) -> None:
+    topic = _topic(running, f"Delay-{language}", "DELAY")
+    with (
+        OfficialClient(language, running.target, "push", topic, f"Delay-{language}") as consumer,
+        OfficialClient(language, running.target, "produce", topic, "delay", "1") as producer,
+    ):
+        producer.wait("ready")
+        assert consumer.bodies(1) == ["delay-0"]
+
+
+@pytest.mark.parametrize("end", ["commit", "check"])
+def test_a_transaction_is_delivered_after_its_commit(running: SharedFront, language: str, end: str) -> None:
+    topic = _topic(running, f"Transaction-{end}-{language}", "TRANSACTION")
+    with (
+        OfficialClient(language, running.target, "push", topic, f"Transaction-{end}-{language}") as consumer,
+        OfficialClient(language, running.target, "produce", topic, "rollback", "1") as other,
+        OfficialClient(language, running.target, "produce", topic, end, "1") as producer,
+    ):
+        other.wait("ready")
+        producer.wait("ready")
+        assert consumer.bodies(1) == [f"{end}-0"]
+        if end == "check":
+            asked = [*producer.wait("checked")] if producer.has("checked") else other.wait("checked")
+            assert asked[0]["body"] == "check-0"
+
+
+def test_a_push_consumer_gets_the_tags_it_wants(running: SharedFront, language: str) -> None:
+    topic = _topic(running, f"Tags-{language}")
+    with (
+        OfficialClient(language, running.target, "push", topic, f"Tags-{language}", "odd") as consumer,
+        OfficialClient(language, running.target, "produce", topic, "normal", "6") as producer,
+    ):
+        producer.wait("ready")
+        assert sorted(consumer.bodies(3)) == ["normal-1", "normal-3", "normal-5"]
+
+
+def test_a_failed_message_is_retried(running: SharedFront, language: str) -> None:
+    topic = _topic(running, f"Retry-{language}")
+    with (
+        OfficialClient(
+            language, running.target, "push", topic, f"Retry-{language}", "*", "fail once"
+        ) as consumer,
+        OfficialClient(language, running.target, "produce", topic, "normal", "1") as producer,
+    ):
+        producer.wait("ready")
+        assert [each["attempt"] for each in consumer.wait("received", 2)] == [1, 2]
+
+
+def test_two_members_share_the_messages(running: SharedFront, language: str) -> None:
+    topic, group = _topic(running, f"Shared-{language}"), f"Shared-{language}"
+    with (
+        OfficialClient(language, running.target, "push", topic, group) as one,
+        OfficialClient(language, running.target, "push", topic, group) as two,
+        OfficialClient(language, running.target, "produce", topic, "normal", "40") as producer,
+    ):
+        one.wait("ready")
+        two.wait("ready")
+        producer.wait("ready")
+        bodies = OfficialClient.together(40, one, two)
+        assert sorted(bodies) == sorted(f"normal-{number}" for number in range(40))
+
+
+def test_a_delayed_message_is_recalled(running: SharedFront, language: str) -> None:
+    if language == "go5":
+        pytest.skip("Go's client has no recall yet")
+    topic = _topic(running, f"Recall-{language}", "DELAY")
+    with OfficialClient(language, running.target, "produce", topic, "recall", "1") as producer:
+        producer.wait("recalled")
