@@ -79,7 +79,7 @@ async def test_an_acknowledged_message_does_not_come_again(running: SharedFront,
     received = await client.receive(group, topic, invisible_s=1)
     assert received.bodies == [b"one", b"two"]
     assert await client.ack(group, topic, *received.messages) == ["OK", "OK"]
-    assert (await client.receive(group, topic, wait_s=3)).code == "MESSAGE_NOT_FOUND"
+    assert (await client.receive(group, topic, wait_s=2)).code == "MESSAGE_NOT_FOUND"
 
 
 async def test_a_message_that_is_not_acknowledged_comes_again(
@@ -103,6 +103,16 @@ async def test_a_waiting_receive_is_answered_when_a_message_arrives(
     waiting = asyncio.create_task(client.receive(group, topic, wait_s=15))
     await client.send(client.message(topic, b"late"))
     assert (await waiting).bodies == [b"late"]
+
+
+async def test_a_receive_waits_for_settings_that_are_on_their_way(
+    running: SharedFront, client: FrontUser
+) -> None:
+    await running.create_topic("EarlyTopic")
+    early = asyncio.create_task(client.receive("EarlyGroup", "EarlyTopic", wait_s=1))
+    await asyncio.sleep(0)
+    await client.subscribe("EarlyGroup", "EarlyTopic")
+    assert (await early).code == "MESSAGE_NOT_FOUND"
 
 
 async def test_a_changed_handle_replaces_the_one_before(running: SharedFront, client: FrontUser) -> None:
@@ -149,7 +159,7 @@ async def test_messages_in_order_wait_for_those_before(running: SharedFront, cli
     topic, group = await _prepare(running, client, "Ordered", b"1", b"2", b"3", consume_message_orderly=True)
     first = await client.receive(group, topic, batch_size=1, attempt_id="first")
     assert first.bodies == [b"1"]
-    assert (await client.receive(group, topic, wait_s=1, attempt_id="second")).code == "MESSAGE_NOT_FOUND"
+    assert (await client.receive(group, topic, wait_s=0.3, attempt_id="second")).code == "MESSAGE_NOT_FOUND"
     assert await client.ack(group, topic, *first.messages) == ["OK"]
     assert (await client.receive(group, topic, wait_s=15, attempt_id="third")).bodies == [b"2", b"3"]
 
@@ -179,7 +189,7 @@ async def test_a_message_with_too_many_attempts_becomes_a_dead_letter(
         (found,) = (await client.receive(group, topic, wait_s=15)).messages
         assert found.system_properties.delivery_attempt == attempt
         await client.change(group, topic, found, 0)
-    assert (await client.receive(group, topic, wait_s=5)).code == "MESSAGE_NOT_FOUND"
+    assert (await client.receive(group, topic, wait_s=1)).code == "MESSAGE_NOT_FOUND"
     (dead,) = await read_all(running.namesrv, f"%DLQ%{group}", 1)
     assert dead.body == b"one"
 
@@ -190,7 +200,7 @@ async def test_a_message_stays_invisible_while_a_push_consumer_handles_it(
     topic, group = await _prepare(running, client, "Renewed", b"slow")
     (found,) = (await client.receive(group, topic, auto_renew=True)).messages
     # It would be visible again after 1.5 s.
-    assert (await client.receive(group, topic, wait_s=4)).code == "MESSAGE_NOT_FOUND"
+    assert (await client.receive(group, topic, wait_s=2.5)).code == "MESSAGE_NOT_FOUND"
     assert await client.ack(group, topic, found) == ["OK"]
 
 

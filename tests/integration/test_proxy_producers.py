@@ -106,7 +106,7 @@ async def test_a_stream_with_wrong_settings_ends(producer: FrontUser, group: str
 
 
 async def test_a_client_is_known_from_its_settings_to_its_goodbye(producer: FrontUser) -> None:
-    assert await producer.code("Heartbeat", client_type=1) == "UNRECOGNIZED_CLIENT_TYPE"
+    assert await producer.code("NotifyClientTermination") == "UNRECOGNIZED_CLIENT_TYPE"
     await producer.publish()
     assert await producer.code("Heartbeat", client_type=1) == "OK"
     assert await producer.code("Heartbeat", client_type=0) == "UNRECOGNIZED_CLIENT_TYPE"

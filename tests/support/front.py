@@ -195,7 +195,7 @@ class FrontUser:
         wait_s = options.pop("wait_s", 5)
         request = types.request_type(batch_size=options.pop("batch_size", 32))
         request.group.name, request.message_queue.topic.name = group, topic
-        request.long_polling_timeout.seconds = wait_s
+        request.long_polling_timeout.FromMilliseconds(int(wait_s * 1000))
         expression = options.pop("expression", "*")
         request.filter_expression.type = options.pop("filter_type", 1)
         request.filter_expression.expression = expression

@@ -22,6 +22,7 @@ Command = message("TelemetryCommand")
 
 CLIENT_ID = b"x-mq-client-id"
 _LANGUAGE = b"x-mq-language"
+_SETTINGS_WAIT_S = 3.0
 _LANGUAGES = {each.name: each for each in Language}
 _CLIENT_TYPES = enum_values("ClientType")
 PUSH_CONSUMERS = frozenset((_CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["LITE_PUSH_CONSUMER"]))
@@ -113,6 +114,7 @@ class Clients:
         self._expiry_s = expiry_s
         self._by_id: dict[str, FrontClient] = {}
         self._leave_callbacks: list[Callable[[FrontClient], None]] = []
+        self._awaited: dict[str, set[asyncio.Future[None]]] = {}
 
     def __repr__(self) -> str:
         return f"<Clients {len(self._by_id)}>"
@@ -141,6 +143,27 @@ class Clients:
         client.last_seen = self._clock.monotonic()
         return client
 
+    async def known(self, call: Call) -> FrontClient:
+        """The same, but settings that are still on their way are waited for.
+
+        Some clients send them and go on without waiting for the answer.
+        """
+        client_id = client_id_of(call)
+        if client_id not in self._by_id:
+            arrival = asyncio.get_running_loop().create_future()
+            waiting = self._awaited.setdefault(client_id, set())
+            waiting.add(arrival)
+            try:
+                async with asyncio.timeout(_SETTINGS_WAIT_S):
+                    await arrival
+            except TimeoutError:
+                _log.info("a client called without settings id=%s call=%s", client_id, call.name)
+            finally:
+                waiting.discard(arrival)
+                if not waiting:
+                    self._awaited.pop(client_id, None)
+        return self.of(call)
+
     def seen(self, client_id: str) -> FrontClient | None:
         """The client with this id, if it is known; it is alive."""
         client = self._by_id.get(client_id)
@@ -159,6 +182,9 @@ class Clients:
         client.settings = settings
         client.stream = call
         client.last_seen = self._clock.monotonic()
+        for arrival in self._awaited.get(client_id, ()):
+            if not arrival.done():
+                arrival.set_result(None)
         return client
 
     def forget(self, client: FrontClient) -> None:

@@ -58,7 +58,7 @@ class Receiving:
     async def receive(self, request: Any, call: Call) -> None:
         """First a status, then messages, then the time of their delivery."""
         try:
-            client = self._clients.of(call)
+            client = await self._clients.known(call)
             topic = check_topic(request.message_queue.topic.name)
             group = check_group(request.group.name)
             status, found = await self._pop(request, client, topic, group, call)

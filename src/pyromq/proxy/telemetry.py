@@ -70,7 +70,7 @@ class Telemetry:
         return client
 
     async def heartbeat(self, request: Any, call: Call) -> Any:
-        client = self._clients.of(call)
+        client = await self._clients.known(call)
         if request.client_type == _UNKNOWN_TYPE:
             raise Rejected(Code.UNRECOGNIZED_CLIENT_TYPE, "the heartbeat names no type of client")
         if not client.is_producer:
