@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.chance import examples
 
-from pyromq.client.consumer.group.assignment import (
+from pyromq.cluster.assignment import (
     Assignment,
     Average,
     AverageByCircle,

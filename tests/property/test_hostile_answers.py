@@ -26,7 +26,6 @@ from tests.support.hostile_network import (
     sometimes,
 )
 
-from pyromq.client.consumer.group.assignment import Average
 from pyromq.client.consumer.group.locks import QueueLocks
 from pyromq.client.consumer.group.rebalancing import Rebalancing
 from pyromq.client.consumer.reading.brokers import Brokers
@@ -38,6 +37,7 @@ from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import ReceivedMessage
 from pyromq.clock import ManualClock
+from pyromq.cluster.assignment import Average
 from pyromq.cluster.routes import MAX_QUEUES_PER_ROUTE, Route
 from pyromq.errors import PyroError
 from pyromq.protocol import json_body

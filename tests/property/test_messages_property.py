@@ -24,6 +24,14 @@ from pyromq.protocol.message_id import (
     encode_offset_message_id,
     encode_recall_handle,
 )
+from pyromq.protocol.pop_receipt import (
+    PopReceipt,
+    decode_offsets,
+    decode_order_counts,
+    decode_pop_receipt,
+    decode_start_offsets,
+    encode_pop_receipt,
+)
 from pyromq.protocol.properties import decode_properties, encode_properties, get_property, without_property
 from pyromq.protocol.record import (
     CRC_MASK,
@@ -294,12 +302,31 @@ def test_recall_handles_round_trip(topic: str, broker: str, deliver_ms: int, key
     assert decode_recall_handle(encode_recall_handle(handle)) == handle
 
 
+@given(int64, int64, int64, int32, st.sampled_from("012"), words, int32, st.none() | int64)
+def test_pop_receipts_round_trip(
+    checkpoint: int,
+    pop_ms: int,
+    invisible_ms: int,
+    revive: int,
+    mark: str,
+    broker: str,
+    queue: int,
+    offset: int | None,
+) -> None:
+    receipt = PopReceipt(checkpoint, pop_ms, invisible_ms, revive, mark, broker, queue, offset)
+    assert decode_pop_receipt(encode_pop_receipt(receipt)) == receipt
+
+
 @given(st.text() | st.text(st.sampled_from("0129 ;,qo%-")))
 def test_no_text_makes_a_reader_of_names_fail_otherwise(value: str) -> None:
     readers: list[Callable[[str], object]] = [
         decode_offset_message_id,
         lambda value: decode_unique_key(value, 1_700_000_000_000, UTC),
         decode_recall_handle,
+        decode_pop_receipt,
+        decode_start_offsets,
+        decode_offsets,
+        decode_order_counts,
     ]
     for read in readers:
         with suppress(RemoteProtocolError):

@@ -200,7 +200,7 @@ class Broker(Lifetime):
         await parts.registration.unregister()
         for server in parts.servers:
             server.start_draining()  # before held pulls are answered, or clients would pull again at once
-        parts.held_pulls.release_all()
+        parts.release_held()
         parts.replication.table_changes.release()
         await parts.replication.master.close()
         grace_s = self.settings.shutdown_wait_seconds

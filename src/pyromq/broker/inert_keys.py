@@ -231,6 +231,7 @@ commercialTimerCount=1
 commercialTransCount=1
 """,
     "there is one log file, of logLevel": """
+enablePopLog=false
 isolateLogEnable=false
 printChannelGroups=false
 printChannelGroupsMinNum=5
@@ -239,6 +240,7 @@ printChannelGroupsMinNum=5
 enableConnectionMetrics=true
 enableLagAndDlqMetrics=true
 enableMessageStoreMetrics=true
+enablePopMetrics=true
 enableRemotingMetrics=true
 enableRequestMetrics=true
 enableStatsMetrics=true
@@ -291,46 +293,39 @@ userCacheExpiredSecond=600
 userCacheMaxNum=1000
 userCacheRefreshSecond=60
 """,
-    "pop consumption is not supported yet": """
+    "checkpoints and acknowledgements go into the log at once, without buffers in between": """
 appendAckAsync=false
 appendCkAsync=false
-defaultPopShareQueueNum=-1
-enableNotifyAfterPopOrderLockRelease=true
-enableNotifyBeforePopCalculateLag=true
-enablePopBatchAck=false
 enablePopBufferMerge=false
-enablePopLog=false
-enablePopMessageThreshold=false
-enablePopMetrics=true
-enableRetryTopicV2=false
-enableSkipLongAwaitingAck=false
-initPopOffsetByCheckMsgInMem=true
-maxPopPollingSize=100000
 popCkMaxBufferSize=200000
 popCkOffsetMaxQueueSize=20000
 popCkStayBufferTime=10000
 popCkStayBufferTimeOut=3000
+""",
+    "the state of pops is never in a key-value store": """
 popConsumerFSServiceInit=true
-popConsumerKVServiceEnable=false
 popConsumerKVServiceInit=false
 popConsumerKVServiceLog=false
-popFromRetryProbability=20
-popInflightMessageThreshold=10000
-popLongPollingForceNotifyInterval=800
-popPollingMapExpireTimeSeconds=600
-popPollingMapSize=100000
-popPollingSize=1024
-popResponseReturnActualRetryTopic=false
 popReviveMaxAttemptTimes=16
 popReviveMaxReturnSizePerRead=16384
-retrieveMessageFromPopRetryTopicV1=true
+""",
+    "a pop is decided on when its time has come and all its acknowledgements are known": """
+enableSkipLongAwaitingAck=false
 reviveAckWaitMs=180000
 reviveInterval=1000
 reviveMaxSlow=3
-reviveQueueNum=8
 reviveScanTime=10000
-serverLoadBalancerEnable=true
 skipWhenCKRePutReachMaxTimes=false
+""",
+    "a waiting pop wakes whenever there may be something for it": """
+enableNotifyAfterPopOrderLockRelease=true
+enableNotifyBeforePopCalculateLag=true
+popLongPollingForceNotifyInterval=800
+popPollingMapExpireTimeSeconds=600
+popPollingMapSize=100000
+""",
+    "acknowledgements of many messages are always taken": """
+enablePopBatchAck=false
 """,
 }
 
@@ -397,8 +392,8 @@ enableAutoInSyncReplicas=false
 fetchNameSrvAddrByDnsLookup=false
 fetchNamesrvAddrByAddressServer=false
 """,
-    "pop consumption is not supported yet": """
-defaultMessageRequestMode=PULL
+    "the state of pops is never in a key-value store": """
+popConsumerKVServiceEnable=false
 """,
 }
 

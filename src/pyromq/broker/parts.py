@@ -7,6 +7,7 @@ its background work (`run`), and what it saves at the end (`save_now`).
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
@@ -16,10 +17,18 @@ from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.held_pulls import HeldPulls
 from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.open_transactions import OpenTransactions
+from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
+from pyromq.broker.flow.popping.held_pops import HeldPops
+from pyromq.broker.flow.popping.popped_offsets import PoppedOffsets
+from pyromq.broker.flow.popping.popper import Popper
+from pyromq.broker.flow.popping.revival import Revival
+from pyromq.broker.flow.popping.revive_log import ReviveLog
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.reading import Reading
 from pyromq.broker.metering import Metering
 from pyromq.broker.replication.assembly import Replication
+from pyromq.broker.services.acknowledging import Acknowledging
+from pyromq.broker.services.assignments import Assignments
 from pyromq.broker.services.brokers import Brokers
 from pyromq.broker.services.delays import Delays
 from pyromq.broker.services.groups import Groups
@@ -27,6 +36,7 @@ from pyromq.broker.services.inspection import Inspection
 from pyromq.broker.services.membership import Membership
 from pyromq.broker.services.offsets import Offsets
 from pyromq.broker.services.ordering import Ordering
+from pyromq.broker.services.popping import Popping
 from pyromq.broker.services.protection import Protection
 from pyromq.broker.services.pulling import Pulling
 from pyromq.broker.services.queries import Queries
@@ -34,6 +44,7 @@ from pyromq.broker.services.recalls import Recalls
 from pyromq.broker.services.registration import Registration
 from pyromq.broker.services.replies import Replies
 from pyromq.broker.services.retries import Retries
+from pyromq.broker.services.reviving import Reviving
 from pyromq.broker.services.sending import Sending
 from pyromq.broker.services.timers import Timers
 from pyromq.broker.services.topics import Topics
@@ -46,12 +57,17 @@ from pyromq.broker.table_remarks import table_remarks
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED, WITHOUT_CONTROLLER
 from pyromq.clock import Clock
+from pyromq.cluster.aio import ask
+from pyromq.cluster.name_servers import NameServers
+from pyromq.cluster.routes import build_route
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, StoreError
+from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.record import Host
+from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection_group import FastPath as AnyFastPath
@@ -63,6 +79,8 @@ from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
+
+_ROUTE_TIMEOUT_S = 3.0
 
 _BUSIEST = (10, 310, 11)
 """Sends and pulls: their headers are decoded straight into the request."""
@@ -114,7 +132,10 @@ class Parts:
         self._inbound = Inbound.build(live, self.tables, appending, store_host, clock)
         self._read_grants = ReadGrants(live, self.tables)
         self.held_pulls = HeldPulls(self._slices)
-        appending.on_advance(self.held_pulls.advanced)
+        self.held_pops, self._notices = HeldPops(self._slices), HeldPops(self._slices)
+        self._held = (self.held_pulls, self.held_pops, self._notices)
+        for held in self._held:
+            appending.on_advance(held.advanced)
 
         # Services
         self.dialer = Dialer(
@@ -200,7 +221,7 @@ class Parts:
             TransactionChecks(live, store, tables, inbound.appending, self._transactions, slices, clock),
             self.timers,
             self._membership,
-            Offsets(live, store, tables, slices=slices, on_reset=self.held_pulls.release),
+            Offsets(live, store, tables, slices=slices, on_reset=self.release_held),
             Ordering(tables.locks, clock),
             Queries(store),
             topics,
@@ -210,14 +231,55 @@ class Parts:
             unread,
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),
             Protection(live, store, tables),
+            *self._pop_services(reading),
             *self.replication.services,
         ]
+
+    def _pop_services(self, reading: Reading) -> list[object]:
+        live, store, tables, inbound = self._live, self.store, self.tables, self._inbound
+        revive_log = ReviveLog(store, inbound.appending, tables.pop_counts, live.now.broker_cluster_name)
+        popped_offsets = PoppedOffsets(store, tables.offsets, revive_log.topic)
+        popper = Popper(live, store, tables, reading, revive_log)
+        revival = Revival(live, store, tables, inbound.writable_queues, inbound.appending)
+        held, notices, durability = self.held_pops, self._notices, self.durability
+        self.popping = Popping(live, store, tables, reading, popper, held, notices, durability, self._clock)
+        self.acknowledging = Acknowledging(
+            store, tables, revive_log, ChangedReceipts(), (held, notices), durability
+        )
+        return [
+            self.popping,
+            self.acknowledging,
+            Assignments(live, tables, self._find_queues, self._clock),
+            Reviving(
+                store,
+                inbound.appending,
+                tables,
+                revive_log,
+                revival,
+                popped_offsets,
+                self.timers,
+                self._slices,
+            ),
+        ]
+
+    async def _find_queues(self, topic: str) -> Sequence[MessageQueue]:
+        servers = NameServers(self._live.now.name_servers)
+        answer = await ask(servers, self.dialer.call, GetRoute(topic=topic), _ROUTE_TIMEOUT_S)
+        return build_route(topic, answer.body).subscribe_queues
 
     def _topic_deleted(self, topic: str) -> None:
         self.tables.statistics.forget_topic(topic)
         self.tables.transaction_counts.forget(topic)
         self.tables.timer_counts.forget(topic)
-        self.held_pulls.release(topic)
+        self.release_held(topic)
+
+    def release_held(self, topic: str | None = None) -> None:
+        """Answer all pulls and pops that wait, or those of a topic."""
+        for held in self._held:
+            if topic is None:
+                held.release_all()
+            else:
+                held.release(topic)
 
     def _metering(self) -> Metering:
         return Metering(
@@ -235,7 +297,7 @@ class Parts:
         """The servers of the main port, and of the fast port, which does not serve pulls."""
         settings, clock = self._live.now, self._clock
         fast_routes = Routes(
-            *(service for service in self._all_services if not isinstance(service, Pulling)),
+            *(service for service in self._all_services if not isinstance(service, (Pulling, Popping))),
             serving=BROKER,
             unserved=self._unserved | NOT_ON_THE_FAST_PORT,
         )
@@ -268,7 +330,8 @@ class Parts:
         ]
         for server in servers:
             server.on_connection_lost(self._membership.connection_lost)
-            server.on_connection_lost(self.held_pulls.release_owner)
+            for held in self._held:
+                server.on_connection_lost(held.release_owner)
         return servers
 
     @property

@@ -28,6 +28,7 @@ from pyromq.remoting.settings import MetricsExporter, ServerSettings, addresses_
 from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
+RequestMode = Literal["PULL", "POP"]
 
 _VIP_PORT_DISTANCE = 2
 _MIN_REGISTRATION_MS = 10_000
@@ -153,6 +154,21 @@ class BrokerSettings(ServerSettings):
     dead_filter_ms: Millis = setting(24 * 3_600_000, "How long the broker keeps the filter of a group without members.", key="filterDataCleanTimeSpan", mutable=True, check=POSITIVE)
     stop_slow_groups: bool = setting(False, "The broker stops groups that read too far behind the end of the log. An operator must enable them again.", key="disableConsumeIfConsumerReadSlowly", mutable=True)
     slow_group_bytes: SizeBytes = setting(16 * 1024 * _MIB, "How many bytes behind the end of the log is too far.", key="consumerFallbehindThreshold", mutable=True, check=NOT_NEGATIVE)
+
+    # Popping
+    revive_queues: int = setting(8, "Number of queues of the revive log, which keeps popped messages that are not acknowledged.", key="reviveQueueNum", check=POSITIVE)
+    retry_topic_v2: bool = setting(False, "The retries of popped messages go into topics named %RETRY%group+topic instead of %RETRY%group_topic.", key="enableRetryTopicV2", mutable=True)
+    pop_old_retries: bool = setting(True, "With enableRetryTopicV2, pops also take retries from topics named the old way.", key="retrieveMessageFromPopRetryTopicV1", mutable=True)
+    pop_retries_first_percent: int = setting(20, "How many of 100 pops look for retries first; the others look for them last.", key="popFromRetryProbability", mutable=True, check=between(0, 100))
+    pop_young_queues_from_begin: bool = setting(True, "A new group pops a queue from its first message if that is still in memory, even if it asks for new messages only.", key="initPopOffsetByCheckMsgInMem", mutable=True)
+    pop_shows_retry_topics: bool = setting(False, "Popped retries name the topic they are stored in instead of the original one.", key="popResponseReturnActualRetryTopic", mutable=True)
+    pop_threshold_enabled: bool = setting(False, "A group does not get more messages of a queue while too many of it are not acknowledged.", key="enablePopMessageThreshold", mutable=True)
+    pop_threshold: int = setting(10_000, "How many are too many.", key="popInflightMessageThreshold", mutable=True, check=NOT_NEGATIVE)
+    held_pops: int = setting(1024, "Maximum of waiting pops of one group at one queue, or at any queue of a topic; more are answered with POLLING_FULL.", key="popPollingSize", mutable=True, check=NOT_NEGATIVE)
+    held_pops_total: int = setting(100_000, "Maximum of all waiting pops.", key="maxPopPollingSize", mutable=True, check=NOT_NEGATIVE)
+    default_request_mode: RequestMode = setting("PULL", "Whether groups pull or pop if no operator set it. Only consumers follow it that let the broker assign queues.", key="defaultMessageRequestMode", mutable=True)
+    default_pop_share: int = setting(-1, "With how many other members a popping member shares its queues; below 1 with all.", key="defaultPopShareQueueNum", mutable=True)
+    assigns_queues: bool = setting(True, "The broker divides the queues among members that ask for theirs; otherwise each gets all.", key="serverLoadBalancerEnable", mutable=True)
 
     # Clients and offsets
     client_expiry_ms: Millis = setting(120_000, "The broker drops a client after this time without a heartbeat.", key="channelExpiredTimeout", mutable=True, check=POSITIVE)

@@ -1,7 +1,7 @@
 """Broker requests that this broker does not serve, each with the reason."""
 
 _BY_REASON = {
-    "pop consumption is not supported yet": (400, 401, 402, *range(200050, 200057), 200151),
+    "the state of pops is never in a key-value store": (200056,),
     "access control is not supported yet": (50, 51, 52, 53, *range(3001, 3011)),
     "static topics are not supported yet": (513,),
     "broker containers are not supported: each broker is its own process": (902, 903),
@@ -13,5 +13,7 @@ WITHOUT_CONTROLLER = {1008: "enableControllerMode is false: no controller gives 
 
 UNSERVED = {code: reason for reason, codes in _BY_REASON.items() for code in codes}
 
-NOT_ON_THE_FAST_PORT = dict.fromkeys((11, 361), "pulls are served on the main port only")
+NOT_ON_THE_FAST_PORT = dict.fromkeys(
+    (11, 361, 200050, 200052, 200054, 200055), "pulls and pops are served on the main port only"
+)
 """java: the second port is for requests that must not wait behind pulls."""

@@ -60,6 +60,9 @@ SYSTEM_GROUPS = (
     "CID_RMQ_SYS_TRANS",
 )
 
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+"""The broker reads its revive log under this name."""
+
 MASTER_ID = 0
 """The broker id of a master; its replicas have others."""
 
@@ -80,6 +83,19 @@ def retry_topic(group: str) -> str:
 def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
     """The topics with the retries of what a group popped from a topic, by the old rule and by the new."""
     return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def popped_topic(topic: str, group: str) -> str:
+    """The topic that a group pops from, given that one or the topic with its retries."""
+    for retries in pop_retry_topics("", group):
+        if topic.startswith(retries):
+            return topic.removeprefix(retries)
+    return topic
+
+
+def revive_topic(cluster: str) -> str:
+    """The topic in which the brokers of a cluster keep what is popped and not acknowledged yet."""
+    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster}"
 
 
 def dlq_topic(group: str) -> str:

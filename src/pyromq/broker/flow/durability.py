@@ -7,7 +7,7 @@ its sender still waits.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyromq.broker.flow.message_properties import is_true
 from pyromq.clock import Clock
@@ -93,6 +93,19 @@ class Durability:
             # At the end of the turn: until then the flusher's thread would only compete for the interpreter.
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
+
+    def when_all_safe(self, results: Sequence[AppendResult], settle: Callable[[], None]) -> None:
+        """Call `settle` once all appends are safe, or their time is up."""
+        unsafe = len(results)
+
+        def settled(_: AppendStatus) -> None:
+            nonlocal unsafe
+            unsafe -= 1
+            if not unsafe:
+                settle()
+
+        for result in results:
+            self.when_safe(result, settled)
 
     def expire(self) -> None:
         """Answer senders that have waited too long for replicas; called regularly."""

@@ -27,6 +27,8 @@ class Outcome(Enum):
     """No message matched; the pull keeps waiting."""
     GOES_ON = 3
     """The slice ended before all messages were examined."""
+    LEFT_SOME = 4
+    """Answered, and another one may find something, too. Only pops leave some."""
 
 
 Queue = tuple[str, int]

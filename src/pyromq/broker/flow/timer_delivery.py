@@ -55,9 +55,12 @@ class TimerDelivery:
         self.messages = 0
         self.delivered_end = 0
         """The log offset behind the last delivered message."""
+        self.delivered_until_ms = 0
+        """All messages in the wheel that were due until then are delivered."""
 
     def begin(self) -> None:
         """This broker delivers from now on: find out what was delivered before."""
+        self.delivered_until_ms = 0
         self._slots.clear()
         self._must_be_taken = None
         now_number = self._store.time.now_ms() // self._timers.precision_ms
@@ -79,6 +82,7 @@ class TimerDelivery:
         timers, precision_ms = self._timers, self._timers.precision_ms
         if not timers.wheel.is_made:
             timers.read_number = now_ms // precision_ms
+            self.delivered_until_ms = now_ms
             return _MAX_WAIT_MS
         while (start_ms := timers.read_number * precision_ms) <= now_ms:
             slot = self._loaded(timers.read_number)
@@ -91,11 +95,13 @@ class TimerDelivery:
             if wait_ms is not None:
                 return wait_ms
             if start_ms + precision_ms > now_ms:
+                self.delivered_until_ms = now_ms
                 return self._wait_in(slot, now_ms, is_over)
             self._finish(slot)
             self._skip_empty_slots(now_ms // precision_ms)
             if is_over():
                 return 0
+        self.delivered_until_ms = now_ms
         return min(start_ms - now_ms, _MAX_WAIT_MS)
 
     def _wait_in(self, slot: TimerSlot, now_ms: int, is_over: Callable[[], bool]) -> int:

@@ -107,6 +107,10 @@ class Timers:
             if removed:
                 _log.info("timer-log files removed count=%d", removed)
 
+    def wake(self) -> None:
+        """Take in and deliver now what there is."""
+        self._woken.set()
+
     def _advanced(self, _: QueueAdvance) -> None:
         self._woken.set()
 

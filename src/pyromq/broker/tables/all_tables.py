@@ -10,7 +10,10 @@ from pyromq.broker.tables.delay_offsets import DelayOffsetTable
 from pyromq.broker.tables.filters import FilterTable
 from pyromq.broker.tables.groups import GroupTable
 from pyromq.broker.tables.offsets import OffsetTable
+from pyromq.broker.tables.pop_counts import PopCounts
+from pyromq.broker.tables.pop_orders import PopOrderTable
 from pyromq.broker.tables.queue_locks import QueueLocks
+from pyromq.broker.tables.request_modes import RequestModeTable
 from pyromq.broker.tables.role import NOT_ELECTED, Role, RoleTable
 from pyromq.broker.tables.statistics import Statistics
 from pyromq.broker.tables.table_file import FiledTable
@@ -35,6 +38,9 @@ class Tables:
     transaction_counts: TransactionCounts
     timer_counts: TimerCounts
     filters: FilterTable
+    pop_orders: PopOrderTable
+    request_modes: RequestModeTable
+    pop_counts: PopCounts
     consumers: ConsumerTable
     producers: ProducerTable
     locks: QueueLocks
@@ -90,6 +96,9 @@ class Tables:
                 lambda: live.now.dead_filter_ms,
                 lambda: live.now.filter_retries,
             ),
+            pop_orders=PopOrderTable(file("consumerOrderInfo.json")),
+            request_modes=RequestModeTable(file("messageRequestMode.json")),
+            pop_counts=PopCounts(),
             consumers=ConsumerTable(),
             producers=ProducerTable(),
             locks=QueueLocks(settings.queue_lock_expiry_ms),
@@ -122,4 +131,5 @@ def _system_topics(settings: BrokerSettings, timer_topic: bool) -> list[TopicCon
         cluster_topic=settings.cluster_topic,
         broker_topic=settings.broker_topic,
         timer_topic=timer_topic,
+        revive_queues=settings.revive_queues,
     )

@@ -42,6 +42,7 @@ class OffsetTable:
         self._saving = threading.Lock()
         self._turn = self._saved_turn = 0
         self.data_version = loaded.data_version or DataVersion()
+        self.before_saving: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._committed)
@@ -255,6 +256,7 @@ class OffsetTable:
     def persist(self) -> None:
         """Write the changes; on return they are on disk, and no thread writes any more."""
         if self._is_dirty or self._saved_turn != self._turn:
+            self.before_saving()
             self._is_dirty = False
             self._save(self.wrapper(), self._next_turn())
 
@@ -266,6 +268,7 @@ class OffsetTable:
     async def persist_in_thread(self, slices: Slices) -> None:
         """Write a copy in a thread, so that the event loop waits neither for the disk nor for the copy."""
         if self._is_dirty or self._saved_turn != self._turn:
+            self.before_saving()
             self._is_dirty = False
             # Before the copy: if this is cancelled in between, `persist` still writes.
             turn = self._next_turn()

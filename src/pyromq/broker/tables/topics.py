@@ -39,6 +39,7 @@ def system_topics(
     cluster_topic: bool = True,
     broker_topic: bool = True,
     timer_topic: bool = True,
+    revive_queues: int = 8,
 ) -> list[TopicConfig]:
     """The topics that every broker has.
 
@@ -56,6 +57,7 @@ def system_topics(
         _topic(names.HALF_TOPIC, 1),
         _topic(names.OP_HALF_TOPIC, 1),
         _topic(names.reply_topic(cluster), 1),
+        _topic(names.revive_topic(cluster), revive_queues),
     ]
     if auto_create:
         topics.append(auto_create_topic(default_queues))

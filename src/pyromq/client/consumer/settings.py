@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pyromq.client.consumer.group.assignment import Assignment, Average
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.offsets import StartFrom
 from pyromq.client.settings import ClientOptions
+from pyromq.cluster.assignment import Assignment, Average
 from pyromq.config.kinds import Check, between
 from pyromq.config.options import Options, setting
 from pyromq.errors import ConfigError

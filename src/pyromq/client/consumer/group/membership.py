@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from pyromq.client.consumer.group.assigned_queues import AssignedQueues, QueueWork, RebalanceListener
-from pyromq.client.consumer.group.assignment import Assignment
 from pyromq.client.consumer.group.joining import Topics, look_up
 from pyromq.client.consumer.group.member import Member, MemberKind
 from pyromq.client.consumer.group.rebalancing import Rebalancing
@@ -28,6 +27,7 @@ from pyromq.client.consumer.reading.queue_reader import Reading
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription
 from pyromq.client.session import Session
+from pyromq.cluster.assignment import Assignment
 from pyromq.errors import PyroError
 from pyromq.protocol.names import retry_topic
 

@@ -10,9 +10,9 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from pyromq.client.application_log import application_log
-from pyromq.client.consumer.group.assignment import Assignment, my_share
 from pyromq.client.consumer.reading.brokers import Network
 from pyromq.client.troubles import Troubles
+from pyromq.cluster.assignment import Assignment, my_share
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, PyroError, TransportError
 from pyromq.protocol.bodies.queues import MessageQueue

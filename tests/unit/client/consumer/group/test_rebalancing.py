@@ -6,9 +6,9 @@ import pytest
 from tests.support.fake_network import FakeNetwork
 from tests.support.held_messages import BROKERS, QUEUE, RETRY_QUEUE
 
-from pyromq.client.consumer.group.assignment import Average
 from pyromq.client.consumer.group.rebalancing import Rebalancing
 from pyromq.client.values import MessageQueue
+from pyromq.cluster.assignment import Average
 from pyromq.cluster.routes import Route
 from pyromq.errors import CallTimeout, PyroError, Refused
 from pyromq.protocol.bodies.groups import GetConsumerListByGroupResponseBody

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyromq.client.consumer.group.assignment import (
+from pyromq.cluster.assignment import (
     Assignment,
     Average,
     AverageByCircle,

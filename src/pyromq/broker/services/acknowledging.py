@@ -1,0 +1,269 @@
+"""Acknowledging: popped messages are done, or stay hidden for another while.
+
+An acknowledgement is answered when its record is as safe as a message would be.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pyromq.broker.flow.durability import Durability
+from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
+from pyromq.broker.flow.popping.held_pops import HeldPops
+from pyromq.broker.flow.popping.revive_log import ReviveLog
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.errors import Refused, RemoteProtocolError
+from pyromq.protocol.bodies.popping import BatchAck, PopCheckPoint
+from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.pop_receipt import NORMAL_TOPIC, PopReceipt, decode_pop_receipt, marked_topic
+from pyromq.protocol.requests.popping import (
+    AckMessage,
+    AckMessages,
+    ChangeInvisibleTime,
+    ChangeInvisibleTimeAnswer,
+)
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+from pyromq.store.results import AppendResult
+
+A = TypeVar("A", bound=Answer)
+
+
+class Acknowledging:
+    def __init__(
+        self,
+        store: MessageStore,
+        tables: Tables,
+        revive_log: ReviveLog,
+        changed: ChangedReceipts,
+        held: Sequence[HeldPops],
+        durability: Durability,
+    ) -> None:
+        self._store = store
+        self._topics = tables.topics
+        self._offsets = tables.offsets
+        self._orders = tables.pop_orders
+        self._counts = tables.pop_counts
+        self._role = tables.role
+        self._revive_log = revive_log
+        self._changed = changed
+        self._held = held
+        self._durability = durability
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        return f"<Acknowledging {self._changed!r}>"
+
+    @handles(AckMessage, may_wait=True)
+    def acknowledge(self, request: AckMessage, caller: Caller) -> "Answer | asyncio.Future[Answer]":
+        """java: the checks run in Apache's order"""
+        first, end = self._check_queue(request.topic, request.queue_id, caller)
+        if not first <= request.offset <= end:
+            raise _no_message(request.topic, request.queue_id, request.offset, first, end)
+        receipt = self._receipt_of(request)
+        if receipt.is_ordered:
+            self._acknowledge_in_order(request.topic, request.consumer_group, receipt, request.offset)
+            return Answer()
+        return self._when_safe(
+            Answer(), self._write_ack(request.topic, request.consumer_group, receipt, [request.offset])
+        )
+
+    @handles(AckMessages, may_wait=True)
+    def acknowledge_many(self, request: AckMessages, caller: Caller) -> "Answer | asyncio.Future[Answer]":
+        if not request.body.acks:
+            raise Refused(ResponseCode.NO_MESSAGE, "the request acknowledges nothing")
+        self._check_master()
+        broker_name = request.body.broker_name or ""
+        written = [
+            result for each in request.body.acks for result in self._acknowledge_batch(each, broker_name)
+        ]
+        return self._when_safe(Answer(), *written)
+
+    def _acknowledge_batch(self, batch: BatchAck, broker_name: str) -> list[AppendResult]:
+        group = batch.consumer_group or ""
+        topic = marked_topic(batch.topic or "", group, batch.retry or NORMAL_TOPIC)
+        queue_id = batch.queue_id
+        if self._topics.get(topic) is None or self._store.find_queue(topic, queue_id) is None:
+            return []  # java: it is not told
+        first, end = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+        bits = int.from_bytes(batch.bit_set, "little")
+        offsets = [batch.start_offset + bit for bit in range(bits.bit_length()) if bits >> bit & 1]
+        offsets = [offset for offset in offsets if first <= offset <= end]
+        receipt = PopReceipt(
+            batch.start_offset,
+            batch.pop_time,
+            batch.invisible_time,
+            batch.revive_queue_id,
+            batch.retry or NORMAL_TOPIC,
+            broker_name,
+            queue_id,
+        )
+        self._checked(receipt)
+        if receipt.is_ordered:
+            for offset in offsets:
+                self._acknowledge_in_order(topic, group, receipt, offset)
+            return []
+        changed = [
+            offset for offset in offsets if self._changed.newest(topic, group, offset, receipt) is not receipt
+        ]
+        written = [self._write_ack(topic, group, receipt, [offset]) for offset in changed]
+        if unchanged := [offset for offset in offsets if offset not in changed]:
+            written.append(self._write_ack(topic, group, receipt, unchanged))
+        return written
+
+    def _write_ack(self, topic: str, group: str, receipt: PopReceipt, offsets: Sequence[int]) -> AppendResult:
+        """Acknowledge messages of one pop, or one message of a pop that may have been replaced."""
+        if len(offsets) == 1:
+            receipt = self._changed.newest(topic, group, offsets[0], receipt)
+        result = self._revive_log.write_ack(topic, group, receipt, offsets)
+        _require(result)
+        self._counts.ended(topic, group, receipt.queue_id, len(offsets))
+        return result
+
+    def _acknowledge_in_order(self, topic: str, group: str, receipt: PopReceipt, offset: int) -> None:
+        if offset < self._offsets.query(group, topic, receipt.queue_id):
+            return
+        consumed = self._orders.acknowledge(topic, group, receipt.queue_id, offset, receipt.pop_time_ms)
+        if consumed is not None:
+            # A pending reset keeps its own offset.
+            self._offsets.commit(group, topic, receipt.queue_id, consumed)
+            self._wake_if_free(topic, group, receipt.queue_id)
+
+    def _wake_if_free(self, topic: str, group: str, queue_id: int) -> None:
+        free_at = self._orders.free_at(topic, group, queue_id)
+        wait_ms = free_at - self._store.time.now_ms()
+        for held in self._held:
+            if wait_ms <= 0:
+                held.wake(topic, group, queue_id)
+            else:
+                held.wake_at(topic, group, wait_ms / 1000)
+
+    # Other times
+
+    @handles(ChangeInvisibleTime, may_wait=True)
+    def change(
+        self, request: ChangeInvisibleTime, caller: Caller
+    ) -> "ChangeInvisibleTimeAnswer | asyncio.Future[ChangeInvisibleTimeAnswer]":
+        """java: the checks run in Apache's order"""
+        topic, group, offset = request.topic, request.consumer_group, request.offset
+        first, end = self._check_queue(topic, request.queue_id, caller)
+        if not first <= offset < end:
+            raise _no_message(topic, request.queue_id, offset, first, end)
+        receipt = self._receipt_of(request)
+        now_ms = self._store.time.now_ms()
+        if receipt.is_ordered:
+            visible_ms = now_ms + request.invisible_time
+            if offset >= self._offsets.query(group, topic, request.queue_id):
+                pop_ms = receipt.pop_time_ms
+                self._orders.hide(topic, group, request.queue_id, offset, pop_ms, visible_ms)
+                self._wake_if_free(topic, group, request.queue_id)
+            return ChangeInvisibleTimeAnswer(
+                pop_time=receipt.pop_time_ms,
+                invisible_time=visible_ms - receipt.pop_time_ms,
+                revive_qid=receipt.revive_queue_id,
+            )
+        newest = self._changed.newest(topic, group, offset, receipt)
+        if newest.pop_time_ms + newest.invisible_time_ms <= now_ms:
+            raise Refused(
+                ResponseCode.NO_MESSAGE,
+                f"the receipt of the message at offset {offset} of queue {request.queue_id} of {topic} ended"
+                f" {now_ms - newest.pop_time_ms - newest.invisible_time_ms} ms ago",
+            )
+        # Pops are told apart by their time.
+        pop_ms = max(now_ms, newest.pop_time_ms + 1)
+        successor = PopReceipt(
+            offset,
+            pop_ms,
+            request.invisible_time,
+            newest.revive_queue_id,
+            newest.retry_mark,
+            newest.broker_name,
+            request.queue_id,
+            offset,
+        )
+        begun = self._revive_log.write_checkpoint(
+            PopCheckPoint(
+                broker_name=successor.broker_name,
+                consumer_group=group,
+                queue_offset_diff=[0],
+                invisible_time=request.invisible_time,
+                num=1,
+                pop_time=pop_ms,
+                queue_id=request.queue_id,
+                start_offset=offset,
+                topic=topic,
+            ),
+            successor.revive_queue_id,
+        )
+        _require(begun)
+        ended = self._revive_log.write_ack(topic, group, newest, [offset])
+        _require(ended)
+        self._changed.replace(topic, group, offset, newest, successor, now_ms)
+        answer = ChangeInvisibleTimeAnswer(
+            pop_time=pop_ms, invisible_time=request.invisible_time, revive_qid=successor.revive_queue_id
+        )
+        return self._when_safe(answer, begun, ended)
+
+    # Checks and answers
+
+    def _check_queue(self, topic: str, queue_id: int, caller: Caller) -> tuple[int, int]:
+        """The first offset and the end of a queue."""
+        self._check_master()
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic {topic} does not exist")
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of {topic},"
+                f" consumer {caller.address}",
+            )
+        return self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+
+    def _check_master(self) -> None:
+        if not self._role.now.is_master:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker is replica {self._role.now.broker_id}: only the master takes acknowledgements",
+            )
+
+    def _when_safe(self, answer: A, *written: AppendResult) -> "A | asyncio.Future[A]":
+        if self._durability.is_immediate or not written:
+            return answer
+        answered: asyncio.Future[A] = self._loop.create_future()
+
+        def settle() -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self._durability.when_all_safe(written, settle)
+        return answered
+
+    def _receipt_of(self, request: AckMessage | ChangeInvisibleTime) -> PopReceipt:
+        try:
+            return self._checked(decode_pop_receipt(request.extra_info))
+        except RemoteProtocolError as problem:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(problem)) from None
+
+    def _checked(self, receipt: PopReceipt) -> PopReceipt:
+        config = self._topics.get(self._revive_log.topic)
+        queues = config.write_queue_nums if config is not None else 0
+        if not receipt.is_ordered and not 0 <= receipt.revive_queue_id < queues:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the receipt names revive queue {receipt.revive_queue_id}, expected 0 to {queues - 1}",
+            )
+        return receipt
+
+
+def _no_message(topic: str, queue_id: int, offset: int, first: int, end: int) -> Refused:
+    return Refused(
+        ResponseCode.NO_MESSAGE,
+        f"queue {queue_id} of {topic} has no message at offset {offset}: it has {first} to {end - 1}",
+    )
+
+
+def _require(result: AppendResult) -> None:
+    if not result.is_ok:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{result.status.value}: {result.reason}")

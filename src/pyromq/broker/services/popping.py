@@ -1,0 +1,348 @@
+"""Popping: messages of any queue for any member of a group, hidden from the others for a while.
+
+A pop that finds nothing waits. New messages, retries, and queues that are free again after a pop in order
+wake it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import randrange
+
+from pyromq.broker.flow.durability import Durability
+from pyromq.broker.flow.held_pulls import MAX_HOLD_S, Outcome
+from pyromq.broker.flow.popping.held_pops import ANY_QUEUE, HeldPops
+from pyromq.broker.flow.popping.popper import Pop, Popper
+from pyromq.broker.flow.reading import Reading, Wanted
+from pyromq.broker.settings import BrokerSettings
+from pyromq.broker.tables.all_tables import Tables
+from pyromq.clock import Clock
+from pyromq.config.live import LiveSettings
+from pyromq.errors import Refused
+from pyromq.protocol.catalogue import RawAnswer
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.pop_receipt import (
+    ORDER_REVIVE_QUEUE,
+    encode_offsets,
+    encode_order_counts,
+    encode_start_offsets,
+)
+from pyromq.protocol.requests.popping import (
+    GetPollingInfo,
+    GetPollingInfoAnswer,
+    PeekMessage,
+    PopMessage,
+    WaitForMessage,
+    WaitForMessageAnswer,
+)
+from pyromq.remoting.routing import Caller, handles
+from pyromq.store.message_store import MessageStore
+
+_MAX_MESSAGES = 32
+"""java: a checkpoint has so many bits"""
+_LATE_MS = 500
+"""A request that arrives later than this after its time-out is not served: nobody waits for the answer."""
+_ALL = Wanted()
+_CLEAN_EVERY_ROUNDS = 12
+
+
+class Popping:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        tables: Tables,
+        reading: Reading,
+        popper: Popper,
+        held: HeldPops,
+        notices: HeldPops,
+        durability: Durability,
+        clock: Clock,
+        random_below: Callable[[int], int] = randrange,
+    ) -> None:
+        """`held` and `notices` are the waiting pops, and those who wait only for the notice of a message."""
+        self._live = live
+        self._store = store
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._orders = tables.pop_orders
+        self._role = tables.role
+        self._reading = reading
+        self._popper = popper
+        self._held = held
+        self._notices = notices
+        self._durability = durability
+        self._clock = clock
+        self._random_below = random_below
+        self._pops = 0
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        return f"<Popping pops={self._pops} {self._held!r}>"
+
+    async def run(self) -> None:
+        rounds = 0
+        while True:
+            await asyncio.sleep(self._live.now.flush_offsets_ms / 1000)
+            rounds += 1
+            if rounds % _CLEAN_EVERY_ROUNDS == 0:
+                self._orders.clean(self._store.time.now_ms(), self._queues_of)
+            self._orders.save()
+
+    def save_now(self) -> None:
+        self._orders.save()
+        self._orders.persist()
+
+    def _queues_of(self, topic: str, group: str) -> int:
+        config = self._topics.get(topic)
+        return config.read_queue_nums if config is not None and self._groups.get(group) is not None else 0
+
+    # Pop
+
+    @handles(PopMessage, may_wait=True)
+    def pop(self, request: PopMessage, caller: Caller) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        wanted = self._check_pop(request, caller)
+        pop = self._take(request, wanted)
+        if pop.count:
+            if pop.rest:
+                self._held.wake(request.topic, request.consumer_group)
+            return self._answer_when_safe(pop)
+        code = self._refuse_to_hold(self._held, request)
+        if code is not None and not (code == ResponseCode.POLLING_TIMEOUT and pop.is_unfinished):
+            return _nothing(pop, code)
+        return self._hold(request, wanted, pop, caller)
+
+    def _check_pop(self, request: PopMessage, caller: Caller) -> Wanted:
+        """java: the checks run in Apache's order"""
+        now_ms = self._clock.now_ms()
+        if request.born_time and now_ms - request.born_time - request.poll_time > _LATE_MS:
+            raise Refused(
+                ResponseCode.POLLING_TIMEOUT,
+                f"the pop came {now_ms - request.born_time} ms after it was sent, and waits for"
+                f" {request.poll_time} ms only; are the clocks of broker and consumer the same?",
+            )
+        self._check_limit(request.max_msg_nums)
+        if not self._store.settings.timer_wheel:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "pops need timers, and timerWheelEnable is off")
+        self._check_master()
+        # java: a pop names any queue by any negative number
+        queue_id = max(request.queue_id, 0)
+        group = self._reading.check(request.consumer_group, request.topic, queue_id, caller.address)
+        if not self._groups.may_read(group.group_name, request.topic):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the group {group.group_name} is not allowed to read {request.topic}",
+            )
+        if request.exp:
+            return self._reading.wanted_by_expression(request.exp, request.exp_type)
+        return _ALL
+
+    def _check_limit(self, limit: int) -> None:
+        if not 0 < limit <= _MAX_MESSAGES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"{limit} messages were asked for, expected 1 to {_MAX_MESSAGES}",
+            )
+
+    def _check_master(self) -> None:
+        if not self._role.now.is_master:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker is replica {self._role.now.broker_id}: messages are popped from the master",
+            )
+
+    def _take(self, request: PopMessage, wanted: Wanted) -> Pop:
+        self._pops += 1
+        pop = Pop(
+            request.topic,
+            request.consumer_group,
+            request.max_msg_nums,
+            wanted,
+            request.invisible_time,
+            request.init_mode,
+            revive_queue_id=ORDER_REVIVE_QUEUE
+            if request.order
+            else self._pops % self._live.now.revive_queues,
+            time_ms=self._store.time.now_ms(),
+            attempt_id=request.attempt_id,
+        )
+        for topic, queue_id in self._popper.queues(pop, request.queue_id, self._random_below(100)):
+            self._popper.take(pop, topic, queue_id)
+        return pop
+
+    def _answer_when_safe(self, pop: Pop) -> "RawAnswer | asyncio.Future[RawAnswer]":
+        if self._durability.is_immediate or not pop.written:
+            return _found(pop)
+        answered: asyncio.Future[RawAnswer] = self._loop.create_future()
+        self._settle(pop, answered)
+        return answered
+
+    def _settle(self, pop: Pop, answered: "asyncio.Future[RawAnswer]") -> None:
+        """Answer when the checkpoints are safe, or their time is up: then they are stored at least."""
+        if self._durability.is_immediate or not pop.written:
+            answered.set_result(_found(pop))
+            return
+
+        def settle() -> None:
+            if not answered.done():
+                answered.set_result(_found(pop))
+
+        self._durability.when_all_safe(pop.written, settle)
+
+    # Waiting
+
+    def _refuse_to_hold(self, held: HeldPops, request: PopMessage | WaitForMessage) -> int | None:
+        settings = self._live.now
+        if request.poll_time <= 0:
+            return ResponseCode.POLLING_TIMEOUT
+        if (
+            held.held_count >= settings.held_pops_total
+            or held.count(request.topic, request.consumer_group, request.queue_id) > settings.held_pops
+        ):
+            return ResponseCode.POLLING_FULL
+        return ResponseCode.POLLING_TIMEOUT if self._hold_s(request) <= 0 else None
+
+    def _hold_s(self, request: PopMessage | WaitForMessage) -> float:
+        """A consumer counts from when it sent the request; a clock that is ahead does not hold it longer."""
+        waited_ms = max(self._clock.now_ms() - request.born_time, 0) if request.born_time else 0
+        return min((request.poll_time - waited_ms) / 1000, MAX_HOLD_S)
+
+    def _hold(
+        self, request: PopMessage, wanted: Wanted, first: Pop, caller: Caller
+    ) -> "asyncio.Future[RawAnswer]":
+        answered: asyncio.Future[RawAnswer] = self._loop.create_future()
+
+        def attempt(is_last: bool) -> Outcome:
+            if not caller.channel.is_open:
+                answered.cancel()
+                return Outcome.LEFT_SOME
+            try:
+                # The topic, the group and what they allow may have changed meanwhile.
+                self._check_master()
+                self._reading.check(
+                    request.consumer_group, request.topic, max(request.queue_id, 0), caller.address
+                )
+                pop = self._take(request, wanted)
+            except Exception as problem:
+                # One failing pop must not break the others; the connection answers and logs it.
+                answered.set_exception(problem)
+                return Outcome.LEFT_SOME
+            if pop.count:
+                self._settle(pop, answered)
+                return Outcome.LEFT_SOME if pop.rest else Outcome.ANSWERED
+            if is_last:
+                answered.set_result(_nothing(pop, ResponseCode.POLLING_TIMEOUT))
+                return Outcome.LEFT_SOME if pop.is_unfinished else Outcome.ANSWERED
+            self._wake_when_free(self._held, pop)
+            return Outcome.GOES_ON if pop.is_unfinished else Outcome.WAITS
+
+        self._held.hold(
+            request.topic,
+            request.consumer_group,
+            max(request.queue_id, ANY_QUEUE),
+            attempt,
+            max(self._hold_s(request), 0),
+            caller.channel,
+        )
+        self._wake_when_free(self._held, first)
+        if first.is_unfinished:
+            self._held.wake(request.topic, request.consumer_group)
+        return answered
+
+    def _wake_when_free(self, held: HeldPops, pop: Pop) -> None:
+        if pop.free_at_ms:
+            held.wake_at(pop.topic, pop.group, (pop.free_at_ms - pop.time_ms) / 1000)
+
+    # Looking only
+
+    @handles(PeekMessage)
+    def peek(self, request: PeekMessage, caller: Caller) -> RawAnswer:
+        self._check_limit(request.max_msg_nums)
+        self._reading.check(request.consumer_group, request.topic, max(request.queue_id, 0), caller.address)
+        pop = Pop(
+            request.topic,
+            request.consumer_group,
+            request.max_msg_nums,
+            _ALL,
+            time_ms=self._store.time.now_ms(),
+        )
+        for topic, queue_id in self._popper.queues(pop, request.queue_id, self._random_below(100)):
+            self._popper.peek(pop, topic, queue_id)
+        return _found(pop) if pop.count else _nothing(pop, ResponseCode.PULL_NOT_FOUND)
+
+    @handles(WaitForMessage, may_wait=True)
+    def notify(
+        self, request: WaitForMessage, caller: Caller
+    ) -> "WaitForMessageAnswer | asyncio.Future[WaitForMessageAnswer]":
+        queue_id = max(request.queue_id, 0)
+        self._reading.check(request.consumer_group, request.topic, queue_id, caller.address)
+
+        def look() -> Pop | None:
+            """None if there is a message."""
+            pop = Pop(
+                request.topic,
+                request.consumer_group,
+                1,
+                _ALL,
+                revive_queue_id=ORDER_REVIVE_QUEUE if request.order else 0,
+                time_ms=self._store.time.now_ms(),
+                attempt_id=request.attempt_id,
+            )
+            queues = self._popper.queues(pop, request.queue_id, self._random_below(100))
+            return None if any(self._popper.has_message(pop, *queue) for queue in queues) else pop
+
+        first = look()
+        if first is None:
+            return WaitForMessageAnswer(has_msg=True)
+        code = self._refuse_to_hold(self._notices, request)
+        if code is not None:
+            return WaitForMessageAnswer(polling_full=code == ResponseCode.POLLING_FULL)
+        answered: asyncio.Future[WaitForMessageAnswer] = self._loop.create_future()
+
+        def attempt(is_last: bool) -> Outcome:
+            if not caller.channel.is_open:
+                answered.cancel()
+                return Outcome.LEFT_SOME
+            pop = look()
+            if pop is None or is_last:
+                answered.set_result(WaitForMessageAnswer(has_msg=pop is None))
+                return Outcome.ANSWERED
+            self._wake_when_free(self._notices, pop)
+            return Outcome.WAITS
+
+        self._notices.hold(
+            request.topic,
+            request.consumer_group,
+            max(request.queue_id, ANY_QUEUE),
+            attempt,
+            self._hold_s(request),
+            caller.channel,
+        )
+        self._wake_when_free(self._notices, first)
+        return answered
+
+    @handles(GetPollingInfo)
+    def polling_info(self, request: GetPollingInfo, caller: Caller) -> GetPollingInfoAnswer:
+        self._reading.check(request.consumer_group, request.topic, max(request.queue_id, 0), caller.address)
+        waiting = self._held.count(request.topic, request.consumer_group, request.queue_id)
+        return GetPollingInfoAnswer(polling_num=waiting)
+
+
+def _found(pop: Pop) -> RawAnswer:
+    answer = _nothing(pop, ResponseCode.SUCCESS)
+    answer.body = b"".join(pop.views)
+    answer.remark = "FOUND"
+    answer.ext["startOffsetInfo"] = encode_start_offsets(pop.starts)
+    answer.ext["msgOffsetInfo"] = encode_offsets(pop.offsets)
+    if pop.order_counts:
+        answer.ext["orderCountInfo"] = encode_order_counts(pop.order_counts)
+    return answer
+
+
+def _nothing(pop: Pop, code: int) -> RawAnswer:
+    ext = {
+        "popTime": str(pop.time_ms),
+        "invisibleTime": str(pop.invisible_ms),
+        "reviveQid": str(pop.revive_queue_id),
+        "restNum": str(pop.rest),
+    }
+    return RawAnswer(b"", ext, code, "NO_MESSAGE_IN_QUEUE")

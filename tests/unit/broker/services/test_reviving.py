@@ -1,0 +1,103 @@
+"""Reviving after a stop: nothing that was popped is lost, and what was acknowledged or revived stays so."""
+
+from pathlib import Path
+
+from tests.support.popped_messages import GROUP, TOPIC, PopBench, bodies, pop_bench
+
+from pyromq.broker.flow.draft import Draft
+from pyromq.broker.tables.role import Role
+from pyromq.clock import ManualClock
+from pyromq.protocol import names
+from pyromq.store.results import AppendResult, AppendStatus
+
+RETRIES, _ = names.pop_retry_topics(TOPIC, GROUP)
+
+
+async def test_pops_survive_a_crash_before_the_offsets_are_saved(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        bench.send(b"first")
+        bench.pop()
+        bench.tables.offsets.persist()  # from here on nothing but the log
+        bench.send(b"kept")
+        bench.send(b"done")
+        kept, done = bench.pop()
+        bench.ack(done)
+        clock = bench.clock
+        bench.store.abandon()
+    with pop_bench(tmp_path, clock) as bench:
+        assert bench.pop() == [], "popped again although its pop is in the log"
+        bench.pass_time(11_000)
+        assert sorted(bodies(bench.pop())) == [b"first", b"kept"]
+        bench.pass_time(2_000)
+        assert bench.pop() == []
+
+
+async def test_what_was_revived_before_a_crash_is_not_revived_again(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        bench.send(b"a")
+        bench.send(b"b")
+        bench.pop(invisible_time=1000)
+        bench.tables.offsets.persist()
+        bench.pass_time(3000)
+        assert len(bench.messages(RETRIES)) == 2
+        clock = bench.clock
+        bench.store.abandon()
+    with pop_bench(tmp_path, clock) as bench:
+        bench.pass_time(5000)
+        assert len(bench.messages(RETRIES)) == 2
+
+
+async def test_a_new_master_revives_what_the_old_one_handed_out(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        bench.send(b"m")
+        bench.pop(invisible_time=2000)
+        bench.tables.role.change(Role(1, 1))
+        bench.pass_time(5000)
+        assert bench.messages(RETRIES) == []
+        bench.tables.role.change(Role(0, 2))
+        bench.pass_time(1000)
+        assert bodies(bench.pop()) == [b"m"]
+
+
+async def test_a_store_that_refuses_delays_a_revival_and_loses_nothing(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        bench.send(b"m")
+        bench.pop(invisible_time=1000)
+        append = bench.parts.appending.append
+        refused = AppendResult(AppendStatus.SERVICE_NOT_AVAILABLE, reason="the disk is full")
+
+        def refuse_retries(draft: Draft) -> AppendResult:
+            return refused if draft.topic == RETRIES else append(draft)
+
+        bench.parts.appending.append = refuse_retries  # type: ignore[method-assign]
+        bench.pass_time(3000)
+        assert _progress(bench) == -1
+        bench.parts.appending.append = append  # type: ignore[method-assign]
+        bench.pass_time(3000)
+        assert bodies(bench.pop()) == [b"m"]
+
+
+async def test_messages_of_a_deleted_topic_or_group_are_not_revived(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        bench.send(b"m")
+        bench.pop(invisible_time=1000)
+        bench.parts.groups.delete(GROUP)
+        bench.pass_time(5000)
+        assert RETRIES not in bench.parts.topics
+
+
+async def test_progress_waits_for_the_oldest_pop_that_is_not_due(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with pop_bench(tmp_path, clock, broker={"revive_queues": 1}) as bench:
+        bench.send(b"slow")
+        bench.send(b"fast")
+        bench.pop(max_msg_nums=1, invisible_time=1500)
+        bench.pop(max_msg_nums=1, invisible_time=2500)
+        bench.pass_time(1600, 100)
+        assert _progress(bench) == 0
+        bench.pass_time(2000, 100)
+        assert _progress(bench) == 1
+
+
+def _progress(bench: PopBench) -> int:
+    return bench.tables.offsets.query(names.REVIVE_GROUP, bench.revive_topic, 0)
