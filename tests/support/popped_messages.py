@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.broker_parts import BrokerParts, FakeChannel, broker_parts, caller_on
-from tests.support.small_stores import BORN_HOST, dispatch_all
+from tests.support.small_stores import BORN_HOST
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
@@ -67,9 +67,7 @@ class PopBench:
         slices = Slices(parts.clock)
         appending = parts.appending
         reading = Reading(parts.live, parts.store, parts.tables, slices)
-        log = ReviveLog(
-            parts.store, appending, parts.tables.pop_counts, parts.live.now.broker_cluster_name
-        )
+        log = ReviveLog(parts.store, appending, parts.tables.pop_counts, parts.live.now.broker_cluster_name)
         self.timers = Timers(parts.store, appending, parts.tables, parts.clock, slices)
         self.held, self.notices = HeldPops(slices), HeldPops(slices)
         appending.on_advance(self.held.advanced)

@@ -20,7 +20,7 @@ async def test_pops_survive_a_crash_before_the_offsets_are_saved(tmp_path: Path)
         bench.tables.offsets.persist()  # from here on nothing but the log
         bench.send(b"kept")
         bench.send(b"done")
-        kept, done = bench.pop()
+        _, done = bench.pop()
         bench.ack(done)
         clock = bench.clock
         bench.store.abandon()
