@@ -39,6 +39,7 @@ UNSERVED: dict[int, str] = {}
 """Requests to a controller that are not supported, by code, with the reason."""
 
 _EVERYWHERE = ("", "0.0.0.0", "::")
+_A_LITTLE_S = 0.05
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -197,7 +198,10 @@ class Controller(Lifetime):
 
     async def _watch_brokers(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.now.scan_interval_ms / 1000)
+            # java: only every interval; a broker that hangs is noticed later then
+            wait_s = self.liveness.next_expiry_s(self._clock.monotonic()) + _A_LITTLE_S
+            interval_s = self._settings.now.scan_interval_ms / 1000
+            await asyncio.sleep(min(max(wait_s, _A_LITTLE_S), interval_s))
             self.expire_brokers()
 
     def expire_brokers(self) -> None:

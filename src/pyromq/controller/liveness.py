@@ -98,6 +98,12 @@ class Liveness(Generic[C]):
         self._lose(found)
         return found
 
+    def next_expiry_s(self, now: float) -> float:
+        """How long it takes until a broker was silent for too long, unless it is heard before."""
+        listened = self._listened_until(now)
+        times = (pulse.heard_at + pulse.timeout_s - listened for pulse in self._pulses.values())
+        return min(times, default=float("inf"))
+
     def of_group(self, name: str, now: float) -> Heard:
         alive = {
             member[1]: pulse.vitals

@@ -71,3 +71,13 @@ def test_time_in_which_the_controller_stood_still_does_not_count() -> None:
     assert liveness.expire(3600.0) == []
     assert not liveness.of_group("g", 3600.0).is_gone(1)
     assert [liveness.expire(3600.0 + each) for each in range(1, 7)][-1] == [("g", 1)]
+
+
+def test_the_next_broker_that_may_fall_silent_is_known() -> None:
+    liveness = listening(20)
+    assert liveness.next_expiry_s(20.0) == float("inf")
+    beat(liveness, 1, 20.0, timeout_s=10)
+    beat(liveness, 2, 21.0, timeout_s=3)
+    assert liveness.next_expiry_s(22.0) == 2.0
+    assert liveness.expire(24.1) == [("g", 2)]
+    assert liveness.next_expiry_s(24.0) == pytest.approx(6.0, abs=0.2)

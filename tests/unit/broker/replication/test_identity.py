@@ -1,0 +1,48 @@
+"""The id of a broker survives every crash, and a store is not taken for that of another broker."""
+
+from pathlib import Path
+
+import pytest
+
+from pyromq.broker.replication.identity import Claim, IdentityFiles
+from pyromq.errors import ConfigError, StoreError
+
+
+def files(root: Path, cluster: str = "c", name: str = "b") -> IdentityFiles:
+    return IdentityFiles(root / "brokerIdentity", cluster, name)
+
+
+def test_a_broker_without_files_has_no_id(tmp_path: Path) -> None:
+    assert files(tmp_path).read() is None
+    assert files(tmp_path).read_claim() is None
+
+
+def test_the_files_are_those_of_rocketmq(tmp_path: Path) -> None:
+    (tmp_path / "brokerIdentity").write_text("c#b#7")
+    (tmp_path / "brokerIdentity-temp").write_text("c#b#8#127.0.0.1:10911;1700000000000")
+    assert files(tmp_path).read() == 7
+    assert files(tmp_path).read_claim() == Claim(8, "127.0.0.1:10911;1700000000000")
+
+
+def test_a_claim_is_kept_until_it_has_succeeded(tmp_path: Path) -> None:
+    files(tmp_path).write_claim(Claim(3, "code"))
+    assert (tmp_path / "brokerIdentity-temp").read_text() == "c#b#3#code"
+    assert files(tmp_path).read_claim() == Claim(3, "code")
+    files(tmp_path).write(3)
+    assert files(tmp_path).read() == 3
+    assert files(tmp_path).read_claim() is None
+
+
+@pytest.mark.parametrize(
+    ("cluster", "name", "key"), [("x", "b", "brokerClusterName"), ("c", "x", "brokerName")]
+)
+def test_the_store_of_another_broker_is_refused(tmp_path: Path, cluster: str, name: str, key: str) -> None:
+    files(tmp_path).write(3)
+    with pytest.raises(ConfigError, match=f"{key}=x: expected .*this store belongs to that broker"):
+        files(tmp_path, cluster, name).read()
+
+
+def test_a_damaged_identity_is_told(tmp_path: Path) -> None:
+    (tmp_path / "brokerIdentity").write_text("c#b")
+    with pytest.raises(StoreError, match="no identity of a broker"):
+        files(tmp_path).read()
