@@ -3,6 +3,7 @@
 import asyncio
 from asyncio.subprocess import Process
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support import campaign
@@ -64,7 +65,7 @@ class Load:
 async def test_what_was_acknowledged_survives_every_master(tmp_path: Path) -> None:
     chance = campaign.chance("masters")
     async with name_server(tmp_path / "names") as names, controller(tmp_path) as leader:
-        settings = {
+        settings: dict[str, Any] = {
             "controller_mode": True,
             "controller_addr": format_address(*leader.address),
             "namesrv_addr": format_address(*names.address),

@@ -4,18 +4,22 @@ from pyromq.broker.replication.lease import Lease
 from pyromq.clock import ManualClock
 
 
+def is_held(lease: Lease) -> bool:
+    return lease.is_held
+
+
 def test_a_master_reckons_from_when_it_sent_the_heartbeat_not_from_the_answer() -> None:
     clock = ManualClock()
     lease = Lease(clock, 10.0)
-    assert not lease.is_held
+    assert not is_held(lease)
     sent_at = clock.monotonic()
     clock.advance(4.0)
     lease.renew(sent_at)
-    assert lease.is_held
+    assert is_held(lease)
     clock.advance(5.4)
-    assert lease.is_held
+    assert is_held(lease)
     clock.advance(0.2)
-    assert not lease.is_held  # the controller waits until 10.0
+    assert not is_held(lease)  # the controller waits until 10.0
 
 
 def test_an_answer_to_an_older_heartbeat_does_not_shorten_it() -> None:
@@ -24,7 +28,7 @@ def test_an_answer_to_an_older_heartbeat_does_not_shorten_it() -> None:
     lease.renew(clock.monotonic())
     lease.renew(clock.monotonic() - 5)
     clock.advance(9)
-    assert lease.is_held
+    assert is_held(lease)
 
 
 def test_a_lost_connection_suspends_it_until_a_heartbeat_is_answered() -> None:
@@ -33,9 +37,9 @@ def test_a_lost_connection_suspends_it_until_a_heartbeat_is_answered() -> None:
     lease = Lease(clock, 10.0)
     lease.renew(clock.monotonic())
     lease.suspend()
-    assert not lease.is_held
+    assert not is_held(lease)
     lease.renew(clock.monotonic())
-    assert lease.is_held
+    assert is_held(lease)
 
 
 def test_a_controller_that_is_gone_has_not_noticed_anything() -> None:
@@ -44,7 +48,7 @@ def test_a_controller_that_is_gone_has_not_noticed_anything() -> None:
     lease.renew(clock.monotonic())
     lease.suspend()
     lease.resume()
-    assert lease.is_held
+    assert is_held(lease)
     clock.advance(9.6)
     lease.resume()
-    assert not lease.is_held
+    assert not is_held(lease)
