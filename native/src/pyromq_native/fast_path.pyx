@@ -574,7 +574,9 @@ cdef class FastPath:
     ) except -1:
         """Park a message until its time."""
         cdef Text place = self._place
-        slot_ms = self._appending.slot_for(traits.asked, traits.unit_ms)
+        if self._appender is None:
+            return False
+        slot_ms = self._appending.slot_for(traits.asked, traits.unit_ms, self._appender._time())
         if type(slot_ms) is not int:
             return False  # its time has come, or is refused
         place.length = 0

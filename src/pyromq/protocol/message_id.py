@@ -143,9 +143,10 @@ class RecallHandle(msgspec.Struct, frozen=True, gc=False):
 
 def encode_recall_handle(handle: RecallHandle) -> str:
     words = ["v1", handle.topic, handle.broker_name, str(handle.deliver_ms), handle.unique_key]
-    if any(not word or " " in word for word in words):
+    text = " ".join(words)
+    if not all(words) or text.count(" ") != len(words) - 1:
         raise LocalProtocolError(f"recall handle with an empty word or a space in one: {words}")
-    return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+    return base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def decode_recall_handle(text: str) -> RecallHandle:

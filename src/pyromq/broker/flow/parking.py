@@ -93,12 +93,11 @@ class Parking:
         _move(draft, names.TIMER_TOPIC, 0)
         return None
 
-    def slot_for(self, asked: int, unit_ms: int) -> int | AppendResult | None:
+    def slot_for(self, asked: int, unit_ms: int, now_ms: int) -> int | AppendResult | None:
         """The slot for a time, or with `unit_ms` for a delay in these units; None if the time has come, a
         result if it is refused."""
         if not self._store.settings.timer_wheel:
             return _WHEEL_IS_OFF
-        now_ms = self._store.time.now_ms()
         return self._slot_at(now_ms + asked * unit_ms if unit_ms else asked, now_ms)
 
     def _slot_at(self, deliver_ms: int, now_ms: int) -> int | AppendResult | None:

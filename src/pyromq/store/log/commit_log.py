@@ -18,7 +18,6 @@ from pyromq.protocol.record import (
     MIN_RECORD_SIZE,
     RecordOutline,
     pack_blank_into,
-    peek_log_offset,
     peek_size_and_magic,
     peek_store_timestamp,
     scan_record,
@@ -30,6 +29,7 @@ from pyromq.store.log.segment import MissingSegment, Segment
 from pyromq.store.log.segments import Segments
 
 _SIZE_MAGIC_FLAG: Final = struct.Struct(">ii28xi")
+_SIZE_MAGIC_OFFSET = struct.Struct(">ii20xq")
 _STRIDE: Final = 256
 
 
@@ -196,16 +196,19 @@ class CommitLog(LogEnd):
     def record(self, offset: int) -> memoryview | None:
         """The record at an offset, None if none begins there."""
         segment = self.segments.find(offset)
-        if segment is None or offset < 0 or offset + MIN_RECORD_SIZE > self.end_offset:
+        if segment is None or offset < 0:
             return None
         position = offset - segment.start
-        if position + MIN_RECORD_SIZE > segment.size_bytes:
+        room = min(segment.size_bytes - position, self.end_offset - offset)
+        if room < MIN_RECORD_SIZE:
             return None
-        buffer = segment.mapped.buffer
-        size_bytes, magic = peek_size_and_magic(buffer, position)
-        if magic not in (MAGIC_V1, MAGIC_V2) or peek_log_offset(buffer, position) != offset:
+        mapped = segment.mapped
+        size_bytes, magic, own_offset = _SIZE_MAGIC_OFFSET.unpack_from(mapped.buffer, position)
+        if magic not in (MAGIC_V1, MAGIC_V2) or own_offset != offset:
             return None
-        return self.view(offset, size_bytes) if size_bytes >= MIN_RECORD_SIZE else None
+        return (
+            mapped.view[position : position + size_bytes] if MIN_RECORD_SIZE <= size_bytes <= room else None
+        )
 
     def store_timestamp(self, offset: int) -> int | None:
         """The store time of the record at an offset."""

@@ -206,7 +206,7 @@ class TimerFiles:
         number = unit.slot_ms // self.precision_ms
         slot = self.wheel.slot(number)
         if slot is not None:
-            unit = unit._replace(previous=slot.last)
+            unit = TimerUnit(slot.last, *unit[1:])
         position = self.log.append(unit)
         self.wheel.put(_linked(slot, number, position, unit.kind))
         self.counts.add(number, -1 if unit.kind & RECALL else 1)
