@@ -102,55 +102,36 @@ func produce(config *rmq.Config, topic string, kind string, count int) {
 	_ = producer.GracefulStop()
 }
 
-func simple(config *rmq.Config, topic string, group string, count int, how string) {
+// This release has no push consumer: a simple consumer that receives all the time stands in for it.
+func consume(config *rmq.Config, topic string, group string, expression string, count int, how string) {
 	config.ConsumerGroup = group
 	consumer, err := rmq.NewSimpleConsumer(config,
-		rmq.WithSimpleAwaitDuration(5*time.Second),
-		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{topic: rmq.SUB_ALL}),
-	)
-	must(err)
-	must(consumer.Start())
-	say("ready", nil)
-	for count > 0 {
-		messages, err := consumer.Receive(context.Background(), 16, 15*time.Second)
-		if err != nil {
-			continue
-		}
-		for _, received := range messages {
-			say("received", shown(received))
-			if how == "nack" && received.GetDeliveryAttempt() == 1 {
-				must(consumer.ChangeInvisibleDuration(received, time.Second))
-				continue
-			}
-			must(consumer.Ack(context.Background(), received))
-			count--
-		}
-	}
-	say("done", nil)
-	waitForInput()
-	_ = consumer.GracefulStop()
-}
-
-func push(config *rmq.Config, topic string, group string, expression string, how string) {
-	config.ConsumerGroup = group
-	consumer, err := rmq.NewPushConsumer(config,
-		rmq.WithPushAwaitDuration(5*time.Second),
-		rmq.WithPushSubscriptionExpressions(map[string]*rmq.FilterExpression{
+		rmq.WithAwaitDuration(5*time.Second),
+		rmq.WithSubscriptionExpressions(map[string]*rmq.FilterExpression{
 			topic: rmq.NewFilterExpression(expression),
 		}),
-		rmq.WithPushMessageListener(&rmq.FuncMessageListener{
-			Consume: func(received *rmq.MessageView) rmq.ConsumerResult {
-				say("received", shown(received))
-				if how == "fail once" && received.GetDeliveryAttempt() == 1 {
-					return rmq.FAILURE
-				}
-				return rmq.SUCCESS
-			},
-		}),
 	)
 	must(err)
 	must(consumer.Start())
 	say("ready", nil)
+	go func() {
+		for count != 0 {
+			messages, err := consumer.Receive(context.Background(), 16, 15*time.Second)
+			if err != nil {
+				continue
+			}
+			for _, received := range messages {
+				say("received", shown(received))
+				if how != "ok" && received.GetDeliveryAttempt() == 1 {
+					must(consumer.ChangeInvisibleDuration(received, time.Second))
+					continue
+				}
+				must(consumer.Ack(context.Background(), received))
+				count--
+			}
+		}
+		say("done", nil)
+	}()
 	waitForInput()
 	_ = consumer.GracefulStop()
 }
@@ -173,8 +154,8 @@ func main() {
 		produce(config, topic, os.Args[4], count)
 	case "simple":
 		count, _ := strconv.Atoi(os.Args[5])
-		simple(config, topic, os.Args[4], count, argument(6, "ack"))
+		consume(config, topic, os.Args[4], "*", count, argument(6, "ok"))
 	case "push":
-		push(config, topic, os.Args[4], argument(5, "*"), argument(6, "ok"))
+		consume(config, topic, os.Args[4], argument(5, "*"), -1, argument(6, "ok"))
 	}
 }

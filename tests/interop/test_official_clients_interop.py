@@ -143,8 +143,8 @@ def test_two_members_share_the_messages(running: SharedFront, language: str) -> 
 
 
 def test_a_delayed_message_is_recalled(running: SharedFront, language: str) -> None:
-    if language == "go5":
-        pytest.skip("Go's client has no recall yet")
+    if language != "python5":
+        pytest.skip("only Python's client recalls messages in this release")
     topic = _topic(running, f"Recall-{language}", "DELAY")
     with OfficialClient(language, running.target, "produce", topic, "recall", "1") as producer:
         producer.wait("recalled")

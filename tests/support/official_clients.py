@@ -1,6 +1,6 @@
 """RocketMQ's own 5.x clients as peers, from their registries and with their defaults.
 
-Each language has a program with the same roles (`interop/python5`, `interop/go5`), which prints a JSON line
+Each language has a program with the same roles (`interop/python5`, `java5`, `go5`, `node5`), which prints a JSON line
 for each event.
 """
 
@@ -19,15 +19,57 @@ from types import TracebackType
 from typing import IO, Any, Final
 
 from tests.support.apache import EVENT_TIMEOUT_S, STOP_TIMEOUT_S
-from tests.support.apache_releases import FETCH_TIMEOUT_S, REPOSITORY, PeerUnavailable, cache_directory
+from tests.support.apache_releases import (
+    FETCH_TIMEOUT_S,
+    REPOSITORY,
+    PeerUnavailable,
+    cache_directory,
+    fetch,
+    tool,
+)
 
 PYTHON_CLIENT: Final = "rocketmq-python-client==5.1.2"
-LANGUAGES: Final = ("python5", "go5")
+JAVA_CLIENT: Final = "5.0.7"
+LANGUAGES: Final = ("python5", "java5", "go5", "node5")
 
 
 def program_of(language: str) -> list[str]:
     """The command of a language's program, fetched and built if it was not yet; raises PeerUnavailable."""
-    return _python_program() if language == "python5" else _go_program()
+    programs = {
+        "python5": _python_program,
+        "java5": _java_program,
+        "go5": _go_program,
+        "node5": _node_program,
+    }
+    return programs[language]()
+
+
+def _java_program() -> list[str]:
+    jars = fetch(JAVA_CLIENT, "clients5")
+    source = REPOSITORY / "interop" / "java5" / "Roles.java"
+    classes = cache_directory() / f"java5-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    if not classes.is_dir():
+        arriving = classes.with_suffix(f".{os.getpid()}")
+        command = [tool("javac"), "-nowarn", "-cp", f"{jars}/*", "-d", str(arriving), str(source)]
+        _run(command, "Java's client")
+        arriving.rename(classes)
+    log = f"-Drocketmq.log.root={cache_directory()}/logs"
+    return [tool("java"), "-Xmx256m", log, "-cp", f"{classes}:{jars}/*", "Roles"]
+
+
+def _node_program() -> list[str]:
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm is None or node is None:
+        raise PeerUnavailable("node is not installed: Node's client needs it")
+    source = REPOSITORY / "interop" / "node5"
+    wanted = (source / "package.json").read_bytes()
+    modules = cache_directory() / f"node5-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    if not (modules / "done").is_file():
+        modules.mkdir(parents=True, exist_ok=True)
+        (modules / "package.json").write_bytes(wanted)
+        _run([npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], "Node's client", cwd=modules)
+        (modules / "done").touch()
+    return ["env", f"NODE_PATH={modules}/node_modules", node, str(source / "roles.js")]
 
 
 def _python_program() -> list[str]:
