@@ -1,6 +1,6 @@
 """RocketMQ's own 5.x clients as peers, from their registries and with their defaults.
 
-Each language has a program with the same roles (`interop/python5`, `java5`, `go5`, `node5`), which prints a JSON line
+Each language has a program with the same roles (`interop/python5` and the others), which prints a JSON line
 for each event.
 """
 
