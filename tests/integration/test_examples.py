@@ -1,10 +1,15 @@
 """Every example runs as it stands, as a process of its own."""
 
+import asyncio
+import json
 import re
+import signal
 import sys
 from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -81,3 +86,55 @@ async def test_timed(running: RunningCluster) -> None:
 def test_every_example_is_run_by_a_test() -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
     assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests] == []
+
+
+async def test_a_job_queue(running: RunningCluster) -> None:
+    lines = await run("job_queue.py", running.namesrv)
+    assert lines.count("resized cat.png") == lines.count("resized dog.png") == 1
+    assert lines.count("mailed ada@example.org at attempt 2") == 1
+    assert lines.count("tick") >= 3
+    assert lines[-1] == "dead letter: nonsense"
+
+
+def fetched(url: str, body: bytes | None = None) -> Any:
+    request = Request(url, body, {"Content-Type": "application/json"})
+    with urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+async def test_a_web_service_over_http(running: RunningCluster) -> None:
+    process = await create_subprocess_exec(
+        sys.executable, EXAMPLES / "fastapi_service.py", running.namesrv, "0", stdout=PIPE, stderr=PIPE
+    )
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        while "running on" not in (line := (await process.stderr.readline()).decode()):
+            assert line, said
+            said.append(line)
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found is not None
+        base = found[0]
+
+        async def fetch(path: str, body: bytes | None = None) -> Any:
+            return await asyncio.to_thread(fetched, base + path, body)
+
+        for order in ("o-1", "o-2", "o-1"):  # one of them twice
+            answer = await fetch("/orders", json.dumps({"id": order, "price": 12.5}).encode())
+            assert answer["message_id"]
+        await fetch("/orders", b'{"id": "last", "price": 1}')
+        while await fetch("/bills") < 3:
+            pass
+        assert await fetch("/orders/o-1") == {"id": "o-1", "billed": 12.5}
+        process.terminate()
+        _, problems = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    assert "Application shutdown complete" in problems.decode()
+    assert "Traceback" not in problems.decode()
+    assert process.returncode in (0, -signal.SIGTERM)  # uvicorn raises the signal again when it has ended
+    async with aio.PullConsumer("web-billing", running.namesrv) as consumer:
+        committed = [await consumer.committed(queue) or 0 for queue in await consumer.queues("WebOrders")]
+    assert sum(committed) == 4, "it has committed what it handled, and left"
