@@ -7,12 +7,13 @@ around handlers. Only a loop over a stream or over `poll` must say which part of
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from opentelemetry import propagate
 from opentelemetry.trace import Span
 
 from pyromq.client import spans
 from pyromq.client.values import ReceivedMessage
 
-__all__ = ["processing"]
+__all__ = ["processing", "trace_options"]
 
 
 @contextmanager
@@ -23,3 +24,10 @@ def processing(messages: ReceivedMessage | Sequence[ReceivedMessage]) -> Iterato
     """
     with spans.processing(messages) as span:
         yield span
+
+
+def trace_options() -> dict[str, str]:
+    """For Spark: `df.write.format("rocketmq").options(**trace_options())` belongs to the current trace."""
+    carried: dict[str, str] = {}
+    propagate.inject(carried)
+    return {"otel": "true"} | {name: text for name, text in carried.items() if name == "traceparent"}

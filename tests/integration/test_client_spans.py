@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
+from tests.support.recorded_spans import (
+    attributes,
+    linked_ids,
+    one,
+    parent_id,
+    record_anew,
+    span_id,
+    spans,
+    traceparent,
+)
 
 from pyromq import aio
 from pyromq.client import blocking
@@ -24,21 +31,12 @@ from pyromq.otel import processing
 
 OWN = "00-11111111111111111111111111111111-2222222222222222-01"
 
-_exporter = InMemorySpanExporter()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _provider() -> None:
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(_exporter))
-    trace.set_tracer_provider(provider)  # a process has one
-
 
 @pytest.fixture(autouse=True)
-def exporter() -> Iterator[InMemorySpanExporter]:
-    _exporter.clear()
-    yield _exporter
-    _exporter.clear()
+def _anew() -> Iterator[None]:
+    record_anew()
+    yield
+    record_anew()
 
 
 @pytest.fixture
@@ -72,33 +70,6 @@ class Handled:
         async with asyncio.timeout(TIMEOUT_S):
             for _ in range(times):
                 await self._queue.get()
-
-
-def spans(name: str) -> list[ReadableSpan]:
-    return [span for span in _exporter.get_finished_spans() if span.name == name]
-
-
-def one(name: str) -> ReadableSpan:
-    (span,) = spans(name)
-    return span
-
-
-def attributes(span: ReadableSpan) -> dict[str, object]:
-    return dict(span.attributes or {})
-
-
-def span_id(span: ReadableSpan) -> int:
-    context = span.get_span_context()
-    assert context is not None
-    return context.span_id
-
-
-def parent_id(span: ReadableSpan) -> int | None:
-    return span.parent.span_id if span.parent is not None else None
-
-
-def linked_ids(span: ReadableSpan) -> list[int]:
-    return [link.context.span_id for link in span.links]
 
 
 async def test_the_span_of_a_handler_continues_the_trace_of_the_send(cluster: ConsumerCluster) -> None:
@@ -156,9 +127,7 @@ async def test_the_context_travels_as_the_w3c_property_that_other_clients_read(
                 for message in await consumer.poll():
                     received[message.body] = message.properties["traceparent"]
     own, theirs = spans("send Orders")
-    context = own.get_span_context()
-    assert context is not None
-    assert received[b"ours"] == f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    assert received[b"ours"] == traceparent(own)
     assert received[b"theirs"] == OWN, "a context of the application's own is left alone"
     assert (theirs.kind, linked_ids(theirs)) == (SpanKind.CLIENT, [0x2222222222222222])
 

@@ -119,6 +119,8 @@ def test_selections(given: dict[str, str], expected: Selection) -> None:
     assert read_options({"namesrv": "a:1"} | given, streaming=False).selection == expected
 
 
+TRACEPARENT = f"00-{'ab' * 16}-{'12' * 8}-01"
+
 WRITE: list[tuple[dict[str, str], str, Any]] = [
     ({}, "topic", None),
     ({"topic": "Orders"}, "topic", "Orders"),
@@ -127,6 +129,8 @@ WRITE: list[tuple[dict[str, str], str, Any]] = [
     ({"sendsInFlight": "9"}, "sends_in_flight", 9),
     ({"producerGroup": "me"}, "group", "me"),
     ({"idPrefix": "run-1"}, "id_prefix", "run-1"),
+    ({"otel": "true"}, "otel", True),
+    ({"traceparent": TRACEPARENT}, "traceparent", TRACEPARENT),
     ({"includeHeaders": "false"}, "with_properties", False),
 ]
 

@@ -39,6 +39,19 @@ def test_rows_become_messages_with_all_their_columns(spark: SparkSession, topics
     assert len({row.queueId for row in found}) > 1
 
 
+def test_messages_belong_to_the_trace_of_the_job(spark: SparkSession, topics: "Topics") -> None:
+    topics.create("Traced", queues=2)
+    rows = spark.range(10).selectExpr(
+        "cast(id as string) as value", "if(id = 0, map('traceparent', 'own'), null) as properties"
+    )
+    job = f"00-{'ab' * 16}-{'12' * 8}-01"
+    # Executors have no SDK here: their spans have the context of the job.
+    write(rows, topics, topic="Traced", otel="true", traceparent=job)
+    found = read(spark, topics, "Traced").collect()
+    carried = {int(row.text): row.properties["traceparent"] for row in found}
+    assert carried == {0: "own"} | dict.fromkeys(range(1, 10), job)
+
+
 def test_rows_choose_their_topic_queue_and_shard(spark: SparkSession, topics: "Topics") -> None:
     topics.create("A", queues=3)
     topics.create("B", queues=3)

@@ -58,6 +58,8 @@ _AFTER_NAME, _AFTER_VALUE = pa.scalar("\x01"), pa.scalar("\x02")
 _BEFORE_ID, _AFTER_ID = pa.scalar(f"{UNIQ_KEY}\x01"), pa.scalar(f"\x02{WAIT}\x01true")
 _ZERO = pa.scalar(0, pa.int32())
 
+_TRACEPARENT = "traceparent"
+
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _SHIFTS = np.arange(44, -4, -4)
 
@@ -117,10 +119,19 @@ class Ids:
 class OutgoingMessages:
     """The messages of one Arrow batch, ready to be put into requests."""
 
-    def __init__(self, batch: pa.RecordBatch, ids: Ids, *, with_properties: bool = True) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        ids: Ids,
+        *,
+        with_properties: bool = True,
+        traceparent: str | None = None,
+    ) -> None:
+        """`traceparent`: the trace of all messages that do not have their own."""
         self._batch = batch
         self._ids = ids
         self._with_properties = with_properties
+        self._traceparent = traceparent
         self.count = batch.num_rows
         self._first_id = ids.take(self.count)
         self._compiled = self._compiled_entries()
@@ -156,7 +167,16 @@ class OutgoingMessages:
         if (moment := self.column("deliverTimestamp")) is not None:
             millis = pc.divide(moment.cast(pa.timestamp("us", moment.type.tz)).cast(pa.int64()), 1000)
             found.append((TIMER_DELIVER_MS, millis))
+        if self._traceparent is not None:
+            found.append((_TRACEPARENT, self._traceparents(self._traceparent)))
         return [(name, _as_text(name, values)) for name, values in found if values is not None]
+
+    def _traceparents(self, ours: str) -> pa.StringArray:
+        texts = pa.repeat(pa.scalar(ours), self.count)
+        if (maps := self._maps()) is None:
+            return texts
+        own = pc.map_lookup(maps, pa.scalar(_TRACEPARENT, maps.type.key_type), "first")
+        return pc.if_else(pc.is_null(own), texts, pa.scalar(None, pa.string()))
 
     def _maps(self) -> pa.MapArray | None:
         return self.column("properties") if self._with_properties else None

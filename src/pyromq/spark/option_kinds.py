@@ -42,6 +42,12 @@ def _topics(text: str) -> tuple[str, ...]:
     return topics
 
 
+def _traceparent(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", text):
+        raise BadValue("digits are 0 to 9 and a to f")
+    return text
+
+
 def _without_problem(problem_of: Callable[[str], str | None]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if problem := problem_of(text):
@@ -120,6 +126,7 @@ Assigned = Annotated[
 ]
 Group = Annotated[str, Kind("a group name", _without_problem(group_problem))]
 Sql = Annotated[str, Kind("an SQL92 expression", _without_problem(_sql_problem))]
+Traceparent = Annotated[str, Kind("a trace context like 00-<32 digits>-<16 digits>-01", _traceparent)]
 Timestamps = Annotated[
     Mapping[Queue, int], Kind('JSON like {"Orders": {"broker-a:0": 1700000000000}}', _timestamps)
 ]

@@ -29,6 +29,7 @@ from pyromq.spark.option_kinds import (
     Timestamps,
     Topic,
     Topics,
+    Traceparent,
 )
 from pyromq.spark.queues import Queue
 
@@ -93,6 +94,8 @@ class _EitherWay(Options):
 
     access: Access
     with_properties: bool = setting(True, "Rows have a column `properties`; writes send its entries along.", key="includeHeaders")
+    otel: bool = setting(False, "Each task makes an OpenTelemetry span, and written messages carry its context; needs `pyromq[otel]` on all executors, and an SDK there that exports.")
+    traceparent: Traceparent | None = setting(None, "The trace that the job belongs to, as W3C's `traceparent`: the parent of its spans. Written messages carry it, also without `otel`, unless a row has one in `properties`. `pyromq.otel.trace_options()` gives both options for the current span.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,17 @@ def read_partition(
     if isinstance(partition, SpanPartition):
         settle_in()
         cluster = Cluster(options.access, links_of_this_worker(options.access))
-        yield from read_span(cluster, options, schema, partition.span)
+        if not options.otel:
+            yield from read_span(cluster, options, schema, partition.span)
+            return
+        from pyromq.spark.spans import receiving
+
+        with receiving(partition.span.queue.topic, options.pull_group, options.traceparent) as span:
+            rows = 0
+            for batch in read_span(cluster, options, schema, partition.span):
+                rows += batch.num_rows
+                yield batch
+            span.set_attribute("messaging.batch.message_count", rows)
 
 
 def read_span(

@@ -70,16 +70,35 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: s
     settle_in()
     cluster = Cluster(options.access, links_of_this_worker(options.access))
     sender = Sender(cluster, options, first=hash(task))
-    ids = Ids(task)
-    batcher = _Batcher(sender, options)
     try:
-        for batch in batches:
-            if batch.num_rows:
-                batcher.send(OutgoingMessages(batch, ids, with_properties=options.with_properties))
-        sender.flush()
+        if not options.otel:
+            _send_rows(batches, sender, options, task, options.traceparent)
+        else:
+            from pyromq.spark.spans import sending
+
+            with sending(options.topic, options.traceparent) as (span, traceparent):
+                _send_rows(batches, sender, options, task, traceparent)
+                span.set_attribute("messaging.batch.message_count", sender.messages)
     finally:
         sender.close()
     return Written(sender.messages)
+
+
+def _send_rows(
+    batches: Iterator[pa.RecordBatch],
+    sender: Sender,
+    options: WriteOptions,
+    task: str,
+    traceparent: str | None,
+) -> None:
+    ids = Ids(task)
+    batcher = _Batcher(sender, options)
+    for batch in batches:
+        if batch.num_rows:
+            batcher.send(
+                OutgoingMessages(batch, ids, with_properties=options.with_properties, traceparent=traceparent)
+            )
+    sender.flush()
 
 
 class _Batcher:
