@@ -120,18 +120,23 @@ class TimerDelivery:
 
     def _finish(self, slot: TimerSlot) -> None:
         del self._slots[slot.number]
-        self._timers.finish_slot(self._store.log_end)
-        self._must_be_taken = None
         if self._earlier is not None and slot.number > self._earlier_until:
             self._earlier = None
+        self._timers.finish_slot(self._delivered_from())
+        self._must_be_taken = None
         if not self._timers.counts.total:
             self._counts.reset()
 
     def _skip_empty_slots(self, now_number: int) -> None:
         timers = self._timers
-        timers.skip_empty_slots(min(now_number, timers.read_number + _MAX_SKIPPED), self._store.log_end)
+        timers.skip_empty_slots(min(now_number, timers.read_number + _MAX_SKIPPED), self._delivered_from())
         for number in [each for each in self._slots if each < timers.read_number]:
             del self._slots[number]
+
+    def _delivered_from(self) -> int:
+        """Where in the log the deliveries of the next slot begin: at its end, unless some were made before
+        the last stop. Another stop must not hide those."""
+        return self._store.log_end if self._earlier is None else self._timers.delivered_from
 
     def _are_recalls_taken(self, now_ms: int) -> bool:
         timers = self._timers

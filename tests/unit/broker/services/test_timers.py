@@ -348,6 +348,29 @@ class TestStops:
             bench.pass_time(10_000, step_ms=100)
             assert bench.delivered() == bodies
 
+    @pytest.mark.parametrize("slots_done", [1, 2, 3])
+    async def test_a_second_crash_while_the_broker_catches_up_delivers_nothing_twice(
+        self, tmp_path: Path, slots_done: int
+    ) -> None:
+        bodies = [b"m%02d" % number for number in range(40)]
+        with crashing_bench(tmp_path) as bench:
+            for number, body in enumerate(bodies):
+                bench.send_at(body, 150 * number + 1)
+            bench.work()
+            bench.save()
+            bench.pass_time(4500, step_ms=100)
+            clock = bench.clock
+            done = len(bench.delivered())
+        with crashing_bench(tmp_path, clock) as bench:
+            for _ in range(slots_done):
+                bench.timers.delivery.step(lambda: True)
+            bench.save()
+            assert bench.files.read_number == bench.files.checkpoint.read_ms // 1000 < clock.now_ms() // 1000
+            assert len(bench.delivered()) == done
+        with timer_bench(tmp_path, clock) as bench:
+            bench.pass_time(10_000, step_ms=100)
+            assert bench.delivered() == bodies
+
     async def test_a_crash_stores_no_stage_twice(self, tmp_path: Path) -> None:
         with crashing_bench(tmp_path, timer_roll_window_slots=10) as bench:
             bench.send_at(b"far", 27_300)
