@@ -42,8 +42,6 @@ READ_BY_KEY = {
     "tls.config.file",  # `Settings.INCLUDED_FILE_KEY`
     "path",  # `write_options` makes it the topic
 }
-REFUSED_FLAGS = {"aclEnable", "authenticationEnabled", "authorizationEnabled"}
-"""Features that are being built: `verify_together` refuses them until then."""
 
 
 @cache
@@ -88,7 +86,7 @@ def test_every_option_is_read(part: type[Options]) -> None:
     forgotten = [
         each.key
         for each in part.all_settings()
-        if each.has_effect and each.name not in read and each.key not in READ_BY_KEY | REFUSED_FLAGS
+        if each.has_effect and each.name not in read and each.key not in READ_BY_KEY
     ]
     assert forgotten == [], "read it, or move it to the part's inert_keys.py with the reason"
 

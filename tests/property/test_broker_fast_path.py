@@ -534,6 +534,7 @@ def test_no_damage_upsets_the_fast_path() -> None:
 
     class Peer:
         peer_address = "10.0.0.1:4000"
+        grants = None
 
         def put(self, answers: bytes) -> None:
             assert answers

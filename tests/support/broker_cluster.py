@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, vip_port
 from pyromq.clock import Clock
+from pyromq.cluster.signing import signer
 from pyromq.errors import Refused
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol.batch import BatchEntry, encode_batch
@@ -47,6 +48,8 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Caller, Routes, handles
+from pyromq.remoting.tls import TlsOptions
+from pyromq.security.signature import Credentials
 from pyromq.store.filesystem import Files
 from pyromq.store.settings import StoreSettings
 from pyromq.testing.held_ports import held_port
@@ -127,14 +130,24 @@ class Pulled:
 class BrokerClient:
     """A producer and consumer on one connection; what the broker asks of it is answered and remembered."""
 
-    def __init__(self, address: tuple[str, int], form: int = HeaderForm.JSON, client_id: str = "c1") -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        form: int = HeaderForm.JSON,
+        client_id: str = "c1",
+        *,
+        credentials: Credentials | None = None,
+        tls: TlsOptions | None = None,
+    ) -> None:
         self.address = format_address(*address)
         self.vip_address = format_address(address[0], vip_port(address[1]))
         self.client_id = client_id
         self.pushed: asyncio.Queue[Request[Any]] = asyncio.Queue()
         self.refuses_with: Refused | None = None
         """How it answers what the broker asks, if not as wished."""
-        self._dialer = Dialer(routes=Routes(self, serving=CLIENT), form=form)
+        self._dialer = Dialer(
+            routes=Routes(self, serving=CLIENT), form=form, before_send=signer(credentials), tls=tls
+        )
 
     async def __aenter__(self) -> "BrokerClient":
         return self

@@ -21,7 +21,7 @@ from pyromq.store.results import AppendResult, AppendStatus, ReadStatus
 from pyromq_native.appending cimport Appended, Appender, LogEnd, QueueEnd
 from pyromq_native.big_endian cimport get_int32, get_int64
 from pyromq_native.checksums cimport crc32_of
-from pyromq_native.headers cimport Header, Span, scan_header, unescape
+from pyromq_native.headers cimport Header, Span, is_called, scan_header, unescape
 from pyromq_native.records cimport Outline, Record, outline_record
 from pyromq_native.requests cimport (
     END,
@@ -323,6 +323,12 @@ cdef class FastPath:
         cdef bint has_sent = False
         cdef Py_ssize_t pulled
         cdef Counted counted
+        cdef bytes access_key = None
+        cdef set granted_sends = None
+        cdef set granted_pulls = None
+        grants = connection.grants
+        if grants is not None:
+            access_key, granted_sends, granted_pulls = grants.access_key, grants.sends, grants.pulls
         self._answers.length = 0
         self._born_host = None
         self._waits = not self._durability.is_immediate
@@ -343,10 +349,14 @@ cdef class FastPath:
                     &header,
                 ):
                     break
+                if access_key is not None and not _has_access_key(&header, access_key):
+                    break
                 if header.code == SEND_V2 or header.code == SEND or header.code == SEND_BATCH:
                     if body_at == end or header.flag & ~ONEWAY_FLAG or not read_send(&header, &send):
                         break
                     if send.sys_flag & INNER_BATCH:
+                        break
+                    if granted_sends is not None and _text(send.topic) not in granted_sends:
                         break
                     if not self._take_send(&header, &send, start + body_at, end - body_at, connection):
                         break
@@ -355,11 +365,15 @@ cdef class FastPath:
                     # Nearly all producers do not wait for the answer.
                     if body_at != end or header.flag != ONEWAY_FLAG or not read_end(&header, &end_of_half):
                         break
+                    if access_key is not None:  # the topic is not read here
+                        break
                     if not self._take_end(&end_of_half):
                         break
                     ends += 1
                 elif (header.code == PULL or header.code == LITE_PULL) and self._read_grants is not None:
                     if header.flag or not read_pull(&header, &pull):
+                        break
+                    if granted_pulls is not None and (_text(pull.topic), _text(pull.group)) not in granted_pulls:
                         break
                     pulled = self._take_pull(&header, &pull, connection)
                     if pulled < 0:
@@ -1023,6 +1037,26 @@ cdef inline void _put_part(Text key, Span span) noexcept:
     key.put_uint32(<uint32_t>0xFFFFFFFF if span.at is NULL else <uint32_t>span.length)
     if span.at is not NULL:
         key.put(span.at, span.length)
+
+
+cdef inline bint _has_access_key(Header *header, bytes access_key) noexcept:
+    """Whether the request names this user; with an empty key, whether it names none."""
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(access_key)
+    cdef bint is_named = False
+    cdef int index
+    for index in range(header.field_count):
+        if is_called(header.names[index], b"AccessKey", 9):
+            if header.values[index].has_escapes or not is_called(
+                header.values[index], PyBytes_AS_STRING(access_key), length
+            ):
+                return False
+            is_named = True
+    return is_named or length == 0
+
+
+cdef inline bytes _text(Span span):
+    """As granted; a text that is written in another way than usual is never granted."""
+    return b"" if span.has_escapes else span.at[: span.length]
 
 
 cdef inline object _text_or_none(Span span):

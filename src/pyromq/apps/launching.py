@@ -121,8 +121,8 @@ def warn_if_open(settings: ServerSettings, addresses: Iterable[tuple[str, int]])
     if reachable and settings.lets_anyone_in:
         log.warning(
             "ANYONE who reaches %s may read, write and delete everything: there is no access control. "
-            "Let only trusted machines reach it, set bindAddress=127.0.0.1, or require client certificates "
-            "(tls.server.mode=enforcing, tls.server.need.client.auth=require)",
+            "Set denyByDefault=true and initAuthenticationUser, let only trusted machines reach it, or set "
+            "bindAddress=127.0.0.1",
             " or ".join(reachable),
         )
 

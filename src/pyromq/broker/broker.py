@@ -16,6 +16,7 @@ from pyromq.broker.tables.role import RoleTable
 from pyromq.clock import Clock, SystemClock
 from pyromq.config.live import LiveSettings
 from pyromq.errors import StateError
+from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.lifetime import Lifetime, end
@@ -54,9 +55,9 @@ class Broker(Lifetime):
         admission: Admission | None = None,
         http2: Http2Front | None = None,
     ) -> None:
-        """`files`: the file system for the store. Without an `admission` every client may do everything.
+        """`files`: the file system for the store. `http2` serves HTTP/2 on the broker's ports.
 
-        `http2` serves HTTP/2 on the broker's ports.
+        `admission` decides instead of the settings of access control.
         """
         super().__init__()
         self._configuration = configuration
@@ -109,6 +110,10 @@ class Broker(Lifetime):
     @property
     def replication(self) -> Replication:
         return self._started.replication
+
+    @property
+    def access(self) -> AccessRules:
+        return self._started.access
 
     @property
     def routes(self) -> Routes:

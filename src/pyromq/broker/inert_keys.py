@@ -271,20 +271,16 @@ putMessageTimeout=8000
 putMsgIndexHightWater=600000
 timerInterceptDelayLevel=false
 """,
-    "access control is not supported yet": """
+    "users and policies are in access.json, and all of them in memory": """
 aclCacheExpiredSecond=600
 aclCacheMaxNum=1000
 aclCacheRefreshSecond=60
-authConfigPath=
 authenticationMetadataProvider=
 authenticationProvider=
 authenticationStrategy=
-authenticationWhitelist=
 authorizationMetadataProvider=
 authorizationProvider=
 authorizationStrategy=
-authorizationWhitelist=
-migrateAuthFromV1Enabled=false
 statefulAuthenticationCacheExpiredSecond=60
 statefulAuthenticationCacheMaxNum=10000
 statefulAuthorizationCacheExpiredSecond=60

@@ -60,6 +60,7 @@ from pyromq.clock import Clock
 from pyromq.cluster.aio import ask
 from pyromq.cluster.name_servers import NameServers
 from pyromq.cluster.routes import build_route
+from pyromq.cluster.signing import signer
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.errors import ConfigError, StoreError
@@ -68,6 +69,9 @@ from pyromq.protocol.catalogue import BROKER, CATALOGUE
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.record import Host
 from pyromq.protocol.requests.routes import GetRoute
+from pyromq.remoting.access.account_requests import AccountRequests
+from pyromq.remoting.access.keeping import AccessRules
+from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection_group import FastPath as AnyFastPath
@@ -138,7 +142,11 @@ class Parts:
             appending.on_advance(held.advanced)
 
         # Services
+        self.access = AccessRules(
+            settings, clock, directory=store.paths.config, cluster=settings.broker_cluster_name
+        )
         self.dialer = Dialer(
+            before_send=signer(settings.credentials),
             form=settings.header_form,
             clock=clock,
             tls=settings.tls_client,
@@ -162,7 +170,7 @@ class Parts:
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
-        self.servers = self._servers(store_host, admission, http2)
+        self.servers = self._servers(store_host, admission or self.access.control, http2)
 
     def _services(self) -> list[object]:
         live, store, tables, clock, slices = (
@@ -232,6 +240,8 @@ class Parts:
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),
             Protection(live, store, tables),
             *self._pop_services(reading),
+            AccessRequests(self.access),
+            AccountRequests(self.access, live.now.broker_name, live.now.broker_cluster_name, self.advertised),
             *self.replication.services,
         ]
 

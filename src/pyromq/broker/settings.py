@@ -191,13 +191,6 @@ class BrokerSettings(ServerSettings):
     metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one.", key="metricsPromExporterPort", check=PORT)
     metrics_address: str = setting("", "The address of that HTTP port. Default: brokerIP1.", key="metricsPromExporterHost", local=True)
     metrics_labels: str = setting("", "Labels added to every metric, as name:value,name:value.", key="metricsLabel")
-
-    # Not supported yet; turning one on is refused, because clients would rely on it
-    acl_enable: bool = setting(False, "Clients must sign their requests. Access control is not supported yet; true is refused.", local=True)
-    authentication: bool = setting(False, "Clients must authenticate. Access control is not supported yet; true is refused.", key="authenticationEnabled", local=True)
-    authorization: bool = setting(False, "Policies decide what clients may do. Access control is not supported yet; true is refused.", key="authorizationEnabled", local=True)
-    first_user: str | None = setting(None, "The first user of access control.", key="initAuthenticationUser", secret=True, has_effect=False)
-    inner_credentials: str | None = setting(None, "The credentials of brokers among each other under access control.", key="innerClientAuthenticationCredentials", secret=True, has_effect=False)
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -238,13 +231,6 @@ class BrokerSettings(ServerSettings):
                 parse_address(self.ha_master_address)
             except ConnectFailed:
                 raise ConfigError("haMasterAddress", self.ha_master_address, "host:port") from None
-        for key, is_on, reason in (
-            ("aclEnable", self.acl_enable, "access control is not supported yet"),
-            ("authenticationEnabled", self.authentication, "access control is not supported yet"),
-            ("authorizationEnabled", self.authorization, "access control is not supported yet"),
-        ):
-            if is_on:
-                raise ConfigError(key, "true", f"false, because {reason}")
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -259,10 +245,6 @@ class BrokerSettings(ServerSettings):
         """Replicas must come from these; None if they may come from anywhere."""
         text = self.ha_allowed_networks
         return Networks.parse(text, key="haAllowedNetworks") if text.strip() else None
-
-    @property
-    def lets_anyone_in(self) -> bool:
-        return super().lets_anyone_in and not (self.acl_enable or self.authentication)
 
     @property
     def in_sync_max_behind_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 _BY_REASON = {
     "the state of pops is never in a key-value store": (200056,),
-    "access control is not supported yet": (50, 51, 52, 53, *range(3001, 3011)),
     "static topics are not supported yet": (513,),
     "broker containers are not supported: each broker is its own process": (902, 903),
     "the store does not use RocksDB": (354, 355),

@@ -6,6 +6,7 @@ import logging
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
 from pyromq.cluster.local_address import local_address
+from pyromq.cluster.signing import signer
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
 from pyromq.controller.elections import Elections
@@ -23,6 +24,8 @@ from pyromq.controller.store import ControllerStore, Leader
 from pyromq.errors import StateError
 from pyromq.metrics import content_type
 from pyromq.protocol.catalogue import CONTROLLER, Declaration
+from pyromq.remoting.access.keeping import AccessRules
+from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.channel import Channel
@@ -68,7 +71,7 @@ class Controller(Lifetime):
         admission: Admission | None = None,
         store: ControllerStore | None = None,
     ) -> None:
-        """Without an `admission` every request is allowed."""
+        """`admission` decides instead of the settings of access control."""
         super().__init__()
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._settings = LiveSettings(settings)
@@ -82,7 +85,9 @@ class Controller(Lifetime):
             clock=self._clock,
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
+            before_send=signer(settings.credentials),
         )
+        self._access = AccessRules(settings, self._clock, directory=settings.store_path)
         self._notices = RoleNotices(self._dialer)
         self._metering: Metering | None = None
         self.elections = Elections(
@@ -93,6 +98,7 @@ class Controller(Lifetime):
             OwnRequests(
                 self._store, self.liveness, self._settings, self._file, self._clock, self._require_own
             ),
+            AccessRequests(self._access),
             serving=CONTROLLER,
             unserved=UNSERVED,
         )
@@ -103,7 +109,7 @@ class Controller(Lifetime):
             trusted_proxies=settings.trusted_proxies,
             clock=self._clock,
             observer=self,
-            admission=admission,
+            admission=admission or self._access.control,
             form=settings.header_form,
         )
         self._server.on_connection_lost(self._connection_lost)
@@ -195,6 +201,7 @@ class Controller(Lifetime):
             tasks.create_task(self._store.run(), name="store")
             tasks.create_task(self._watch_brokers(), name="brokers")
             tasks.create_task(self._watch_masters(), name="masters")
+            tasks.create_task(self._access.run(), name="access rules")
 
     async def _watch_brokers(self) -> None:
         while True:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyromq.protocol.requests  # noqa: F401  (fills the catalogue)
 from pyromq.clock import Clock, SystemClock
+from pyromq.cluster.signing import signer
 from pyromq.config.durable_file import DurableFile
 from pyromq.config.live import LiveSettings
 from pyromq.config.saving import Saving
@@ -30,6 +31,8 @@ from pyromq.nameserver.topic_requests import TopicRequests
 from pyromq.protocol.catalogue import NAMESERVER, declaration_of
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.requests.routes import GetRoute
+from pyromq.remoting.access.keeping import AccessRules
+from pyromq.remoting.access.requests import AccessRequests
 from pyromq.remoting.admission import Admission
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
@@ -66,7 +69,7 @@ class NameServer(Lifetime):
         clock: Clock | None = None,
         admission: Admission | None = None,
     ) -> None:
-        """Without an `admission` every request is allowed."""
+        """`admission` decides instead of the settings of access control."""
         super().__init__()
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._live_settings = settings_now = LiveSettings(settings)
@@ -81,7 +84,9 @@ class NameServer(Lifetime):
             clock=self._clock,
             tls=settings.tls_client,
             connect_timeout_s=settings.connect_timeout_ms / 1000,
+            before_send=signer(settings.credentials),
         )
+        self._access = AccessRules(settings, self._clock, directory=settings.kv_config_path.parent)
         self._consequences = Consequences(self._dialer, self._metrics)
         watches = self._consequences.watches
         self._metering = Metering(self._metrics, self._table, self._kv, watches, self._readiness)
@@ -108,6 +113,7 @@ class NameServer(Lifetime):
             ),
             KvRequests(self._kv, self._kv_saving, self._lookup.order_changed),
             ConfigRequests(settings_now, self._settings_file),
+            AccessRequests(self._access),
             serving=NAMESERVER,
             unserved=UNSERVED,
         )
@@ -119,7 +125,7 @@ class NameServer(Lifetime):
             trusted_proxies=settings.trusted_proxies,
             clock=self._clock,
             observer=self._metering,
-            admission=admission,
+            admission=admission or self._access.control,
             form=form,
             # Nearly all requests to a name server are route queries.
             direct=DirectHeaders([declaration_of(GetRoute)]),
@@ -199,6 +205,7 @@ class NameServer(Lifetime):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._departures.run(), name="expiry")
             tasks.create_task(self._log_kv(), name="kv log")
+            tasks.create_task(self._access.run(), name="access rules")
 
     async def _log_kv(self) -> None:
         await asyncio.sleep(_FIRST_KV_LOG_S)

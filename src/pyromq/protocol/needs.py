@@ -66,13 +66,15 @@ class Rule(NamedTuple):
                     yield Need(self.actions, self.resource_type)
                 continue
             for name in found.split(self.separator) if self.separator else (found,):
-                yield self._need(name)
+                yield need_of(self.actions, self.resource_type, name)
 
-    def _need(self, name: str) -> Need:
-        if self.resource_type is ResourceType.TOPIC and name.startswith(RETRY_PREFIX):
-            # The retry topic of a group belongs to the group.
-            return Need(self.actions, ResourceType.GROUP, name.removeprefix(RETRY_PREFIX))
-        return Need(self.actions, self.resource_type, name)
+
+def need_of(actions: tuple[Action, ...], resource_type: ResourceType, name: str) -> Need:
+    if resource_type is ResourceType.TOPIC and name.startswith(RETRY_PREFIX):
+        # The retry topic of a group belongs to the group: its members send messages back there.
+        actions = (SUB,) if actions == (PUB,) else actions
+        return Need(actions, ResourceType.GROUP, name.removeprefix(RETRY_PREFIX))
+    return Need(actions, resource_type, name)
 
 
 Needs = tuple[Rule, ...]

@@ -1,7 +1,7 @@
 """Whether a caller may send a request; the server asks for every request, on every path.
 
-The fast path and direct headers do not read enough of a request to ask. A connection may use them only while
-the admission vouches for it.
+The fast path does not read enough of a request to ask. A connection may use it only while the admission
+vouches for it, and only for what its grants say.
 """
 
 from typing import Any, Protocol
@@ -9,14 +9,44 @@ from typing import Any, Protocol
 from pyromq.protocol.catalogue import Declaration, Request
 from pyromq.remoting.routing import Caller
 
+MAX_GRANTS = 10_000
+"""The limit of each kind of grants on one connection."""
+
+
+class Grants:
+    """What the fast path may take from a connection: requests like those that were authorized before."""
+
+    __slots__ = ("access_key", "pulls", "sends")
+
+    def __init__(self, access_key: bytes) -> None:
+        """`access_key`: the field that each request must have; empty means that it must have none."""
+        self.access_key = access_key
+        self.sends: set[bytes] = set()
+        """Topics."""
+        self.pulls: set[tuple[bytes, bytes]] = set()
+        """Topics and groups."""
+
+    def __repr__(self) -> str:
+        return f"<Grants of {self.access_key!r} sends={len(self.sends)} pulls={len(self.pulls)}>"
+
+    def allow_send(self, topic: str) -> None:
+        if len(self.sends) >= MAX_GRANTS:
+            self.sends.clear()
+        self.sends.add(topic.encode("utf-8", "replace"))
+
+    def allow_pull(self, topic: str, group: str) -> None:
+        if len(self.pulls) >= MAX_GRANTS:
+            self.pulls.clear()
+        self.pulls.add((topic.encode("utf-8", "replace"), group.encode("utf-8", "replace")))
+
 
 class Admission(Protocol):
     """Both methods return to say yes and raise Refused to say no."""
 
     version: int
     """Changes when the rules change. A connection is vouched for while its `vouched_version` equals this
-    number: everything it sends or pulls would be authorized. `identify` and `authorize` set the connection's
-    number; a change of the rules invalidates it on all connections at once."""
+    number: everything that its grants allow, or simply everything without grants, would be authorized.
+    `identify` and `authorize` set both; a change of the rules invalidates them on all connections at once."""
 
     def identify(self, caller: Caller) -> None:
         """Check who the caller is. Called before the request is decoded, and also for unsupported codes."""

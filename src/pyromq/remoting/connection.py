@@ -16,11 +16,14 @@ from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import FrameReader
 from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import format_socket_address
-from pyromq.remoting.admission import Admission
+from pyromq.remoting.admission import Grants
 from pyromq.remoting.answering import Answering
 from pyromq.remoting.connection_group import ConnectionGroup
+from pyromq.remoting.networks import is_loopback
 from pyromq.remoting.outbox import Outbox
 from pyromq.remoting.pending_calls import PendingCalls
+from pyromq.remoting.tls import certificate_names
+from pyromq.security.address_patterns import host_of
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +57,10 @@ class Connection(asyncio.Protocol):
         "_pause_reasons",
         "_pending",
         "_reader",
+        "certificate_names",
+        "grants",
         "is_open",
+        "is_private",
         "local_address",
         "partial_bytes",
         "peer_address",
@@ -69,6 +75,12 @@ class Connection(asyncio.Protocol):
         self.partial_bytes = 0
         self.vouched_version = -1
         """The version of the rules under which the server's admission vouches for this connection."""
+        self.grants: Grants | None = None
+        """What it is vouched for; None means everything."""
+        self.is_private = False
+        """Whether nobody on the network can read it or write to it."""
+        self.certificate_names: tuple[str, ...] = ()
+        """The names in the peer's certificate, which has been checked."""
         self.is_open = False
         self._is_retired = False
         """Whether it closes when the pending calls have ended."""
@@ -80,8 +92,10 @@ class Connection(asyncio.Protocol):
         self._pending = PendingCalls(self._loop)
         self._answering = Answering(group, self._outbox)
         self._direct_answers = DirectAnswers()
+        # Direct headers do not contain the fields that a signature covers.
+        direct = group.direct if group.admission is None else None
         self._reader = FrameReader(
-            group.limits.max_frame_bytes, group.direct or self._direct_answers, _MAX_FRAMES_AT_ONCE
+            group.limits.max_frame_bytes, direct or self._direct_answers, _MAX_FRAMES_AT_ONCE
         )
         self._pause_reasons = 0
         self._has_yielded = False
@@ -194,8 +208,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._is_active = True
         group = self._group
-        is_vouched_for = group.admission is None or self._is_vouched_for(group.admission)
-        if group.fast_path is not None and is_vouched_for:
+        admission = group.admission
+        if group.fast_path is not None and (admission is None or self.vouched_version == admission.version):
             data = self._take_fast_path(data)
             if not data:
                 return
@@ -205,12 +219,6 @@ class Connection(asyncio.Protocol):
         self._take_frames(reader.feed(data))
         if reader.has_more or reader.damage is not None:
             self._continue_or_close()
-
-    def _is_vouched_for(self, admission: Admission) -> bool:
-        is_vouched_for = self.vouched_version == admission.version
-        # Direct headers do not contain the fields that a signature covers.
-        self._reader.direct = self._group.direct if is_vouched_for else None
-        return is_vouched_for
 
     def _take_frames(self, frames: list[Frame]) -> None:
         if frames:
@@ -250,8 +258,6 @@ class Connection(asyncio.Protocol):
                 frames, self._answering.backlog = self._answering.backlog, []
                 self._answering.handle(frames, self, self._take_answer)
             elif self._reader.has_more:
-                if self._group.admission is not None:
-                    self._is_vouched_for(self._group.admission)
                 self._take_frames(self._reader.feed(b""))
             self._continue_or_close()
         if not self._pause_reasons and self.is_open:
@@ -366,9 +372,14 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._outbox.transport = connected = cast(asyncio.Transport, transport)
+        is_proxied = bool(self.peer_address)
         connected.set_write_buffer_limits(high=self._group.limits.write_high_water_bytes)
         self.peer_address = self.peer_address or format_socket_address(transport.get_extra_info("peername"))
         self.local_address = format_socket_address(transport.get_extra_info("sockname"))
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.certificate_names = certificate_names(tls)
+        self.is_private = tls is not None or (not is_proxied and is_loopback(host_of(self.peer_address)))
         self.is_open = True
         self._last_active = self._group.clock.monotonic()
         self._group.opened += 1

@@ -24,6 +24,7 @@ from pyromq.protocol.catalogue import (
     declaration_of,
 )
 from pyromq.protocol.frame import Frame
+from pyromq.protocol.needs import Action, Need, ResourceType, need_of
 from pyromq.remoting.channel import Channel
 
 Reply: TypeAlias = Answer | RawAnswer | None
@@ -37,6 +38,15 @@ class Caller(msgspec.Struct, gc=False, eq=False):
     frame: Frame
     received_at: float = inf
     """When the frame was read, by the monotonic clock: it may have waited while others had their turn."""
+    user: str = ""
+    """Who it is, under access control."""
+    check: Callable[[Need], object] | None = None
+    """Raises Refused; None without access control."""
+
+    def require(self, *actions: Action, topic: str) -> None:
+        """For topics that only the handler finds out; raises Refused."""
+        if self.check is not None:
+            self.check(need_of(actions, ResourceType.TOPIC, topic))
 
     @property
     def address(self) -> str:

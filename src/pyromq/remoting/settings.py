@@ -10,9 +10,9 @@ from pyromq.clock import Clock
 from pyromq.config.inert import InertKey
 from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Millis, Seconds, SizeBytes
 from pyromq.config.options import setting
-from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError, ConnectFailed
 from pyromq.protocol.frame import HeaderForm
+from pyromq.remoting.access.settings import AccessSettings
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.limits import ServerLimits
@@ -39,7 +39,7 @@ def addresses_in(text: str, *, key: str) -> tuple[str, ...]:
 
 # fmt: off
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ServerSettings(Settings):
+class ServerSettings(AccessSettings):
     INCLUDED_FILE_KEY: ClassVar[str] = "tls.config.file"
     INERT: ClassVar[Mapping[str, InertKey]] = NETTY_KEYS
     NEVER_CHANGEABLE: ClassVar[frozenset[str]] = frozenset()
@@ -100,6 +100,7 @@ class ServerSettings(Settings):
     # fmt: on
 
     def verify_together(self) -> None:
+        super().verify_together()
         _ = self.trusted_proxies  # reading them checks them
         if (self.tls_cert_path is None) != (self.tls_key_path is None):
             present, missing = ("certPath", "keyPath") if self.tls_cert_path else ("keyPath", "certPath")
@@ -129,8 +130,11 @@ class ServerSettings(Settings):
 
     @property
     def lets_anyone_in(self) -> bool:
-        """Whether anyone who reaches the port may do everything: only client certificates prevent that."""
-        return not (self.offers_tls and self.tls_mode == "enforcing" and self.tls_client_auth == "require")
+        """Whether anyone who reaches the port may do everything: no access control, no client certificates."""
+        needs_certificate = (
+            self.offers_tls and self.tls_mode == "enforcing" and self.tls_client_auth == "require"
+        )
+        return not (self.controls_access or needs_certificate)
 
     @property
     def header_form(self) -> HeaderForm:

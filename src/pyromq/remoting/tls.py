@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import ConfigError
@@ -199,6 +199,14 @@ class TlsClient:
 
     def context(self) -> ssl.SSLContext:
         return self._watched.current()
+
+
+def certificate_names(connection: ssl.SSLObject | ssl.SSLSocket) -> tuple[str, ...]:
+    """The common name and the DNS names of the peer's certificate; none if it showed none that is trusted."""
+    certificate: dict[str, Any] = connection.getpeercert() or {}
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    common = [value for name, value in subject if name == "commonName"]
+    return (*common, *(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"))
 
 
 def _load_certificate(

@@ -241,7 +241,7 @@ def test_a_master_has_the_id_zero_whatever_the_file_says() -> None:
         ({"haTransferBatchSize": "0"}, "haTransferBatchSize=0"),
         ({"enableDLegerCommitLog": "true"}, "false, because DLedger is not supported"),
         ({"enableControllerMode": "true"}, "controllerAddr=: expected the controllers"),
-        ({"aclEnable": "true"}, "access control is not supported yet"),
+        ({"aclEnable": "true", "authenticationEnabled": "true"}, "aclEnable=true: expected false"),
         ({"storeType": "defaultRocksDB"}, "default, because the store does not use RocksDB"),
         ({"readOnlyCommitLogStorePaths": "/old"}, "nothing, because the log is in one directory"),
         ({"storePathCommitLog": "/a,/b"}, "one directory: the log is never in several"),

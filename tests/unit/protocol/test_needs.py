@@ -12,7 +12,7 @@ from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
 from pyromq.protocol.requests.pulling import PullMessage
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
-from pyromq.protocol.requests.transactions import EndTransaction
+from pyromq.protocol.requests.transactions import ResumeTransactionCheck
 
 DECLARATIONS = [pytest.param(each, id=each.name) for each in CATALOGUE.values() if each.code < 31_000]
 
@@ -76,10 +76,7 @@ def test_a_heartbeat_needs_every_group_and_topic_in_its_body() -> None:
 
 
 def test_a_missing_name_needs_the_right_to_all_of_them_unless_it_may_be_missing() -> None:
-    end = EndTransaction(
-        producer_group="p", tran_state_table_offset=0, commit_log_offset=0, commit_or_rollback=8, msg_id="m"
-    )
-    assert needs_of(end) == [Need((PUB,), ResourceType.TOPIC, "")]
+    assert needs_of(ResumeTransactionCheck(msg_id="m")) == [Need((UPDATE,), ResourceType.TOPIC, "")]
     assert needs_of(UnregisterClient(client_id="c", producer_group="p")) == []
 
 

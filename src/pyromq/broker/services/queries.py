@@ -3,6 +3,8 @@
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import BodyAnswer
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.needs import GET, SUB
+from pyromq.protocol.record import decode_record
 from pyromq.protocol.requests.pulling import QueryMessage, QueryMessageAnswer, ViewMessage
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
@@ -36,4 +38,7 @@ class Queries:
         record = self._store.record_at(request.offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no message begins at log offset {request.offset}")
+        if caller.check is not None:
+            # The request may name another topic, or none.
+            caller.require(SUB, GET, topic=decode_record(record).topic)
         return BodyAnswer(body=bytes(record))

@@ -21,6 +21,7 @@ from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import encode_offset_message_id
+from pyromq.protocol.needs import SUB
 from pyromq.protocol.record import StoredMessage, decode_record
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.remoting.routing import Caller, handles
@@ -85,6 +86,7 @@ class Retries:
             raise Refused(ResponseCode.NO_PERMISSION, f"the topic {config.topic_name} is not writable")
         self._queues.require_written(config.topic_name)
         message = self._look_up(request.offset)
+        caller.require(SUB, topic=message.topic)
         policy = RetryPolicy.of(group, caller.version, request.max_reconsume_times)
         return self._put(request, message, policy, group)
 

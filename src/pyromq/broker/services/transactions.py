@@ -25,6 +25,7 @@ from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG
 from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.needs import PUB
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_record
 from pyromq.protocol.requests.transactions import EndTransaction, ResumeTransactionCheck
 from pyromq.remoting.routing import Caller, handles
@@ -99,6 +100,7 @@ class Transactions:
                 f"the message {request.msg_id} asks for a check after"
                 f" {half.get(props.CHECK_IMMUNITY_TIME_IN_SECONDS)} s, which are over: wait for the check",
             )
+        caller.require(PUB, topic=real_topic(half))
         _check_match(half, request)
         is_commit = request.commit_or_rollback == SysFlag.TRANSACTION_COMMIT
         offset = self._open.current(half)

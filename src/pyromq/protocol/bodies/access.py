@@ -33,3 +33,10 @@ class AclInfo(Body):
 
     policies: list[PolicyInfo] | None = None
     subject: str | None = None
+
+
+class AccessTable(Body):
+    """All users, with their passwords, and all access lists: for the file of a server, and for replicas."""
+
+    acls: list[AclInfo] = []
+    users: list[UserInfo] = []

@@ -1,11 +1,14 @@
 """Users, their access lists, and the access file of 4.x."""
 
 from pyromq.protocol.bodies.access import AclInfo, UserInfo
-from pyromq.protocol.catalogue import BROKER, Answer, BodyAnswer, Request, request
+from pyromq.protocol.catalogue import BROKER, CONTROLLER, NAMESERVER, Answer, BodyAnswer, Request, request
 from pyromq.protocol.needs import GET, UPDATE, cluster
 
+_SERVERS = BROKER | NAMESERVER | CONTROLLER
+"""java: only brokers; here every server has users"""
 
-@request(3001, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_create_user")
+
+@request(3001, to=_SERVERS, needs=(cluster(UPDATE),), java_name="auth_create_user")
 class CreateUser(Request[Answer]):
     """Create a user."""
 
@@ -13,7 +16,7 @@ class CreateUser(Request[Answer]):
     body: UserInfo
 
 
-@request(3002, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_update_user")
+@request(3002, to=_SERVERS, needs=(cluster(UPDATE),), java_name="auth_update_user")
 class UpdateUser(Request[Answer]):
     """Change a user's password, type or status."""
 
@@ -21,28 +24,28 @@ class UpdateUser(Request[Answer]):
     body: UserInfo
 
 
-@request(3003, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_delete_user")
+@request(3003, to=_SERVERS, needs=(cluster(UPDATE),), java_name="auth_delete_user")
 class DeleteUser(Request[Answer]):
     """Delete a user."""
 
     username: str | None = None
 
 
-@request(3004, to=BROKER, needs=(cluster(GET),), java_name="auth_get_user")
+@request(3004, to=_SERVERS, needs=(cluster(GET),), java_name="auth_get_user")
 class GetUser(Request[BodyAnswer[UserInfo | None]]):
     """Read one user."""
 
     username: str | None = None
 
 
-@request(3005, to=BROKER, needs=(cluster(GET),), java_name="auth_list_user")
+@request(3005, to=_SERVERS, needs=(cluster(GET),), java_name="auth_list_user")
 class ListUsers(Request[BodyAnswer[list[UserInfo] | None]]):
     """List the users whose name contains a text."""
 
     filter: str | None = None
 
 
-@request(3006, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_create_acl")
+@request(3006, to=_SERVERS, needs=(cluster(UPDATE),), java_name="auth_create_acl")
 class CreateAcl(Request[Answer]):
     """Create the access list of a subject."""
 
@@ -50,7 +53,7 @@ class CreateAcl(Request[Answer]):
     body: AclInfo
 
 
-@request(3007, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_update_acl")
+@request(3007, to=_SERVERS, needs=(cluster(UPDATE),), java_name="auth_update_acl")
 class UpdateAcl(Request[Answer]):
     """Change the access list of a subject."""
 
@@ -58,7 +61,7 @@ class UpdateAcl(Request[Answer]):
     body: AclInfo
 
 
-@request(3008, to=BROKER, needs=(cluster(UPDATE),), java_name="auth_delete_acl")
+@request(3008, to=_SERVERS, needs=(cluster(UPDATE),), java_name="auth_delete_acl")
 class DeleteAcl(Request[Answer]):
     """Delete the access list of a subject, or one resource of it."""
 
@@ -67,14 +70,14 @@ class DeleteAcl(Request[Answer]):
     resource: str | None = None
 
 
-@request(3009, to=BROKER, needs=(cluster(GET),), java_name="auth_get_acl")
+@request(3009, to=_SERVERS, needs=(cluster(GET),), java_name="auth_get_acl")
 class GetAcl(Request[BodyAnswer[AclInfo | None]]):
     """Read the access list of a subject."""
 
     subject: str | None = None
 
 
-@request(3010, to=BROKER, needs=(cluster(GET),), java_name="auth_list_acl")
+@request(3010, to=_SERVERS, needs=(cluster(GET),), java_name="auth_list_acl")
 class ListAcls(Request[BodyAnswer[list[AclInfo] | None]]):
     """List the access lists that match a subject and a resource."""
 

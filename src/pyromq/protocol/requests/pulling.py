@@ -81,7 +81,7 @@ class QueryMessage(TopicRequest[QueryMessageAnswer]):
     is_unique_key: bool | None = wire(name="_UNIQUE_KEY_QUERY", default=None)
 
 
-@request(33, to=BROKER, needs=(topic(SUB, GET),), java_name="view_message_by_id")
+@request(33, to=BROKER, needs=(topic(SUB, GET, may_be_missing=True),), java_name="view_message_by_id")
 class ViewMessage(Request[BodyAnswer[bytes]]):
     """Read the message at an offset of the log."""
 

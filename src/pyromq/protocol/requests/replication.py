@@ -54,7 +54,7 @@ class WatchTablesAnswer(Answer):
     body: ReplicatedTables
 
 
-@request(30907, to=BROKER, needs=(cluster(GET),), extension=True)
+@request(30907, to=BROKER, needs=(cluster(UPDATE),), extension=True)
 class WatchTables(Request[WatchTablesAnswer]):
     """Read the tables that changed since the last answer, as a replica copies them; waits for a change."""
 

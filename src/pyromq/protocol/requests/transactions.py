@@ -4,7 +4,7 @@ from pyromq.protocol.catalogue import BROKER, Answer, Int32, Int64, Request, Rou
 from pyromq.protocol.needs import PUB, UPDATE, topic
 
 
-@request(37, to=BROKER, needs=(topic(PUB),), oneway=True)
+@request(37, to=BROKER, needs=(topic(PUB, may_be_missing=True),), oneway=True)
 class EndTransaction(RoutedRequest[Answer]):
     """Commit a half message, roll it back, or report that its transaction is undecided."""
 

@@ -1,0 +1,166 @@
+"""Applies the rules to every request: who sends it, and may they?
+
+A caller proves its identity with a signature on each request, or with the certificate of its connection.
+The fast path takes sends and pulls without checking them again. Only what this file has authorized before on
+the same connection may go there, with the same access key, and only while the rules are the same. The
+connection must be one that nobody else can write to: without TLS, someone who repeats a signed request that
+they have seen could add others to it.
+"""
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from pyromq.clock import Clock
+from pyromq.errors import Refused
+from pyromq.protocol.catalogue import Declaration, Request
+from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.needs import CREATE, DELETE, UPDATE, Need
+from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
+from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
+from pyromq.remoting.admission import Grants
+from pyromq.remoting.connection import Connection
+from pyromq.remoting.routing import Caller
+from pyromq.security.address_patterns import host_of
+from pyromq.security.decision import Rules, described
+from pyromq.security.signature import ACCESS_KEY, is_signed
+
+_audit = logging.getLogger("pyromq.audit")
+
+_CHANGES: Final = frozenset({CREATE, UPDATE, DELETE})
+_NOBODY_KEY: Final = "a key that nobody has"
+_REFUSALS_PER_S: Final = 10.0
+
+
+class AccessControl:
+    """An Admission. `inner_user` is the user of servers among themselves."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        clock: Clock,
+        *,
+        free_codes: frozenset[int] = frozenset(),
+        unchecked_codes: frozenset[int] = frozenset(),
+        certificate_users: Mapping[str, str] | None = None,
+        inner_user: str = "",
+        trusts_plain_connections: bool = False,
+        is_version_1: bool = False,
+    ) -> None:
+        self.rules = rules
+        self.version = 0
+        self._clock = clock
+        self._free_codes = free_codes
+        self._unchecked_codes = unchecked_codes | free_codes
+        self._certificate_users = certificate_users or {}
+        self._inner_user = inner_user
+        self._trusts_plain_connections = trusts_plain_connections
+        self._is_version_1 = is_version_1
+        self.refused = 0
+        self._refusals_left = _REFUSALS_PER_S
+        self._refused_at = clock.monotonic()
+
+    def __repr__(self) -> str:
+        return f"<AccessControl version={self.version} refused={self.refused}>"
+
+    def replace(self, rules: Rules) -> None:
+        """Apply new rules, from the next request on every connection."""
+        self.rules = rules
+        self.version += 1
+
+    def identify(self, caller: Caller) -> None:
+        if caller.frame.code in self._free_codes:
+            return
+        access_key = caller.frame.ext.get(ACCESS_KEY, "")
+        host = host_of(caller.address)
+        rules = self.rules
+        if rules.free_pass(access_key, host):
+            caller.user = access_key
+            return
+        if not access_key:
+            caller.user = self._user_of_certificate(caller)
+            return
+        secret = rules.secret_of(access_key)
+        # An unknown user takes as long as a known one, and gets the same answer.
+        is_right = is_signed(caller.frame.ext, caller.frame.body, _NOBODY_KEY if secret is None else secret)
+        if secret is None or not is_right:
+            raise self._refusal(caller, f"Check signature failed for accessKey={access_key}")
+        caller.user = access_key
+
+    def _user_of_certificate(self, caller: Caller) -> str:
+        channel = caller.channel
+        if self._certificate_users and isinstance(channel, Connection):
+            for name in channel.certificate_names:
+                user = self._certificate_users.get(name) or (name if "*" in self._certificate_users else "")
+                if user and self.rules.secret_of(user) is not None:
+                    return user
+        raise self._refusal(caller, "No accessKey is configured")
+
+    def authorize(self, declaration: Declaration, request: Request[Any], caller: Caller) -> None:
+        if caller.frame.code in self._unchecked_codes:
+            return
+        caller.check = partial(self._check, caller)
+        for need in declaration.needs_of(request):
+            rule = self._check(caller, need)
+            if _CHANGES.issuperset(need.actions) and caller.user != self._inner_user:
+                _audit.info(
+                    "user=%s peer=%s request=%s allowed=%s rule=%s",
+                    caller.user or "-",
+                    caller.address,
+                    declaration.name,
+                    described(need),
+                    rule,
+                )
+        self._remember(request, caller)
+
+    def _check(self, caller: Caller, need: Need) -> str:
+        """The rule that allows it; raises Refused if none does."""
+        host = host_of(caller.address)
+        decision = self.rules.decide(caller.user, need, host)
+        if not decision.is_allowed:
+            raise self._refusal(caller, self._denial(caller, need, host), decision.rule)
+        return decision.rule
+
+    def _remember(self, request: Request[Any], caller: Caller) -> None:
+        """Let the fast path take more requests like this one."""
+        connection = caller.channel
+        if not isinstance(connection, Connection):
+            return
+        if not (connection.is_private or self._trusts_plain_connections):
+            return
+        key = caller.frame.ext.get(ACCESS_KEY, "").encode()
+        grants = connection.grants
+        if grants is None or connection.vouched_version != self.version or grants.access_key != key:
+            grants = connection.grants = Grants(key)
+            connection.vouched_version = self.version
+        if isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
+            grants.allow_send(request.topic)
+        elif isinstance(request, PullMessage | LitePullMessage):
+            grants.allow_pull(request.topic, request.consumer_group)
+
+    def _denial(self, caller: Caller, need: Need, host: str) -> str:
+        if self._is_version_1:
+            return f"No permission for {caller.user}: {described(need)}"
+        # java: tools look for these words
+        resource = f"{need.resource_type}:{need.name or '*'}"
+        return f"User:{caller.user} has no permission to access {resource} from {host}"
+
+    def _refusal(self, caller: Caller, remark: str, rule: str = "") -> Refused:
+        self.refused += 1
+        now = self._clock.monotonic()
+        self._refusals_left = min(
+            _REFUSALS_PER_S, self._refusals_left + (now - self._refused_at) * _REFUSALS_PER_S
+        )
+        self._refused_at = now
+        if self._refusals_left >= 1:  # an attack must not fill the log
+            self._refusals_left -= 1
+            _audit.warning(
+                "refused peer=%s code=%d: %.200r rule=%.200r", caller.address, caller.frame.code, remark, rule
+            )
+        if self._is_version_1:
+            # java: the broker of 4.x answers with the text of its exception
+            return Refused(
+                ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {remark}"
+            )
+        return Refused(ResponseCode.NO_PERMISSION, remark)

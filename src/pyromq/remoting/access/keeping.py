@@ -1,0 +1,164 @@
+"""The rules of one server: read from their files, read again when these change, changed by requests.
+
+A changed file that cannot be read changes nothing: the server goes on with the rules it has, and says so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from pyromq.clock import Clock
+from pyromq.errors import ConfigError
+from pyromq.protocol.bodies.access import AccessTable
+from pyromq.remoting.access.account_files import AccountFiles
+from pyromq.remoting.access.control import AccessControl
+from pyromq.remoting.access.settings import AccessSettings
+from pyromq.remoting.access.users_file import Stamp, UsersFile, rules_in, table_of
+from pyromq.security.decision import Rules
+from pyromq.security.migration import migrated
+from pyromq.security.users import UserRules
+
+_log = logging.getLogger(__name__)
+
+_CHECK_S: Final = 1.0
+
+
+class AccessRules:
+    """`control` is the server's admission, None if access control is off."""
+
+    def __init__(self, settings: AccessSettings, clock: Clock, *, directory: Path, cluster: str = "") -> None:
+        """`directory`: where users are kept unless settings say otherwise. Raises ConfigError."""
+        self.accounts = AccountFiles(settings.acl_file, clock.now_ms) if settings.acl_enable else None
+        self._users_file = (
+            UsersFile(settings.auth_config_path or directory) if settings.authenticates else None
+        )
+        self._listeners: list[Callable[[], None]] = []
+        self._writing = asyncio.Lock()
+        self._told = ""
+        self._stamp: Stamp = ()
+        self.users = UserRules(cluster=cluster, decides=settings.authorization or settings.deny_by_default)
+        self.control: AccessControl | None = None
+        if not settings.controls_access:
+            return
+        self._stamp = self._stamp_now()
+        rules = self._load()
+        if self._users_file is not None:
+            self.users = self._with_first_users(self.users, settings, clock)
+            rules = self.users
+        own = settings.credentials
+        self.control = AccessControl(
+            rules,
+            clock,
+            free_codes=settings.free_codes,
+            unchecked_codes=settings.unchecked_codes,
+            certificate_users=settings.users_of_certificates,
+            inner_user=own.access_key if own is not None else "",
+            trusts_plain_connections=settings.trust_plain_connections,
+            is_version_1=settings.acl_enable,
+        )
+
+    def __repr__(self) -> str:
+        return f"<AccessRules {self.control!r} users={len(self.users.users)}>"
+
+    def _with_first_users(self, rules: UserRules, settings: AccessSettings, clock: Clock) -> UserRules:
+        users = {user.name: user for user in settings.first_users} | rules.users
+        wanted = UserRules(users, rules.policies, rules.cluster, rules.decides)
+        if settings.migrate_accounts:
+            wanted = migrated(AccountFiles(settings.acl_file, clock.now_ms).load(), wanted)
+        if not wanted.users:
+            raise ConfigError("initAuthenticationUser", "", "the first user, because there are no users yet")
+        if wanted != rules:
+            assert self._users_file is not None
+            self._users_file.save(wanted)
+            self._stamp = self._stamp_now()
+        return wanted
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when users or policies have changed."""
+        self._listeners.append(listener)
+
+    # Files that others change
+
+    async def run(self) -> None:
+        while self.control is not None:
+            await asyncio.sleep(_CHECK_S)
+            await self.check_files()
+        await asyncio.Event().wait()  # nothing to watch
+
+    async def check_files(self) -> None:
+        """Read files that have changed; a broken one is told once and changes nothing."""
+        async with self._writing:
+            await self._check_files()
+
+    async def _check_files(self) -> None:
+        stamp = await asyncio.to_thread(self._stamp_now)
+        if stamp == self._stamp:
+            return
+        try:
+            rules = await asyncio.to_thread(self._load)
+        except ConfigError as problem:
+            if self._told != str(problem):
+                self._told = str(problem)
+                _log.warning("access rules not read again, the old ones still hold: %s", problem)
+            return
+        self._stamp, self._told = stamp, ""
+        self._apply(rules)
+        _log.info("access rules read again files=%d", len(stamp))
+
+    def _stamp_now(self) -> Stamp:
+        if self.accounts is not None:
+            return self.accounts.stamp()
+        return self._users_file.stamp() if self._users_file is not None else ()
+
+    def _load(self) -> Rules:
+        if self.accounts is not None:
+            return self.accounts.load()
+        assert self._users_file is not None
+        loaded = self._users_file.load(UserRules(cluster=self.users.cluster, decides=self.users.decides))
+        if self.control is None:
+            self.users = loaded
+        return loaded
+
+    def _apply(self, rules: Rules) -> None:
+        if isinstance(rules, UserRules):
+            self.users = rules
+        if self.control is not None:
+            self.control.replace(rules)
+        for listener in self._listeners:
+            listener()
+
+    # Changes by requests
+
+    async def change_users(self, change: Callable[[UserRules], UserRules]) -> None:
+        """Replace users and policies; on return the change is safe. `change` may refuse it."""
+        async with self._writing:
+            await self._check_files()
+            new = change(self.users)
+            assert self._users_file is not None
+            await asyncio.to_thread(self._users_file.save, new)
+            self._stamp = await asyncio.to_thread(self._stamp_now)
+            self._apply(new)
+
+    async def change_accounts(self, change: Callable[[AccountFiles], bool]) -> bool:
+        """Change the account files; whether there was something to change."""
+        async with self._writing:
+            assert self.accounts is not None
+            is_changed = await asyncio.to_thread(change, self.accounts)
+            await self._check_files()
+            return is_changed
+
+    # Replicas
+
+    @property
+    def keeps_users(self) -> bool:
+        return self._users_file is not None
+
+    def table(self) -> AccessTable:
+        return table_of(self.users)
+
+    async def copy(self, table: AccessTable) -> None:
+        """Take over the users and policies of the master."""
+        if self._users_file is not None and table.users:
+            await self.change_users(lambda rules: rules_in(table, rules))

@@ -1,0 +1,120 @@
+"""The settings of access control, the same for every server."""
+# ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pyromq.config.options import setting
+from pyromq.config.settings import Settings
+from pyromq.errors import ConfigError
+from pyromq.security.signature import Credentials
+from pyromq.security.users import User, UserType
+
+
+class _FirstUser(msgspec.Struct):
+    username: str
+    password: str
+
+
+class _InnerCredentials(msgspec.Struct, rename="camel"):
+    access_key: str
+    secret_key: str
+    security_token: str | None = None
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AccessSettings(Settings):
+    # Access control 2.0: users and policies
+    deny_by_default: bool = setting(False, "Access control in one setting: callers must authenticate, only rights that a policy gives are allowed, and there are no exceptions.", local=True)
+    authentication: bool = setting(False, "Callers must sign their requests as a user, or show a certificate of one.", key="authenticationEnabled", local=True)
+    authorization: bool = setting(False, "Policies decide what users may do; otherwise every user may do everything. Needs authenticationEnabled.", key="authorizationEnabled", local=True)
+    first_user: str | None = setting(None, 'The first super user, created at the start if there is none of this name: {"username":"...","password":"..."}.', key="initAuthenticationUser", secret=True)
+    inner_credentials: str | None = setting(None, 'What this server signs its own requests to other servers with: {"accessKey":"...","secretKey":"..."}. With authenticationEnabled it is also a super user here.', key="innerClientAuthenticationCredentials", secret=True)
+    authentication_whitelist: str = setting("", "Codes of requests that anyone may send, separated by commas.", local=True)
+    authorization_whitelist: str = setting("", "Codes of requests that every user may send, separated by commas.", local=True)
+    auth_config_path: Path | None = setting(None, "The directory of access.json with users and policies, and of access.key, which encrypts their passwords; empty means the directory of this server's other tables.")
+    migrate_accounts: bool = setting(False, "At the start, accounts of access control 1.0 become users, unless there is a user of their name.", key="migrateAuthFromV1Enabled", local=True)
+    certificate_users: str = setting("", "Users who are known by their client certificate, as name=user;name=user. * alone means that the common name is the user.", local=True)
+    trust_plain_connections: bool = setting(False, "After one valid signature, sends and pulls on a connection without TLS are not checked again, as on a connection with TLS. Someone who can read and change the traffic could use that.", key="trustPlainConnections", local=True)
+
+    # Access control 1.0: accounts in YAML files
+    acl_enable: bool = setting(False, "Callers must sign their requests with an account of aclFile.", local=True)
+    acl_file: Path = setting(Path("conf/plain_acl.yml"), "The accounts; all *.yml in the directory acl beside it are read, too, and read again when they change.")
+    # fmt: on
+
+    def verify_together(self) -> None:
+        if self.acl_enable and self.authenticates:
+            raise ConfigError("aclEnable", "true", "false, because authenticationEnabled or denyByDefault is true")
+        if self.authorization and not self.authenticates:
+            raise ConfigError("authorizationEnabled", "true", "authenticationEnabled to be true as well")
+        if self.deny_by_default and (self.free_codes or self.unchecked_codes):
+            listed = self.authentication_whitelist or self.authorization_whitelist
+            key = "authenticationWhitelist" if self.free_codes else "authorizationWhitelist"
+            raise ConfigError(key, listed, "no codes, because denyByDefault is true")
+        _ = self.free_codes, self.unchecked_codes
+        _ = self.credentials, self.first_users, self.users_of_certificates  # reading them checks them
+
+    @property
+    def authenticates(self) -> bool:
+        return self.authentication or self.deny_by_default
+
+    @property
+    def controls_access(self) -> bool:
+        return self.authenticates or self.acl_enable
+
+    @property
+    def credentials(self) -> Credentials | None:
+        if not self.inner_credentials:
+            return None
+        try:
+            read = msgspec.json.decode(self.inner_credentials, type=_InnerCredentials)
+        except (msgspec.MsgspecError, UnicodeError):
+            expected = '{"accessKey":"...","secretKey":"..."}'
+            raise ConfigError("innerClientAuthenticationCredentials", "(hidden)", expected) from None
+        return Credentials(read.access_key, read.secret_key, read.security_token)
+
+    @property
+    def first_users(self) -> list[User]:
+        """Super users who are created if they do not exist."""
+        users = []
+        if self.first_user:
+            try:
+                read = msgspec.json.decode(self.first_user, type=_FirstUser)
+            except (msgspec.MsgspecError, UnicodeError):
+                expected = '{"username":"...","password":"..."}'
+                raise ConfigError("initAuthenticationUser", "(hidden)", expected) from None
+            users.append(User(read.username, read.password, UserType.SUPER))
+        if (own := self.credentials) is not None:
+            users.append(User(own.access_key, own.secret_key, UserType.SUPER))
+        for user in users:
+            if not user.name.strip() or not user.password.strip():
+                raise ConfigError("initAuthenticationUser", "(hidden)", "a name and a password that are not blank")
+        return users
+
+    @property
+    def free_codes(self) -> frozenset[int]:
+        return _codes("authenticationWhitelist", self.authentication_whitelist)
+
+    @property
+    def unchecked_codes(self) -> frozenset[int]:
+        return _codes("authorizationWhitelist", self.authorization_whitelist)
+
+    @property
+    def users_of_certificates(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for pair in filter(None, (part.strip() for part in self.certificate_users.split(";"))):
+            name, separator, user = (part.strip() for part in pair.partition("="))
+            if pair != "*" and not (separator and name and user):
+                raise ConfigError("certificateUsers", pair, "name=user, or *")
+            found[name] = user
+        return found
+
+
+def _codes(key: str, text: str) -> frozenset[int]:
+    try:
+        return frozenset(int(code) for code in text.split(",") if code.strip())
+    except ValueError:
+        raise ConfigError(key, text, "request codes, separated by commas") from None

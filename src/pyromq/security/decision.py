@@ -1,0 +1,36 @@
+"""The answer to "may they do this?": yes or no, with the rule that decided."""
+
+from typing import Protocol
+
+import msgspec
+
+from pyromq.protocol.needs import Need
+
+
+class Decision(msgspec.Struct, frozen=True):
+    is_allowed: bool
+    rule: str
+    """The rule that decided, for people: error texts, the audit log and `pyromq acl check`."""
+
+
+class Rules(Protocol):
+    """The accounts of a server and their rights; a change makes a new value."""
+
+    def free_pass(self, who: str, address: str) -> str:
+        """The rule that lets this address in without a signature and without rights; empty if none does."""
+        ...
+
+    def secret_of(self, who: str) -> str | None:
+        """The key that this account signs with; None if there is no such account, or it is disabled."""
+        ...
+
+    def is_administrator(self, who: str) -> bool:
+        """Whether this account may do everything, and change accounts and rights."""
+        ...
+
+    def decide(self, who: str, need: Need, address: str) -> Decision: ...
+
+
+def described(need: Need) -> str:
+    """`Pub on Topic:orders`."""
+    return f"{' or '.join(need.actions)} on {need.resource_type}:{need.name or '*'}"
