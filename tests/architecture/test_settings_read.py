@@ -120,9 +120,3 @@ def test_a_promise_that_is_not_kept_is_refused(part: type[Settings], known: Sett
     assert part().updated({known.key: known.default_text}).value_of(known) == known.default
     with pytest.raises(ConfigError, match=f"{known.key}={other_value(known)}: expected .*, because "):
         part().updated({known.key: other_value(known)})
-
-
-@pytest.mark.parametrize("key", sorted(REFUSED_FLAGS))
-def test_the_flag_of_a_feature_to_come_is_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key}=true: expected false, because"):
-        BrokerSettings().updated({key: "true"})
