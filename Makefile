@@ -68,7 +68,7 @@ fuzz: setup ## examples that nobody has tried yet, for the property tests
 	$(BIN)/python -m tests.support.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
 	  $(if $(SEED),--seed $(SEED)) $(TESTS)
 
-# Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair (tests/campaign).
+# Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair, group (tests/campaign).
 chaos: MINUTES ?= 10
 chaos: SECONDS ?= 45
 chaos: setup ## whole clusters, broken in every way we know, round after round: what was acknowledged must be there

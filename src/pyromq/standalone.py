@@ -1,4 +1,8 @@
-"""A whole cluster in one process: a name server and brokers, without any configuration."""
+"""A whole cluster in one process: a name server and brokers, without any configuration.
+
+With replicas there is a controller, too, which makes another broker of a group the master when it loses its
+master.
+"""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -9,6 +13,8 @@ from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.clock import Clock
 from pyromq.cluster.local_address import local_address
+from pyromq.controller.controller import Controller
+from pyromq.controller.settings import ControllerSettings
 from pyromq.errors import StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
@@ -25,6 +31,8 @@ PULL_MESSAGES, PULL_BYTES = 8192, 4 * 1024 * 1024
 """The maximum of one pull, for Spark, which asks for that much; ordinary consumers ask for 32 messages."""
 
 _SHUTDOWN_S = 5
+_IN_SYNC_TIMEOUT_S = 60.0
+_TICK_S = 0.01
 _PORTS_BETWEEN_BROKERS = 10
 _EVERYWHERE = ("", "0.0.0.0", "::")
 
@@ -34,7 +42,7 @@ class StandaloneSettings:
     """The settings of a standalone cluster; the system chooses a port of 0.
 
     `broker` and `store_settings` take any other setting by its name in Python. Each of several brokers has
-    its own name, port and directory.
+    its own port and directory. There are `brokers` names, each with so many `replicas`, master included.
     """
 
     store: Path
@@ -45,6 +53,7 @@ class StandaloneSettings:
     grpc_port: int | None = None
     """For RocketMQ 5 clients; None serves none. It needs the extra `grpc`."""
     brokers: int = 1
+    replicas: int = 1
     broker_name: str = "broker-a"
     broker: dict[str, Any] = field(default_factory=dict)
     store_settings: dict[str, Any] = field(default_factory=dict)
@@ -59,6 +68,30 @@ class StandaloneSettings:
             return [self.broker_name]
         return [f"broker-{chr(ord('a') + number)}" for number in range(self.brokers)]
 
+    @property
+    def broker_count(self) -> int:
+        return self.brokers * self.replicas
+
+    def broker_name_of(self, number: int) -> str:
+        """Brokers of one name have numbers in a row."""
+        return self.broker_names()[number // self.replicas]
+
+    def directory_of(self, number: int) -> Path:
+        if self.broker_count == 1:
+            return self.store
+        name = self.broker_name_of(number)
+        return self.store / (name if self.replicas == 1 else f"{name}-{number % self.replicas}")
+
+    def controller_settings(self) -> ControllerSettings:
+        return ControllerSettings(
+            bind_address=self.host,
+            listen_port=0,
+            store_path=self.store / "controller",
+            config_store_path=self.store / "controller" / "controller.properties",
+            shutdown_wait_seconds=_SHUTDOWN_S,
+            log_dir=None,
+        )
+
     def name_server_settings(self) -> NameServerSettings:
         return NameServerSettings(
             bind_address=self.host,
@@ -72,10 +105,11 @@ class StandaloneSettings:
     def broker_port_of(self, number: int) -> int:
         return self.broker_port and self.broker_port + number * _PORTS_BETWEEN_BROKERS
 
-    def broker_configuration(self, namesrv_address: str, number: int, port: int) -> BrokerConfiguration:
-        name = self.broker_names()[number]
+    def broker_configuration(
+        self, namesrv_address: str, number: int, port: int, controller_address: str = ""
+    ) -> BrokerConfiguration:
         chosen: dict[str, Any] = {
-            "broker_name": name,
+            "broker_name": self.broker_name_of(number),
             "broker_ip1": self.reachable_host,
             "bind_address": self.host,
             "listen_port": port,
@@ -87,8 +121,16 @@ class StandaloneSettings:
             "fast_failure": False,
             "log_dir": None,
         }
+        if controller_address:
+            chosen |= {
+                "controller_mode": True,
+                "controller_addr": controller_address,
+                # What is acknowledged survives the loss of any broker.
+                "all_in_sync": True,
+                "min_in_sync_replicas": min(2, self.replicas - 1),
+            }
         stored: dict[str, Any] = {
-            "root": self.store if self.brokers == 1 else self.store / name,
+            "root": self.directory_of(number),
             "flush_disk_type": "SYNC_FLUSH" if self.flush == "sync" else "ASYNC_FLUSH",
             "log_segment_bytes": LOG_SEGMENT_BYTES,
             "max_batch_in_memory": PULL_MESSAGES,
@@ -115,8 +157,9 @@ class Standalone:
         self.settings = settings
         self._clock = clock
         self._namesrv_port = settings.namesrv_port
-        self._broker_ports = [settings.broker_port_of(number) for number in range(settings.brokers)]
+        self._broker_ports = [settings.broker_port_of(number) for number in range(settings.broker_count)]
         self._name_server: NameServer | None = None
+        self._controller: Controller | None = None
         self._brokers: dict[int, Broker] = {}
         self._grpc_port = settings.grpc_port
         self._proxy: Proxy | None = None
@@ -160,8 +203,12 @@ class Standalone:
         await self._name_server.start()
         self._namesrv_port = self._name_server.address[1]
         try:
-            for number in range(self.settings.brokers):
+            if self.settings.replicas > 1:
+                self._controller = Controller(self.settings.controller_settings(), clock=self._clock)
+                await self._controller.start()
+            for number in range(self.settings.broker_count):
                 await self.start_broker(number)
+            await self.wait_in_sync()
             if self._grpc_port is not None:
                 await self._start_proxy(self._grpc_port)
         except BaseException:
@@ -189,7 +236,8 @@ class Standalone:
 
     async def run_until_stopped(self) -> None:
         brokers = [broker.run_until_stopped() for broker in self.brokers]
-        await asyncio.gather(self.name_server.run_until_stopped(), *brokers)
+        controllers = [] if self._controller is None else [self._controller.run_until_stopped()]
+        await asyncio.gather(self.name_server.run_until_stopped(), *controllers, *brokers)
 
     async def stop(self) -> None:
         """Stop the brokers before the name server, so that they can unregister."""
@@ -198,15 +246,19 @@ class Standalone:
             await proxy.stop()
         for number in list(self._brokers):
             await self.stop_broker(number)
+        if self._controller is not None:
+            await self._controller.stop()
+            self._controller = None
         await self.name_server.stop()
 
     # Single brokers, by their number
 
     async def start_broker(self, number: int = 0) -> None:
-        if number in self._brokers or not 0 <= number < self.settings.brokers:
+        if number in self._brokers or not 0 <= number < self.settings.broker_count:
             raise StateError(f"broker {number} cannot be started: {self._who_runs()}")
         port = self._broker_ports[number]
-        configuration = self.settings.broker_configuration(self.namesrv, number, port)
+        controller = "" if self._controller is None else self._controller.advertised_address
+        configuration = self.settings.broker_configuration(self.namesrv, number, port, controller)
         broker = Broker(configuration, clock=self._clock)
         await broker.start()
         self._broker_ports[number] = broker.address[1]
@@ -219,13 +271,52 @@ class Standalone:
         """Stop a broker as a crash would."""
         await self._leaving(number).abandon()
 
+    # Fail-over
+
+    def master_number(self, broker_name: str | None = None) -> int:
+        """The number of the broker that is the master of a name now; without a name, of the first one."""
+        masters = self._masters(broker_name or self.settings.broker_names()[0])
+        if not masters:
+            raise StateError(f"{broker_name or 'the group'} has no master now: {self._who_runs()}")
+        # A master that was replaced a moment ago may not know it yet.
+        return max(masters, key=lambda number: self._brokers[number].role.now.epoch)
+
+    async def kill_master(self, broker_name: str | None = None) -> int:
+        """Stop the master as a crash would; returns its number, for `start_broker`."""
+        number = self.master_number(broker_name)
+        await self.kill_broker(number)
+        return number
+
+    async def wait_in_sync(self) -> None:
+        """Wait until all running brokers of every name are in sync with a master; any may fail then."""
+        async with asyncio.timeout(_IN_SYNC_TIMEOUT_S):
+            names = self.settings.broker_names() if self.settings.replicas > 1 else []
+            while not all(map(self._is_in_sync, names)):  # noqa: ASYNC110
+                await asyncio.sleep(_TICK_S)
+
+    def _masters(self, name: str) -> list[int]:
+        return [number for number in self._members(name) if self._brokers[number].role.now.is_master]
+
+    def _members(self, name: str) -> list[int]:
+        return [number for number in self._brokers if self.settings.broker_name_of(number) == name]
+
+    def _is_in_sync(self, name: str) -> bool:
+        members = self._members(name)
+        if not members:
+            return True
+        masters = self._masters(name)
+        if len(masters) != 1:
+            return False
+        master = self._brokers[masters[0]].replication.master
+        return sum(map(master.is_in_sync, master.links)) == len(members) - 1
+
     def _leaving(self, number: int) -> Broker:
         if number not in self._brokers:
             raise StateError(f"broker {number} is not running: {self._who_runs()}")
         return self._brokers.pop(number)
 
     def _who_runs(self) -> str:
-        return f"there are {self.settings.brokers}, numbered from 0; running: {sorted(self._brokers)}"
+        return f"there are {self.settings.broker_count}, numbered from 0; running: {sorted(self._brokers)}"
 
     async def __aenter__(self) -> Self:
         await self.start()

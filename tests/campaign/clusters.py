@@ -10,7 +10,7 @@ from typing import Any
 from tests.campaign.history import Log
 from tests.campaign.load import TOPIC
 from tests.campaign.network import OWN_HOST, RELAYED_HOST, Network
-from tests.campaign.parties import Disk, Party
+from tests.campaign.parties import START_TIMEOUT_S, Disk, Party
 from tests.campaign.plans import Shape
 from tests.support.broker_cluster import BROKER_PORTS, BrokerClient, configuration
 from tests.support.replicas import log_of
@@ -18,6 +18,8 @@ from tests.support.replicas import log_of
 from pyromq.errors import PyroError
 from pyromq.protocol.record import decode_record
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
+from pyromq.protocol.requests.routes import GetRoute
+from pyromq.remoting.dialer import Dialer
 from pyromq.store.message_store import MessageStore
 from pyromq.testing.held_ports import held_port
 
@@ -48,6 +50,17 @@ _BROKER: Mapping[str, Any] = {
 }
 
 
+_QUICK: Mapping[str, Any] = {
+    "controller_timeout_ms": 3000,
+    "controller_poll_ms": 1000,
+    "leader_poll_ms": 2000,
+    "replica_max_behind_ms": 2000,
+    "in_sync_check_ms": 500,
+    "heartbeat_interval_ms": 500,
+}
+"""Under a controller: seconds instead of tens of seconds, so that a round has many fail-overs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What brokers a cluster has; `flush` and the settings of each of them."""
@@ -56,6 +69,7 @@ class Kind:
     flush: str
     brokers: tuple[Mapping[str, Any], ...]
     name_servers: int = 1
+    has_controller: bool = False
 
 
 KINDS = {
@@ -65,6 +79,12 @@ KINDS = {
         "ASYNC_FLUSH",
         ({"broker_role": "SYNC_MASTER", "in_sync_replicas": 2}, {"broker_role": "SLAVE", "broker_id": 1}),
         name_servers=2,
+    ),
+    "group": Kind(
+        "three brokers under a controller, allAckInSyncStateSet, minInSyncReplicas=2",
+        "ASYNC_FLUSH",
+        ({"controller_mode": True, "all_in_sync": True, "min_in_sync_replicas": 2, **_QUICK},) * 3,
+        has_controller=True,
     ),
 }
 
@@ -103,13 +123,25 @@ class Cluster:
         for number in range(self._kind.name_servers):
             port = self._ports[f"names{number}"] = stack.enter_context(held_port())
             self._add(f"names{number}", "namesrv", bind_address=OWN_HOST, listen_port=port)
+        controller: dict[str, Any] = {}
+        if self._kind.has_controller:
+            port = self._ports["controller0"] = stack.enter_context(held_port())
+            controller = {"controller_addr": f"{RELAYED_HOST}:{port}"}
+            self._add(
+                "controller0",
+                "controller",
+                peers=f"n0-{controller['controller_addr']}",
+                scan_interval_ms=500,
+                scan_masters_interval_ms=500,
+                unheard_broker_timeout_ms=3000,
+            )
         for number, settings in enumerate(self._kind.brokers):
             name = f"broker{number}"
             port = self._ports[name] = stack.enter_context(held_port(BROKER_PORTS))
             disk = self.disks[name] = Disk(self._directory / name, _DISK_MIB)
             disk.mount()
             common = {"namesrv_addr": self.namesrv, "listen_port": port, "store": self._store()}
-            self._add(name, "broker", **_BROKER, **common, **settings)
+            self._add(name, "broker", **_BROKER, **common, **controller, **settings)
         for name, port in self._ports.items():
             is_broker = self.parties[name].kind == "broker"
             await self.network.listen(name, port, *([port + 1] if is_broker else []))
@@ -124,14 +156,35 @@ class Cluster:
         return {**_STORE, "flush_disk_type": self._kind.flush}
 
     async def _create_topic(self) -> None:
-        async with BrokerClient((OWN_HOST, self._ports["broker0"])) as client:
-            await client.create_topic(TOPIC, QUEUES)
+        """At the master, whoever that is."""
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while True:
+                for name in self.shape.brokers:
+                    async with BrokerClient((OWN_HOST, self._ports[name])) as client:
+                        try:
+                            return await client.create_topic(TOPIC, QUEUES)
+                        except PyroError:
+                            await asyncio.sleep(0.1)
 
     async def _end(self) -> None:
         for party in self.parties.values():
             await party.kill()
         for disk in self.disks.values():
             disk.unmount()
+
+    async def find_master(self) -> str:
+        """The broker that name servers show as master; the first one if they show none."""
+        address = f"{OWN_HOST}:{self._ports[self.shape.name_servers[0]]}"
+        dialer = Dialer()
+        try:
+            route = (await dialer.call(address, GetRoute(topic=TOPIC), _CALL_S)).body
+            found = route.broker_datas[0].broker_addrs[0]
+        except (PyroError, LookupError):
+            found = ""
+        finally:
+            await dialer.close()
+        by_address = {f"{RELAYED_HOST}:{self._ports[name]}": name for name in self.shape.brokers}
+        return by_address.get(found, self.shape.brokers[0])
 
     # How a round ends
 

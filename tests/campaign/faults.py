@@ -1,22 +1,37 @@
 """Carries out what a plan says, and undoes it when its time has come."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tests.campaign.network import Network
 from tests.campaign.parties import Disk, Party
-from tests.campaign.plans import Planned
+from tests.campaign.plans import MASTER, Planned
 
 
 class Faults:
-    def __init__(self, parties: Mapping[str, Party], disks: Mapping[str, Disk], network: Network) -> None:
+    def __init__(
+        self,
+        parties: Mapping[str, Party],
+        disks: Mapping[str, Disk],
+        network: Network,
+        find_master: Callable[[], Awaitable[str]],
+    ) -> None:
         self._parties = parties
         self._disks = disks
         self._network = network
+        self._find_master = find_master
+        self._starting = {name: asyncio.Lock() for name in parties}
+        """Two faults may hit the same server: it is started again once, after both."""
 
     async def inflict(self, planned: Planned) -> None:
         """Returns when it is over."""
-        await getattr(self, f"_{planned.kind}")(planned, planned.targets)
+        targets = planned.targets
+        if MASTER in targets:
+            master = await self._find_master()
+            if master in targets:  # nobody can be parted from itself
+                return
+            targets = tuple(master if each == MASTER else each for each in targets)
+        await getattr(self, f"_{planned.kind}")(planned, targets)
 
     async def heal(self) -> None:
         """All is as it was in the beginning; whoever is down is started."""
@@ -33,9 +48,10 @@ class Faults:
 
     async def _kill(self, planned: Planned, targets: Sequence[str]) -> None:
         party = self._parties[targets[0]]
-        await party.kill()
-        await asyncio.sleep(planned.for_s)
-        await party.start()
+        async with self._starting[party.name]:
+            await party.kill()
+            await asyncio.sleep(planned.for_s)
+            await party.start()
 
     async def _hang(self, planned: Planned, targets: Sequence[str]) -> None:
         party = self._parties[targets[0]]
@@ -45,8 +61,9 @@ class Faults:
 
     async def _restart(self, planned: Planned, targets: Sequence[str]) -> None:
         for target in targets:
-            await self._parties[target].stop()
-            await self._parties[target].start()
+            async with self._starting[target]:
+                await self._parties[target].stop()
+                await self._parties[target].start()
 
     _rolling_restart = _restart
 

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from tests.campaign.network import CLIENTS
 
+MASTER = "master"
+"""Whoever is the master when the fault begins, in a cluster where that changes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -17,6 +20,9 @@ class Shape:
     controllers: tuple[str, ...] = ()
     small_disks: bool = False
     """Whether disks can be filled."""
+
+    def a_broker(self, chance: random.Random) -> str:
+        return MASTER if self.controllers and chance.random() < 0.6 else chance.choice(self.brokers)
 
 
 class Planned(NamedTuple):
@@ -41,12 +47,12 @@ _Maker = Callable[[Shape, random.Random], tuple[tuple[str, ...], float, float]]
 def _a_server(shape: Shape, chance: random.Random) -> str:
     """Mostly a broker."""
     others = (*shape.name_servers, *shape.controllers)
-    return chance.choice(shape.brokers if chance.random() < 0.75 else others)
+    return shape.a_broker(chance) if chance.random() < 0.75 else chance.choice(others)
 
 
 def _a_pair(shape: Shape, chance: random.Random) -> tuple[str, str]:
     """A broker and another party, in either direction."""
-    broker = chance.choice(shape.brokers)
+    broker = shape.a_broker(chance)
     others = [*shape.brokers, *shape.name_servers, *shape.controllers, CLIENTS]
     if len(shape.brokers) > 1:
         others += shape.brokers  # replication is what matters most
@@ -67,8 +73,8 @@ _KINDS: dict[str, tuple[int, _Maker]] = {
     "one_way_cut": (3, lambda shape, c: (_a_pair(shape, c), _some_seconds(c), 0.0)),
     "reset": (2, lambda shape, c: (_a_pair(shape, c), 0.0, 0.0)),
     "slow_link": (2, lambda shape, c: (_a_pair(shape, c), _some_seconds(c), c.choice((0.02, 0.1, 0.5)))),
-    "slow_disk": (2, lambda shape, c: ((c.choice(shape.brokers),), _some_seconds(c), c.choice((0.05, 0.5)))),
-    "full_disk": (2, lambda shape, c: ((c.choice(shape.brokers),), _some_seconds(c), 0.0)),
+    "slow_disk": (2, lambda shape, c: ((shape.a_broker(c),), _some_seconds(c), c.choice((0.05, 0.5)))),
+    "full_disk": (2, lambda shape, c: ((shape.a_broker(c),), _some_seconds(c), 0.0)),
     "clock_jump": (
         2,
         lambda shape, c: ((_a_server(shape, c),), _some_seconds(c), c.choice((-3600, -60, -1, 60, 3600))),

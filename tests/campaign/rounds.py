@@ -61,7 +61,7 @@ async def _until(wait: Coroutine[Any, Any, None], what: str) -> None:
 
 
 async def _break(cluster: Cluster, load: Load, planned: list[Planned]) -> None:
-    faults = Faults(cluster.parties, cluster.disks, cluster.network)
+    faults = Faults(cluster.parties, cluster.disks, cluster.network, cluster.find_master)
     start = load.now
 
     async def one(each: Planned) -> None:

@@ -1,5 +1,6 @@
 """`pyromq standalone` as a person meets it: one command, one line, one signal."""
 
+import os
 import signal
 import socket
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from tests.support.front import user
 from tests.support.server_programs import Program
 
+from pyromq import Message, Producer
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.dialer import Dialer
@@ -17,6 +19,11 @@ STANDALONE = Program(
     r"PyroMQ is ready: name server (?P<namesrv>\S+), broker (?P<broker>[^\s,]+)"
     r"(, gRPC (?P<grpc>\S+))?, data in (?P<data>.+)",
     ("standalone",),
+)
+REPLICATED = Program(
+    "pyromq.apps.pyromq",
+    r"PyroMQ is ready: name server (?P<namesrv>\S+), data in (?P<data>.+)",
+    ("standalone", "--replicas", "3"),
 )
 FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
 
@@ -105,3 +112,24 @@ def test_a_mistake_in_the_options_is_told(tmp_path: Path, arguments: tuple[str, 
     done = STANDALONE.run(tmp_path, *arguments)
     assert done.returncode == 2
     assert "Usage: " in done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_with_replicas_another_broker_takes_over_from_one_that_is_killed(tmp_path: Path) -> None:
+    with REPLICATED.running(tmp_path, *FREE_PORTS) as cluster:
+        output = cluster.process.stdout
+        assert output is not None
+        shown = [output.readline().split() for _ in range(3)]
+        assert [words[0] for words in shown] == ["broker-a-0", "broker-a-1", "broker-a-2"]
+        assert sorted(words[1] for words in shown) == ["master", "replica", "replica"]
+        assert "no message is lost" in output.readline()
+        master, pid = next((words[0], int(words[-1])) for words in shown if words[1] == "master")
+        with Producer("orders", namesrv=cluster.boot["namesrv"], send_timeout_s=60, retries=1000) as producer:
+            producer.send(Message("Orders", b"before"))
+            os.kill(pid, signal.SIGKILL)
+            producer.send(Message("Orders", b"after"))
+        said = {output.readline().strip() for _ in range(2)}
+        assert f"{master} has died; it starts again in 10 s" in said
+        (new,) = (line for line in said if line.endswith("is the master now"))
+        assert new.split()[0] in {words[0] for words in shown} - {master}
+        assert cluster.stop() == 0

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.campaign.faults import Faults
 from tests.campaign.network import CLIENTS
-from tests.campaign.plans import Shape, kinds_for, plan
+from tests.campaign.plans import MASTER, Shape, kinds_for, plan
 
 PAIR = Shape(brokers=("b0", "b1"), name_servers=("n0",), small_disks=True)
 SINGLE = Shape(brokers=("b0",), name_servers=("n0",), controllers=("c0",))
@@ -18,7 +18,7 @@ def test_the_same_seed_gives_the_same_plan(seed: int, shape: Shape) -> None:
 
 @given(SEEDS, st.sampled_from([PAIR, SINGLE]))
 def test_faults_are_in_time_and_hit_only_parties_that_are_there(seed: int, shape: Shape) -> None:
-    parties = {*shape.brokers, *shape.name_servers, *shape.controllers, CLIENTS}
+    parties = {*shape.brokers, *shape.name_servers, *shape.controllers, CLIENTS, MASTER}
     planned = plan(seed, shape, 60)
     assert planned
     assert [each.at_s for each in planned] == sorted(each.at_s for each in planned)

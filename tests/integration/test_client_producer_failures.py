@@ -9,6 +9,7 @@ import pytest
 from tests.support.broker_cluster import BrokerClient
 from tests.support.client_cluster import ClientCluster, client_cluster, stored_messages
 from tests.support.loop import turn_until
+from tests.support.replicas import broker_group
 from tests.support.scripted_broker import ScriptedBroker
 
 from pyromq import aio
@@ -152,6 +153,22 @@ async def test_the_only_broker_is_waited_for(cluster: ClientCluster) -> None:
         await turn_until(lambda: producer.statistics().sender.retries > 1)
         await proxy.start()
         assert (await sending).is_ok
+
+
+async def test_a_send_waits_for_the_next_master_while_there_are_only_replicas(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path) as group,
+        group.replica(),
+        aio.Producer("tills", group.names) as producer,
+    ):
+        async with group.master() as master:
+            await producer.send(Message("Orders", b"before"))
+            await turn_until(lambda: len(master.replication.master.links) == 1)
+        with pytest.raises(SendFailed, match="no master"):
+            await producer.send(Message("Orders", b"in vain"), timeout_s=0.5)
+        sending = asyncio.create_task(producer.send(Message("Orders", b"meanwhile"), timeout_s=60))
+        async with group.master():
+            assert (await sending).is_ok
 
 
 async def test_a_cluster_that_restarts_is_waited_for(cluster: ClientCluster) -> None:

@@ -2,11 +2,14 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
 from pyromq.apps.launching import one_line_failures, warn_if_open
+
+if TYPE_CHECKING:
+    from pyromq.standalone import StandaloneSettings
 
 PROGRAM = "pyromq standalone"
 DEFAULT_GRPC_PORT = 8081
@@ -43,6 +46,13 @@ _PORT = click.IntRange(0, 65535)
     default="async",
     help="sync answers a send after the message is on disk, async before.",
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, 9),
+    default=1,
+    help="So many brokers share the messages, each in a process that may be killed; a controller chooses the"
+    " master. Their ports are 10 apart. There is no gRPC then.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log everything to the console, not only warnings.")
 def command(
     namesrv_port: int,
@@ -51,6 +61,7 @@ def command(
     host: str,
     store: Path,
     flush: str,
+    replicas: int,
     verbose: bool,
 ) -> None:
     """Run a name server and a broker in one process, without any configuration.
@@ -62,17 +73,20 @@ def command(
     from pyromq.standalone import Standalone, StandaloneSettings
 
     set_up_logging("INFO" if verbose else "WARNING", None, 0, 0)
+    settings = StandaloneSettings(
+        store=store.expanduser().absolute(),
+        host=host,
+        namesrv_port=namesrv_port,
+        broker_port=broker_port,
+        grpc_port=_grpc_port(grpc_port, broker_port) if replicas == 1 else None,
+        flush=cast(Literal["async", "sync"], flush),
+        replicas=replicas,
+    )
     with one_line_failures(PROGRAM):
-        cluster = Standalone(
-            StandaloneSettings(
-                store=store.expanduser().absolute(),
-                host=host,
-                namesrv_port=namesrv_port,
-                broker_port=broker_port,
-                grpc_port=_grpc_port(grpc_port, broker_port),
-                flush=cast(Literal["async", "sync"], flush),
-            )
-        )
+        if replicas > 1:
+            _serve_replicas(settings)
+            return
+        cluster = Standalone(settings)
 
         def ready() -> None:
             ports = [cluster.name_server.address, *cluster.broker.addresses]
@@ -93,3 +107,18 @@ def _grpc_port(asked: int | None, broker_port: int) -> int | None:
     if asked is None:
         return DEFAULT_GRPC_PORT if broker_port else 0
     return asked
+
+
+def _serve_replicas(settings: "StandaloneSettings") -> None:
+    from pyromq.apps.replicated import RESTART_S, ReplicatedCluster
+    from pyromq.apps.serving import serve
+
+    cluster = ReplicatedCluster(settings, click.echo)
+
+    def ready() -> None:
+        click.echo(f"PyroMQ is ready: name server {cluster.namesrv}, data in {settings.store}")
+        for line in cluster.lines():
+            click.echo(line)
+        click.echo(f"Kill any of them: no message is lost, and it comes back after {RESTART_S:.0f} s.")
+
+    serve(cluster, ready)

@@ -84,7 +84,10 @@ class Sender:
         return f"<Sender {self.group} {self.statistics} {self._faults!r}>"
 
     async def route(self, topic: str) -> Route:
-        """Where messages of a topic can be sent; raises NoRoute if nowhere."""
+        """Where messages of a topic can be sent; raises NoRoute if nowhere.
+
+        Raises ConnectFailed while there are replicas without a master: one of them may become it.
+        """
         route = self._routes.for_publishing(topic)
         if route is None:
             settings = self.settings
@@ -94,6 +97,9 @@ class Sender:
         if not route.publish_queues:
             route = await self._routes.refresh(topic)
         if not route.publish_queues:
+            for name, addresses in route.brokers.items():
+                if addresses and MASTER_ID not in addresses:
+                    raise ConnectFailed(f"the broker {name} has no master at the moment")
             raise NoRoute(topic, str(self.session.name_servers), "it is read-only, or has no master")
         return route
 

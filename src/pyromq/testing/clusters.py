@@ -77,6 +77,21 @@ class RunningCluster:
         """Start a broker that was stopped or killed, on the same port and with the same files."""
         self._call(self._cluster.start_broker(number))
 
+    # Fail-over, with `replicas`
+
+    @property
+    def master(self) -> int:
+        """The number of the master now; the first broker name's, if there are several names."""
+        return self._cluster.master_number()
+
+    def kill_master(self, broker_name: str | None = None) -> int:
+        """Kill the master: another replica takes over. Returns its number, for `start_broker`."""
+        return self._call(self._cluster.kill_master(broker_name))
+
+    def wait_in_sync(self) -> None:
+        """Wait until every running broker could take over without a loss."""
+        self._call(self._cluster.wait_in_sync())
+
     def stop(self) -> None:
         try:
             self._call(self._cluster.stop())
@@ -95,13 +110,14 @@ class RunningCluster:
 
 @contextmanager
 def cluster(
-    store: Path | None = None, *, brokers: int = 1, flush: Flush = "async", **broker: Any
+    store: Path | None = None, *, brokers: int = 1, replicas: int = 1, flush: Flush = "async", **broker: Any
 ) -> Iterator[RunningCluster]:
     """Run a cluster during the block; without a `store` its files are removed afterwards.
 
+    With `replicas`, each broker name has so many brokers, the master among them, and a controller.
     Other arguments are broker settings, by their names in Python.
     """
-    with _directory(store) as directory, _settings(directory, brokers, flush, broker) as settings:
+    with _directory(store) as directory, _settings(directory, brokers, replicas, flush, broker) as settings:
         running = RunningCluster(settings)
         try:
             yield running
@@ -111,10 +127,10 @@ def cluster(
 
 @asynccontextmanager
 async def aio_cluster(
-    store: Path | None = None, *, brokers: int = 1, flush: Flush = "async", **broker: Any
+    store: Path | None = None, *, brokers: int = 1, replicas: int = 1, flush: Flush = "async", **broker: Any
 ) -> AsyncIterator[Standalone]:
     """The same on the running event loop."""
-    with _directory(store) as directory, _settings(directory, brokers, flush, broker) as settings:
+    with _directory(store) as directory, _settings(directory, brokers, replicas, flush, broker) as settings:
         async with Standalone(settings) as running:
             yield running
 
@@ -130,11 +146,12 @@ def _directory(store: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _settings(
-    store: Path, brokers: int, flush: Flush, broker: dict[str, Any]
+    store: Path, brokers: int, replicas: int, flush: Flush, broker: dict[str, Any]
 ) -> Iterator[StandaloneSettings]:
     settings = StandaloneSettings(
         store=store,
         brokers=brokers,
+        replicas=replicas,
         flush=flush,
         broker=broker,
         store_settings={
@@ -151,7 +168,7 @@ def _settings(
 def on_held_ports(settings: StandaloneSettings) -> Iterator[StandaloneSettings]:
     """The same settings with ports that stay the cluster's own while the block runs."""
     first = settings.broker_port_of(0)
-    mains = [settings.broker_port_of(number) - first for number in range(settings.brokers)]
+    mains = [settings.broker_port_of(number) - first for number in range(settings.broker_count)]
     fast = [vip_port(first + distance) - first for distance in mains]
     ha = [distance + 1 for distance in mains]
     with held_port() as namesrv_port, held_port((*mains, *fast, *ha)) as broker_port:

@@ -1,0 +1,51 @@
+"""One broker of `pyromq standalone --replicas`, in its own process.
+
+`python -m pyromq.apps.replica ARGUMENTS`, which are JSON. It writes a line with its address when it is
+up, and ends with the process that started it.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyromq.apps.logging_setup import set_up_logging
+from pyromq.apps.serving import serve
+from pyromq.broker.broker import Broker
+from pyromq.standalone import StandaloneSettings
+
+READY: Final = "ready"
+_LOOK_S: Final = 1.0
+
+
+class _Orphaned(Broker):
+    """Stops when its parent is gone."""
+
+    async def run_until_stopped(self) -> None:
+        parent = os.getppid()
+        running = asyncio.create_task(super().run_until_stopped())
+        while not running.done() and os.getppid() == parent:
+            await asyncio.wait([running], timeout=_LOOK_S)
+        if not running.done():
+            await self.stop()
+        await running
+
+
+def main(arguments: str) -> None:
+    chosen, namesrv, number, controller = json.loads(arguments)
+    settings = StandaloneSettings(**chosen | {"store": Path(chosen["store"])})
+    set_up_logging("INFO", None, 0, 0)
+    port = settings.broker_port_of(number)
+    broker = _Orphaned(settings.broker_configuration(namesrv, number, port, controller))
+
+    def ready() -> None:
+        sys.stdout.write(f"{READY} {broker.advertised_address}\n")
+        sys.stdout.flush()
+
+    serve(broker, ready)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,170 @@
+"""A cluster with replicas on one machine: each broker is a process of its own, so that it can be killed.
+
+The name server and the controller run in this process. A broker that dies is started again after a while;
+every new master is announced.
+"""
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable
+from pathlib import Path
+
+from pyromq.apps.replica import READY
+from pyromq.controller.controller import Controller
+from pyromq.errors import PyroError, StateError
+from pyromq.nameserver.nameserver import NameServer
+from pyromq.protocol.requests.controller import GetReplicaInfo
+from pyromq.remoting.addresses import format_address
+from pyromq.remoting.dialer import Dialer
+from pyromq.standalone import StandaloneSettings
+
+_log = logging.getLogger(__name__)
+
+RESTART_S = 10.0
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 30.0
+_LOOK_S = 0.2
+_CALL_S = 2.0
+
+
+class ReplicatedCluster:
+    """`say` prints a line for the person who runs it."""
+
+    def __init__(self, settings: StandaloneSettings, say: Callable[[str], None]) -> None:
+        self.settings = settings
+        self._say = say
+        self._name_server = NameServer(settings.name_server_settings())
+        self._controller = Controller(settings.controller_settings())
+        self._dialer = Dialer()
+        self._processes: dict[int, Process] = {}
+        self._addresses: dict[int, str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._master = ""
+        self._stopped = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ReplicatedCluster {self._name_server!r} brokers={len(self._processes)}>"
+
+    @property
+    def namesrv(self) -> str:
+        return format_address(self.settings.reachable_host, self._name_server.address[1])
+
+    async def start(self) -> None:
+        await self._name_server.start()
+        try:
+            await self._controller.start()
+            await asyncio.gather(*map(self._start_broker, range(self.settings.broker_count)))
+            await self._find_master()
+        except BaseException:
+            await self.stop()
+            raise
+        self._tasks = [asyncio.create_task(self._announce_masters())]
+        self._tasks += [asyncio.create_task(self._look_after(number)) for number in self._processes]
+
+    async def run_until_stopped(self) -> None:
+        await self._stopped.wait()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*map(self._stop_broker, self._processes.values()))
+        await self._dialer.close()
+        await self._controller.stop()
+        await self._name_server.stop()
+        self._stopped.set()
+
+    def lines(self) -> list[str]:
+        """Who is who, and how to kill it."""
+        shown = []
+        for number, process in sorted(self._processes.items()):
+            address = self._addresses[number]
+            role = "master " if address == self._master else "replica"
+            shown.append(f"  {self._name(number)}  {role}  {address}  kill -9 {process.pid}")
+        return shown
+
+    def _name(self, number: int) -> str:
+        return self.settings.directory_of(number).name
+
+    # Brokers
+
+    async def _start_broker(self, number: int) -> None:
+        settings = {
+            "store": str(self.settings.store),
+            "host": self.settings.host,
+            "broker_port": self.settings.broker_port,
+            "flush": self.settings.flush,
+            "replicas": self.settings.replicas,
+        }
+        arguments = json.dumps([settings, self.namesrv, number, self._controller.advertised_address])
+        log = self.settings.store / f"{self._name(number)}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "pyromq.apps.replica", arguments),
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=stderr,
+                start_new_session=True,  # Ctrl-C stops them in order, through this process
+            )
+        self._processes[number] = process
+        assert process.stdout is not None
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            line = await process.stdout.readline()
+        word, _, address = line.decode().strip().partition(" ")
+        if word != READY:
+            raise StateError(f"{self._name(number)} did not start: {_last_line(log)}")
+        self._addresses[number] = address
+
+    async def _look_after(self, number: int) -> None:
+        while True:
+            await self._processes[number].wait()
+            self._say(f"{self._name(number)} has died; it starts again in {RESTART_S:.0f} s")
+            await asyncio.sleep(RESTART_S)
+            try:
+                await self._start_broker(number)
+            except (StateError, TimeoutError) as problem:
+                self._say(f"{self._name(number)}: {problem}")
+            else:
+                pid = self._processes[number].pid
+                self._say(f"{self._name(number)} is back; to kill it again: kill -9 {pid}")
+
+    async def _stop_broker(self, process: Process) -> None:
+        if process.returncode is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    # Masters
+
+    async def _announce_masters(self) -> None:
+        while True:
+            before = self._master
+            await self._find_master()
+            if self._master != before:
+                names = {address: self._name(number) for number, address in self._addresses.items()}
+                self._say(f"{names.get(self._master, self._master)} is the master now")
+            await asyncio.sleep(_LOOK_S)
+
+    async def _find_master(self) -> None:
+        request = GetReplicaInfo(broker_name=self.settings.broker_name_of(0))
+        try:
+            answer = await self._dialer.call(self._controller.advertised_address, request, _CALL_S)
+        except PyroError as problem:
+            _log.info("no word from the controller: %s", problem)
+        else:
+            self._master = answer.master_address or self._master
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else f"see {log}"
