@@ -9,7 +9,7 @@ import pytest
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient
 from tests.support.replicas import Group, broker_group, caught_up, until
 
-from pyromq import Message, PyroError, ReceivedMessage, aio
+from pyromq import Message, PyroError, ReceivedMessage, Refused, aio
 from pyromq.broker.broker import Broker
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.locks import LockBatchRequestBody
@@ -171,3 +171,41 @@ async def test_an_ordered_consumer_goes_on_at_the_acting_master(tmp_path: Path) 
         async with consumer:
             await until(lambda: len(got) == 4)
         assert got == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_sync_master_refuses_what_too_few_replicas_can_get(tmp_path: Path) -> None:
+    sync = ACTING | {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "skip_pre_online": True}
+    async with (
+        broker_group(tmp_path) as group,
+        group.master(**sync) as master,
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic(queues=1)
+        end = master.store.log_end
+        with pytest.raises(Refused, match="in-sync replicas not enough: 1 brokers are in sync, 2 are needed"):
+            await client.send(b"too early")
+        assert master.store.log_end == end
+        async with group.replica(**ACTING):
+            await until(lambda: not master.role.barrier)
+            assert (await client.send(b"on both")).code == ResponseCode.SUCCESS
+        await until(lambda: master.role.barrier)
+        with pytest.raises(Refused):
+            await client.send(b"too late")
+
+
+async def test_a_sync_master_may_go_on_with_the_replicas_that_are_in_sync(tmp_path: Path) -> None:
+    sync = ACTING | {"broker_role": "SYNC_MASTER", "in_sync_replicas": 3, "skip_pre_online": True}
+    async with (
+        broker_group(tmp_path) as group,
+        group.master(auto_in_sync=True, min_in_sync_replicas=2, **sync) as master,
+        BrokerClient(master.address) as client,
+    ):
+        await client.create_topic(queues=1)
+        with pytest.raises(Refused, match="1 brokers are in sync, 2 are needed"):
+            await client.send(b"alone")
+        async with group.replica(**ACTING):
+            await until(lambda: not master.role.barrier)
+            assert (await client.send(b"on two")).code == ResponseCode.SUCCESS
+            async with group.replica(2, **ACTING):
+                await until(lambda: len(master.replication.master.links) == 2)
+                assert (await client.send(b"on three")).code == ResponseCode.SUCCESS

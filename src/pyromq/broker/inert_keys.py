@@ -381,9 +381,6 @@ storePathEpochFile=
     "an acting master sends delayed messages to no other broker": """
 enableRemoteEscape=false
 """,
-    "a SYNC_MASTER always waits for inSyncReplicas": """
-enableAutoInSyncReplicas=false
-""",
     "namesrvAddr must name the name servers": """
 fetchNameSrvAddrByDnsLookup=false
 fetchNamesrvAddrByAddressServer=false

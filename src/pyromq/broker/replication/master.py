@@ -42,6 +42,7 @@ class Master:
         self._durability = durability
         self._clock = clock
         self._links: list[ReplicaLink] = []
+        self._role_table = role
         self._is_master = role.now.is_master
         self._replicated = 0
         self._acceptor: Acceptor | None = None
@@ -74,6 +75,10 @@ class Master:
         self.from_last_file = settings.sync_from_last_file
         self.max_bytes_per_s = settings.ha_max_bytes_per_s if settings.ha_flow_control else None
         self._needed = settings.in_sync_replicas - 1 if settings.broker_role == "SYNC_MASTER" else 0
+        self._refuses = settings.slave_acting_master and not settings.controller_mode
+        self._needed_at_least = self._needed
+        if settings.auto_in_sync and self._refuses:
+            self._needed_at_least = min(settings.min_in_sync_replicas - 1, self._needed)
         self._tell_durability()
 
     def _role_changed(self, role: Role) -> None:
@@ -83,15 +88,23 @@ class Master:
         self._tell_durability()
 
     def _tell_durability(self) -> None:
-        if not self._needed or not self._is_master:
+        in_sync = sum(map(self.is_in_sync, self.links)) if self._needed else 0
+        needed = max(min(self._needed, in_sync), self._needed_at_least)
+        if self._refuses and self._is_master:
+            # java: with acting masters, a message is refused unless enough replicas can get it
+            self._role_table.bar(
+                f"in-sync replicas not enough: {in_sync + 1} brokers are in sync, {needed + 1} are needed"
+                if in_sync < needed
+                else ""
+            )
+        if not needed or not self._is_master:
             if self._durability.replicated_offset is not None:
                 self._durability.replicated(None)
             return
         acknowledged = sorted((link.acknowledged for link in self.links), reverse=True)
-        if len(acknowledged) >= self._needed:
-            self._replicated = max(self._replicated, acknowledged[self._needed - 1])
-        in_sync = sum(map(self.is_in_sync, self.links))
-        self._durability.replicated(self._replicated, is_reachable=in_sync >= self._needed)
+        if len(acknowledged) >= needed:
+            self._replicated = max(self._replicated, acknowledged[needed - 1])
+        self._durability.replicated(self._replicated, is_reachable=in_sync >= needed)
 
     # The links
 
