@@ -40,8 +40,8 @@ class ApplicationThreads(Executor):
                 thread = threading.Thread(
                     target=self._work, name=f"{self._name}_{len(self._threads)}", daemon=True
                 )
+                thread.start()  # raises while the interpreter exits
                 self._threads.append(thread)
-                thread.start()
             return future
 
     def _work(self) -> None:
