@@ -32,6 +32,26 @@ def test_a_broker_that_loses_what_it_had_not_flushed(seed: int) -> None:
     run(World(seed, is_file=False, has_weak_broker=True))
 
 
+@given(st.integers(0, 2**63 - 1))
+@settings(max_examples=examples(25))
+@example(0)
+def test_a_master_that_acknowledges_alone_stops_before_its_successor_begins(seed: int) -> None:
+    world = World(seed, is_file=True, is_alone=True)
+    for _ in range(STEPS):
+        world.step()
+    world.close()
+
+
+def test_masters_acknowledge_alone_in_those_runs() -> None:
+    worlds = [World(seed, is_file=True, is_alone=True) for seed in range(4)]
+    for world in worlds:
+        for _ in range(STEPS):
+            world.step()
+        world.close()
+    assert sum(world.alone_count for world in worlds) > 5
+    assert max(world.newest_acknowledger for world in worlds) > 1
+
+
 def run(world: World) -> None:
     for _ in range(STEPS):
         world.step()

@@ -1,7 +1,7 @@
 """A broker group and its controllers in one thread, where chance decides what happens next, and when.
 
 The controllers run the shipped code: `Commands` with the state machine, `Liveness` and the entries of the
-journal; so do the brokers where they decide: `InSyncSet` and the epochs of a log. All else is simulated.
+journal; so do the brokers where they decide: `InSyncSet`, `Lease`, epochs. All else is simulated.
 Messages are lost, doubled and overtake each other, answers of the store get lost after the fact, controllers
 and brokers crash at every step, leadership moves while the former leader has not noticed. After every step
 the invariants are checked. A run follows from its seed alone.
@@ -18,6 +18,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from pyromq.broker.replication.in_sync_set import InSyncSet
+from pyromq.broker.replication.lease import Lease
 from pyromq.controller.commands import Commands, Outcome
 from pyromq.controller.decisions import Situation
 from pyromq.controller.groups import BrokerGroup, Replica
@@ -215,6 +216,8 @@ class Broker:
     flushed: int = 0
     is_weak: bool = False
     """Whether it tells others that it has records which are not on its disk."""
+    is_cut_off: bool = False
+    """Whether nothing comes from or to controllers and other brokers; clients still reach it."""
 
     def __post_init__(self) -> None:
         self.start()
@@ -227,6 +230,7 @@ class Broker:
         self.is_master = False
         self.epoch = 0
         self.master: int | None = None
+        self.lease = Lease(self.world, TIMEOUT_S)
         self._follow_anew()
 
     def _follow_anew(self) -> None:
@@ -264,19 +268,29 @@ class Broker:
         def back(answer: Answer) -> None:
             self.world.post(self, lambda: answered(answer) if self.incarnation is incarnation else None)
 
-        self.world.post(None, lambda: controller.receive(request, back), once=once)
+        if not self.is_cut_off:
+            self.world.post(None, lambda: controller.receive(request, back), once=once)
 
     def heartbeat(self) -> None:
+        if self.is_cut_off:
+            return
         vitals = Vitals(self.epochs[-1].number if self.epochs else 0, len(self.log))
         channel = self.channel
+        lease, sent_at = self.lease, self.world.now
         for controller in self.world.controllers:
-            self.world.post(None, partial(controller.hear, self.id, vitals, channel))
+
+            def hear(controller: Controller = controller) -> None:
+                controller.hear(self.id, vitals, channel)
+                if channel is self.channel:  # Nothing comes back over a connection that has closed.
+                    self.world.post(self, lambda: lease.renew(sent_at))
+
+            self.world.post(None, hear)
 
     def register(self) -> None:
         request = RegisterBrokerAtController(
             cluster_name="c", broker_name=NAME, broker_id=self.id, broker_address=str(self.id)
         )
-        self._ask(request, self._registered)
+        self._ask(request, self._registered, once=True)
 
     def _registered(self, answer: Answer) -> None:
         if not isinstance(answer, RegisterBrokerAtControllerAnswer) or self.is_registered:
@@ -297,11 +311,13 @@ class Broker:
             self._learn(answer.master_broker_id, answer.master_epoch, members)
 
     def poll(self) -> None:
-        self._ask(GetReplicaInfo(broker_name=NAME), self._polled)
+        self._ask(GetReplicaInfo(broker_name=NAME), partial(self._polled, self.lease.ask()))
 
-    def _polled(self, answer: Answer) -> None:
+    def _polled(self, asked: float, answer: Answer) -> None:
         if not isinstance(answer, GetReplicaInfoAnswer):
             return
+        if (answer.master_broker_id, answer.master_epoch) == (self.id, self.epoch):
+            self.lease.confirm(asked)
         if answer.master_broker_id is None:
             self.stand_for_election()
         self._learn(answer.master_broker_id, answer.master_epoch, answer.body)
@@ -317,6 +333,7 @@ class Broker:
             self.epoch, self.master = epoch, master
             self._follow_anew()
             self.is_master = master == self.id
+            self.lease.doubt()
             if self.is_master:
                 self.epochs = begin_epoch(self.epochs, epoch, len(self.log))
                 self.in_sync = InSyncSet(self.id, members, version, len(self.log))
@@ -335,10 +352,18 @@ class Broker:
         if not self.is_master:
             return
         self.flushed = len(self.log)
+        if self.world.is_alone:
+            self._acknowledge_alone()
+            return
         confirmed = self.in_sync.confirm(len(self.log))
         for offset in [each for each in self.unanswered if each < confirmed]:
             self.unanswered.remove(offset)
             self.world.acknowledged[offset] = self.log[offset]
+
+    def _acknowledge_alone(self) -> None:
+        if self.lease.is_held and self.unanswered:
+            self.unanswered.clear()
+            self.world.acknowledged_alone(self)
 
     def change_set(self) -> None:
         if not self.is_master:
@@ -421,8 +446,16 @@ class Message(NamedTuple):
 
 
 class World:
-    def __init__(self, seed: int, *, is_file: bool, has_weak_broker: bool = False) -> None:
-        """With a weak broker the others never crash: what only one broker has can be lost with it."""
+    def __init__(
+        self, seed: int, *, is_file: bool, has_weak_broker: bool = False, is_alone: bool = False
+    ) -> None:
+        """With a weak broker the others never crash: what only one broker has can be lost with it.
+
+        `is_alone`: a master acknowledges what it has, without waiting for others; then only one does.
+        """
+        self.is_alone = is_alone
+        self.newest_acknowledger = 0
+        self.alone_count = 0
         self.random = Random(seed)
         self.now = 1000.0
         self.in_flight: list[Message] = []
@@ -458,6 +491,22 @@ class World:
         ]
         assert not rivals, "an epoch has one master"
 
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return round(self.now * 1000)
+
+    def acknowledged_alone(self, master: Broker) -> None:
+        assert master.epoch >= self.newest_acknowledger, "a master that was replaced acknowledges"
+        self.newest_acknowledger = master.epoch
+        self.alone_count += 1
+
+    def close(self) -> None:
+        """End what the controllers have under way."""
+        for controller in self.controllers:
+            controller.restart()
+
     # Chance
 
     def step(self) -> None:
@@ -490,6 +539,8 @@ class World:
         self._deliver(message)
 
     def _deliver(self, message: Message) -> None:
+        if message.to is not None and message.to.is_cut_off:
+            return
         if message.to is None or message.to.incarnation is message.incarnation:
             message.deliver()
 
@@ -508,9 +559,13 @@ class World:
             fetch, append = broker.fetch, broker.append
             acts = (broker.heartbeat, broker.heartbeat, broker.poll, fetch, fetch, append, append)
             acts = (*acts, broker.acknowledge, broker.acknowledge, broker.change_set)
+            if self.is_alone:
+                acts = (*acts, broker.heartbeat, broker.poll, broker.poll, broker.acknowledge, append)
         self.random.choice(list(acts))()
 
     def _something_breaks(self) -> None:
+        if self.is_alone and self._cuts_off_or_lets_in():
+            return
         kind = self.random.choice((0, 1, 2, 3, 4, 5, 5, 5, 6))
         if kind == 0:
             self.random.choice(self.controllers).crash()
@@ -522,6 +577,7 @@ class World:
             broker, controller = self.random.choice(self.brokers), self.random.choice(self.controllers)
             controller.liveness.connection_lost(broker.channel)
             broker.channel = object()
+            broker.lease.suspend()
         elif kind == 6:  # A replica loses its connection to the master.
             broker, other = self.random.sample(self.brokers, 2)
             broker.in_sync.lost(other.id)
@@ -531,6 +587,18 @@ class World:
         else:
             for controller in self.controllers:
                 controller.tick()
+
+    def _cuts_off_or_lets_in(self) -> bool:
+        """A master that could be replaced is cut off, for a while."""
+        for broker in self.brokers:
+            if broker.is_cut_off:
+                broker.is_cut_off = self.random.random() < 0.95
+                return False
+        group = self.truth.group
+        if group.master_id is None or len(group.sync_set) < 2:
+            return False
+        self.brokers[group.master_id - 1].is_cut_off = True
+        return True
 
     # Calm: without faults the group works again
 

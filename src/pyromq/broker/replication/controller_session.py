@@ -247,7 +247,8 @@ class ControllerSession:
         else:
             if address == self._controllers.leader:
                 lease.renew(sent_at)
-                self._master.look()
+                if not lease.is_held and self._role.now.is_master:
+                    self._poll_due.set()
         finally:
             self._beating.discard(address)
 
@@ -280,6 +281,8 @@ class ControllerSession:
                 self._told = self.problem = ""
 
     async def _ask(self) -> None:
+        lease = self._master.lease
+        asked = lease.ask()
         try:
             answer = await self._controllers.call(GetReplicaInfo(broker_name=self._name))
         except Refused as refusal:
@@ -290,6 +293,9 @@ class ControllerSession:
         if answer.master_broker_id is None or not answer.master_address:
             await self._stand_for_election()
         else:
+            if (answer.master_broker_id, answer.master_epoch) == (self._own_id, self.epoch):
+                lease.confirm(asked)
+                self._master.look()
             self._learn(answer.master_broker_id, answer.master_address, answer.master_epoch, answer.body)
 
     @handles(NotifyBrokerRoleChanged)
@@ -319,6 +325,7 @@ class ControllerSession:
             self.joined.set()
             self._role_known()
             self._beat_due.set()
+            self._poll_due.set()
         elif epoch == self.epoch and self._role.now.is_master:
             self._master.controller_says(in_sync, version)
 

@@ -52,6 +52,7 @@ class InSyncMaster(Master):
         self._own_id = own_id
         self.in_sync = InSyncSet(own_id, members, version, self._store.log_end)
         self.confirmed = 0
+        self.lease.doubt()
 
     def controller_says(self, members: frozenset[int], version: int) -> None:
         """The set of this epoch that counts."""
