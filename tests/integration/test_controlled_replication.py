@@ -1,20 +1,27 @@
 """Brokers under a controller, over real sockets: one of them leads, and nothing acknowledged is lost."""
 
+import re
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
-from tests.support.broker_cluster import BrokerClient
+from tests.support.broker_cluster import CLUSTER, BrokerClient, running_broker
 from tests.support.controlled_group import controlled_group, members_of, side_of
-from tests.support.replicas import caught_up, log_of, until
+from tests.support.replicas import caught_up, http_get, log_of, until
 from tests.support.small_stores import messages_in
 
+from pyromq.admin import controllers
+from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.errors import Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.replication import GetEpochs
 from pyromq.protocol.requests.routes import GetRoute
+from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.store.log.epochs import Epoch
+from pyromq.testing.held_ports import held_port
 
 
 async def send(broker: Broker, numbers: range) -> None:
@@ -138,3 +145,49 @@ async def test_a_master_that_lost_its_controller_acknowledges_nothing_alone(tmp_
             await until(lambda: not master.role.barrier)  # the next heartbeat is answered
             await client.send(b"2", queue_id=0)
             assert members_of(master) == {1}
+
+
+async def test_an_operator_sees_the_group_and_chooses_its_master(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        first = await group.start("a")
+        second = await group.start("b", metrics_exporter="PROM", metrics_port=0)
+        await group.settled(2)
+        await send(first, range(5))
+        await caught_up(second, first)
+        leader = format_address(*group.controller.address)
+        async with Cluster(group.names) as cluster:
+            known = await controllers.replicas(cluster, [leader], ["broker-a"])
+            assert sorted(each.broker_id or 0 for each in known["broker-a"].in_sync_replicas) == [1, 2]
+            elected = await controllers.elect_master(cluster, [leader], CLUSTER, "broker-a", 2)
+            assert elected.master_address == second.advertised_address
+        await until(lambda: second.role.now.is_master and not first.role.now.is_master)
+        await group.settled(2)
+        await send(second, range(5, 10))
+        await caught_up(first, second)
+        assert bodies(first) == list(range(10))
+        async with Cluster(group.names) as cluster:
+            for each in (first, second):
+                found = await controllers.epochs(cluster, each.advertised_address)
+                assert [epoch.epoch for epoch in found.epoch_list] == [1, 2]
+        page = await http_get(second.metrics_address, "/metrics")
+        assert re.search(r"pyromq_broker_master_epoch{.*} 2", page)
+        assert re.search(r"pyromq_broker_in_sync_set{.*} 2", page)
+        assert "200" in (await http_get(second.metrics_address, "/ready")).splitlines()[0]
+
+
+async def test_a_broker_without_a_controller_is_not_ready_and_takes_no_messages(tmp_path: Path) -> None:
+    with held_port() as port:
+        settings: dict[str, Any] = {
+            "controller_mode": True,
+            "controller_addr": f"127.0.0.1:{port}",
+            "metrics_exporter": "PROM",
+            "metrics_port": 0,
+        }
+        with patch("pyromq.broker.broker._FIRST_ROLE_S", 0.1):
+            async with running_broker(tmp_path, **settings) as broker:
+                page = await http_get(broker.metrics_address, "/ready")
+                assert "503" in page.splitlines()[0]
+                assert "no word from a controller" in page
+                async with BrokerClient(broker.address) as client:
+                    with pytest.raises(Refused, match="only the master accepts messages"):
+                        await client.send(b"0", queue_id=0)

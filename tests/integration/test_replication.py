@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import ErrorLogs
 from tests.support.broker_cluster import BrokerClient, running_broker
-from tests.support.replicas import Group, broker_group, caught_up, log_of, until
+from tests.support.replicas import Group, broker_group, caught_up, http_get, log_of, until
 
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication import replica_link
@@ -426,14 +426,6 @@ async def test_both_sides_tell_how_replication_stands(tmp_path: Path) -> None:
         not_ready = await http_get(replica.metrics_address, "/ready")
         assert "503" in not_ready.splitlines()[0]
         assert "the logs are different" in not_ready
-
-
-async def http_get(address: tuple[str, int], path: str) -> str:
-    reader, writer = await asyncio.open_connection(*address)
-    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-    text = (await reader.read()).decode()
-    writer.close()
-    return text
 
 
 async def test_a_broker_with_access_control_warns_that_its_ha_port_has_none(

@@ -74,3 +74,11 @@ def log_of(store: MessageStore) -> bytes:
         pieces.append(bytes(piece))
         offset += len(piece)
     return b"".join(pieces)
+
+
+async def http_get(address: tuple[str, int], path: str) -> str:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    return text

@@ -14,6 +14,7 @@ from pyromq.broker.consumer_lag import Lag, lags
 from pyromq.broker.fast_path import FastPath as BrokerFastPath
 from pyromq.broker.message_sizes import MessageSizes
 from pyromq.broker.replication.assembly import Replication
+from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
@@ -479,6 +480,22 @@ class Metering:
             "1 if this replica copies the log of its master, 0 otherwise and on a master.",
             lambda: int(replica.is_connected),
         )
+        if isinstance(master, InSyncMaster):
+            metrics.gauge(
+                "pyromq_broker_master_epoch",
+                "The epoch of the master that this broker is, or follows; 0 before a controller named one.",
+                lambda: replication.epoch,
+            )
+            metrics.gauge(
+                "pyromq_broker_in_sync_set",
+                "Brokers in sync with this master, itself among them; 0 on a replica.",
+                lambda: len(master.in_sync.members) if master.in_sync is not None else 0,
+            )
+            metrics.gauge(
+                "pyromq_broker_unconfirmed_bytes",
+                "Bytes of the log that readers do not see yet, because not all in sync have them.",
+                lambda: self._store.log_end - master.confirmed,
+            )
 
     def _is_system(self, topic: str, group: str) -> str:
         return _word(self._topics.is_system(topic) or names.is_system_group(group))

@@ -92,6 +92,11 @@ class Replication:
         return parts if self.session is None else [*parts, self.session]
 
     @property
+    def epoch(self) -> int:
+        """Of the master that this broker is, or follows; 0 without a controller."""
+        return self.session.epoch if self.session is not None else 0
+
+    @property
     def problem(self) -> str:
         """What an operator should know before anyone relies on this broker; empty if all is well."""
         return self.replica.disagreement or (self.session.problem if self.session is not None else "")
