@@ -41,8 +41,9 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 class StandaloneSettings:
     """The settings of a standalone cluster; the system chooses a port of 0.
 
-    `broker` and `store_settings` take any other setting by its name in Python. Each of several brokers has
-    its own port and directory. There are `brokers` names, each with so many `replicas`, master included.
+    `name_server`, `broker` and `store_settings` take any other setting by its name in Python. Each of
+    several brokers has its own port and directory. There are `brokers` names, each with so many `replicas`,
+    master included.
     """
 
     store: Path
@@ -55,6 +56,7 @@ class StandaloneSettings:
     brokers: int = 1
     replicas: int = 1
     broker_name: str = "broker-a"
+    name_server: dict[str, Any] = field(default_factory=dict)
     broker: dict[str, Any] = field(default_factory=dict)
     store_settings: dict[str, Any] = field(default_factory=dict)
 
@@ -93,14 +95,15 @@ class StandaloneSettings:
         )
 
     def name_server_settings(self) -> NameServerSettings:
-        return NameServerSettings(
-            bind_address=self.host,
-            listen_port=self.namesrv_port,
-            kv_config_path=self.store / "namesrv" / "kvConfig.json",
-            config_store_path=self.store / "namesrv" / "namesrv.properties",
-            shutdown_wait_seconds=_SHUTDOWN_S,
-            log_dir=None,
-        )
+        chosen: dict[str, Any] = {
+            "bind_address": self.host,
+            "listen_port": self.namesrv_port,
+            "kv_config_path": self.store / "namesrv" / "kvConfig.json",
+            "config_store_path": self.store / "namesrv" / "namesrv.properties",
+            "shutdown_wait_seconds": _SHUTDOWN_S,
+            "log_dir": None,
+        }
+        return NameServerSettings(**chosen | self.name_server)
 
     def broker_port_of(self, number: int) -> int:
         return self.broker_port and self.broker_port + number * _PORTS_BETWEEN_BROKERS

@@ -458,7 +458,7 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (["exportConfigs", *ON, "-f", "/dev/null/x"], 1, "cannot write /dev/null/x"),
     (["topicLst"], 2, "unknown command topicLst; did you mean topicList?"),
     (["resetMasterFlushOffset"], 2, "does not have resetMasterFlushOffset: replicas do not act as master"),
-    (["DELETEACL", "-b", "x"], 2, "does not have DELETEACL: access control is not supported yet"),
+    (["ADDBROKER", "-b", "x"], 2, "does not have ADDBROKER: broker containers are not supported"),
     (["xyz"], 2, "unknown command xyz; `mqadmin help` lists all commands"),
     (["topicList", "--key-file", "/nowhere"], 1, "--key-file=/nowhere: expected a readable file"),
 ]
@@ -481,7 +481,7 @@ def test_a_failure_says_what_to_try(tool: Tool, words: list[str], code: int, exp
 def test_every_command_is_tried_here_or_with_clients_or_controllers() -> None:
     with_clients = {"consumerStatus", "consumerConnection", "producerConnection", "resumeCheckHalfMessage"}
     with_files = {"exportConfigs", "exportMetadata", "exportMetrics", "updateTopicList", "updateSubGroupList"}
-    with_controllers = NOUNS["controllers"][1].keys()
+    with_controllers = NOUNS["controllers"][1].keys() | NOUNS["access"][1].keys()
     tried = {words[0] for words, *_ in [*READS, *WRITES]} | with_clients | with_files | with_controllers
     assert tried == {name for _, commands in NOUNS.values() for name in commands}
 

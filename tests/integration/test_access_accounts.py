@@ -1,5 +1,6 @@
 """Access control 1.0 on a whole broker: `plain_acl.yml`, read again when it changes, and its requests."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,10 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.support.access import client
 from tests.support.broker_cluster import GROUP, TOPIC, message, pull, running_broker
 
 from pyromq.broker.broker import Broker
+from pyromq.cli.mqadmin.tree import mqadmin
 from pyromq.errors import ConfigError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.access import (
@@ -177,3 +180,23 @@ async def test_accounts_become_users(tmp_path: Path, file: Path) -> None:
             await alice.send(properties=UNIQUE)
             await alice.pull(0)
             assert (await alice.refusal(message(topic="Another"))).code == ResponseCode.NO_PERMISSION
+
+
+async def test_mqadmin_changes_accounts(broker: Broker, tmp_path: Path) -> None:
+    keys = tmp_path / "admin.properties"
+    keys.write_text(f"AccessKey={ADMIN.access_key}\nSecretKey={ADMIN.secret_key}\n")
+
+    async def run(*words: str) -> str:
+        options = ["-b", f"127.0.0.1:{broker.address[1]}", "-n", "127.0.0.1:1", "--key-file", str(keys)]
+        done = await asyncio.to_thread(
+            CliRunner().invoke, mqadmin, [*words, *options], input="secret of bob\n"
+        )
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    await run("updateAclConfig", "-a", "bob-the-builder", "-s", "-", "-t", f"{TOPIC}=PUB", "-i", "DENY")
+    async with client(broker.address, Credentials("bob-the-builder", "secret of bob")) as bob:
+        await bob.send(properties=UNIQUE)
+    assert "plain_acl.yml" in await run("clusterAclConfigVersion")
+    await run("updateGlobalWhiteAddr", "-g", "10.9.9.9")
+    await run("deleteAclConfig", "-a", "bob-the-builder")

@@ -9,6 +9,7 @@ import pytest
 from tests.support.access import ALICE, ROOT, SECURE, SERVER, WRONG, client, grant, is_refused, user_creation
 from tests.support.broker_cluster import GROUP, TOPIC, consumer, message, pull, running_broker, topic_creation
 from tests.support.certificates import Authority
+from tests.support.replicas import broker_group, caught_up, until
 from tests.support.wire_client import WireClient
 
 from pyromq.broker.broker import Broker
@@ -360,3 +361,28 @@ async def test_transactions_of_another_topic_cannot_be_ended(broker: Broker) -> 
         assert await is_refused(alice, end)
         await root.call(end)
     assert broker.store.max_offset(TOPIC, 0) == 1
+
+
+async def test_replicas_copy_users_and_policies_and_sign_to_their_master(tmp_path: Path) -> None:
+    async with (
+        broker_group(tmp_path, **SECURE) as group,
+        group.master(**SECURE) as master,
+        group.replica(**SECURE) as replica,
+    ):
+        async with client(master.address, ROOT) as root:
+            await root.create_topic()
+            await root.call(user_creation(ALICE))
+            await root.call(grant(ALICE, f"Pub,Sub on Topic:{TOPIC}", f"Sub on Group:{GROUP}"))
+            await root.send(properties=UNIQUE)
+        await until(lambda: replica.access.users.policies.get("alice"), "policies")
+        await caught_up(replica, master)
+        async with client(replica.address, ALICE) as alice, client(replica.address, WRONG) as thief:
+            assert len((await alice.pull(0)).messages) == 1
+            assert await is_refused(thief, pull(0))
+
+
+async def test_servers_that_do_not_sign_are_refused_by_those_that_ask_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with broker_group(tmp_path, **SECURE) as group, group.master():
+        assert "Check signature" in caplog.text or "No accessKey" in caplog.text

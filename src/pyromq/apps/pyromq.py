@@ -6,6 +6,7 @@ COMMANDS = LazyGroup(
     "pyromq",
     "Apache RocketMQ, rebuilt in Python.",
     {
+        "acl": LazyCommand("pyromq.cli.acl", "acl", "Ask which rule of access control decides."),
         "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Inspect and change a running cluster."),
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.apps.config", "config", "List every setting of a server."),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import click
 
 from pyromq.apps.launching import one_line_failures, warn_if_open
+from pyromq.apps.secure_files import ADMINISTRATOR, SecureFiles
 
 if TYPE_CHECKING:
     from pyromq.standalone import StandaloneSettings
@@ -53,6 +54,11 @@ _PORT = click.IntRange(0, 65535)
     help="So many brokers share the messages, each in a process that may be killed; a controller chooses the"
     " master. Their ports are 10 apart. There is no gRPC then.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Let in only users, over TLS: makes passwords and a certificate in the store. It serves no gRPC.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log everything to the console, not only warnings.")
 def command(
     namesrv_port: int,
@@ -62,6 +68,7 @@ def command(
     store: Path,
     flush: str,
     replicas: int,
+    secure: bool,
     verbose: bool,
 ) -> None:
     """Run a name server and a broker in one process, without any configuration.
@@ -73,16 +80,24 @@ def command(
     from pyromq.standalone import Standalone, StandaloneSettings
 
     set_up_logging("INFO" if verbose else "WARNING", None, 0, 0)
-    settings = StandaloneSettings(
-        store=store.expanduser().absolute(),
-        host=host,
-        namesrv_port=namesrv_port,
-        broker_port=broker_port,
-        grpc_port=_grpc_port(grpc_port, broker_port) if replicas == 1 else None,
-        flush=cast(Literal["async", "sync"], flush),
-        replicas=replicas,
-    )
+    if secure and replicas > 1:
+        raise click.UsageError("--secure runs one broker, without --replicas")
+    files = SecureFiles(store.expanduser().absolute() / "security")
     with one_line_failures(PROGRAM):
+        if secure:
+            files.make(host)
+        extra = files.settings() if secure else {}
+        settings = StandaloneSettings(
+            store=store.expanduser().absolute(),
+            host=host,
+            namesrv_port=namesrv_port,
+            broker_port=broker_port,
+            grpc_port=None if secure or replicas > 1 else _grpc_port(grpc_port, broker_port),
+            flush=cast(Literal["async", "sync"], flush),
+            replicas=replicas,
+            name_server=extra,
+            broker=extra,
+        )
         if replicas > 1:
             _serve_replicas(settings)
             return
@@ -96,8 +111,21 @@ def command(
             click.echo(
                 f"PyroMQ is ready: name server {cluster.namesrv}, broker {broker}{grpc}, data in {data}"
             )
+            if secure:
+                click.echo(_how_to_connect(files, cluster.namesrv))
 
         serve(cluster, ready)
+
+
+def _how_to_connect(files: SecureFiles, namesrv: str) -> str:
+    """Commands to copy; the password stays in its file."""
+    return (
+        f"Only users get in. Keys of {ADMINISTRATOR}: {files.key_file}; certificate: {files.certificate}\n"
+        f"  mqadmin clusterList -n {namesrv} --key-file {files.key_file} --tls-trust {files.certificate}\n"
+        f"  export PYROMQ_ACCESS_KEY={ADMINISTRATOR}"
+        f" PYROMQ_SECRET_KEY=$(sed -n 's/^SecretKey=//p' {files.key_file})\n"
+        f"  echo hello | pyromq produce Greetings -n {namesrv} --tls-trust {files.certificate}"
+    )
 
 
 def _grpc_port(asked: int | None, broker_port: int) -> int | None:

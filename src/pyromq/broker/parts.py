@@ -161,7 +161,8 @@ class Parts:
             ha_address=format_address(settings.broker_ip2, ha_port),
         )
         self.replication = Replication.build(
-            live, store, self.tables, appending, self.registration, self.dialer, self._slices, clock
+            *(live, store, self.tables, appending, self.registration, self.dialer),
+            *(self.access, self._slices, clock),
         )
         self.settings_file = SettingsFile(settings.config_path or store.paths.config / "broker.properties")
         self._all_services = self._services()

@@ -19,6 +19,7 @@ from pyromq.broker.tables.all_tables import Tables
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
 from pyromq.protocol.names import SCHEDULE_TOPIC
+from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.slices import Slices
 from pyromq.store.message_store import MessageStore
@@ -45,6 +46,7 @@ class Replication:
         appending: Appending,
         registration: Registration,
         dialer: Dialer,
+        access: AccessRules,
         slices: Slices,
         clock: Clock,
     ) -> Self:
@@ -65,8 +67,8 @@ class Replication:
         return cls(
             master,
             replica,
-            TableChanges(store, tables, slices),
-            TableSync(store, tables, replica, dialer, clock),
+            TableChanges(store, tables, slices, access),
+            TableSync(store, tables, access, replica, dialer, clock),
             TimerSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),
             HaStatus(live, store, tables.role, master, replica, clock),

@@ -1,8 +1,8 @@
 """The tables of a master, for its replicas: a replica asks for changes, and is answered when there are some.
 
 Each table counts its changes. A replica repeats the counts of the last answer; the tables that have other
-counts now are sent. Changed topics, groups and deletions are sent at once, offsets of consumers and delays
-once a second. Replicas of Apache do not ask; they read whole tables with Apache's requests.
+counts now are sent. Changed topics, groups, deletions and users are sent at once, offsets of consumers and
+delays once a second. Replicas of Apache do not ask; they read whole tables with Apache's requests.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.requests.replication import WatchTables
+from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
 from pyromq.remoting.slices import Slices
@@ -26,24 +27,26 @@ _OFFSETS_S: Final = 1.0
 _PAIRS_PER_S: Final = 5000
 """A larger table of offsets is sent less often."""
 _MAX_WAIT_S: Final = 30.0
-_TABLES: Final = 5
+_TABLES: Final = 6
 
 
 class TableChanges:
-    def __init__(self, store: MessageStore, tables: Tables, slices: Slices) -> None:
+    def __init__(self, store: MessageStore, tables: Tables, slices: Slices, access: AccessRules) -> None:
         self._store = store
         self._tables = tables
         self._slices = slices
+        self._access = access
         self._boot = token_hex(4)
         """Tells the counts of this process from those of an earlier one."""
         self._changed_topics: dict[str, int] = {}
-        self._topics = self._groups = self._deletions = 0
+        self._topics = self._groups = self._deletions = self._rules = 0
         self._topics_deleted = 0
         """The count of topics after the last deletion: replicas that are behind it need all of them."""
         self._waiting: set[asyncio.Event] = set()
         self._is_stopping = False
         tables.topics.on_change(self._topics_changed)
         tables.groups.on_change(self._groups_changed)
+        access.on_change(self._rules_changed)
 
     def __repr__(self) -> str:
         return f"<TableChanges {self._token()} waiting={len(self._waiting)}>"
@@ -62,6 +65,10 @@ class TableChanges:
         self._groups += 1
         self._wake()
 
+    def _rules_changed(self) -> None:
+        self._rules += 1
+        self._wake()
+
     def release(self) -> None:
         """The broker stops: nobody waits any longer."""
         self._is_stopping = True
@@ -77,6 +84,7 @@ class TableChanges:
             self._topics,
             self._groups,
             self._deletions,
+            self._rules,
             tables.offsets.changes,
             tables.delay_offsets.changes,
         )
@@ -97,7 +105,7 @@ class TableChanges:
         seen = self._seen(request.seen or "")
         await self._wait_for_change(seen, min(max(request.wait_millis / 1000, 0.0), _MAX_WAIT_S))
         token, now = self._token(), self._counts()
-        topics, groups, deletions, offsets, delays = (a != b for a, b in zip(seen, now, strict=True))
+        topics, groups, deletions, rules, offsets, delays = (a != b for a, b in zip(seen, now, strict=True))
         tables = ReplicatedTables(has_all_topics=topics and not 0 <= self._topics_deleted <= seen[0])
         rows = 0
         if topics:
@@ -111,6 +119,8 @@ class TableChanges:
                 DeletedTopic(topic=each.topic, log_offset=each.log_offset, time_ms=each.time_ms)
                 for each in self._store.deletions()
             ]
+        if rules and self._access.keeps_users:
+            tables.access = self._access.table()
         if delays:
             tables.delay_offsets = self._tables.delay_offsets.wrapper()
         if offsets:
@@ -129,7 +139,7 @@ class TableChanges:
         until = loop.time() + wait_s
         may_send_offsets = loop.time() + max(_OFFSETS_S, len(self._tables.offsets) / _PAIRS_PER_S)
         try:
-            while (now := loop.time()) < until and self._counts()[:3] == seen[:3] and not self._is_stopping:
+            while (now := loop.time()) < until and self._counts()[:4] == seen[:4] and not self._is_stopping:
                 if now >= may_send_offsets and self._counts() != seen:
                     return
                 with suppress(TimeoutError):

@@ -26,6 +26,7 @@ from pyromq.protocol.requests.groups import GetAllGroupConfigs
 from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets, UpdateConsumerOffset
 from pyromq.protocol.requests.replication import WatchTables
 from pyromq.protocol.requests.topics import GetAllTopicConfigs
+from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.dialer import Dialer
 from pyromq.store.deletions import Deletion
 from pyromq.store.message_store import MessageStore
@@ -41,10 +42,17 @@ _PAGE: Final = 2000
 
 class TableSync:
     def __init__(
-        self, store: MessageStore, tables: Tables, replica: Replica, dialer: Dialer, clock: Clock
+        self,
+        store: MessageStore,
+        tables: Tables,
+        access: AccessRules,
+        replica: Replica,
+        dialer: Dialer,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._tables = tables
+        self._access = access
         self._replica = replica
         self._dialer = dialer
         self._clock = clock
@@ -117,6 +125,8 @@ class TableSync:
             self._take_groups(tables.groups)
         if tables.consumer_offsets is not None:
             await self._take_offsets(master, tables.consumer_offsets)
+        if tables.access is not None and not self._role.is_master:
+            await self._access.copy(tables.access)
         if tables.delay_offsets is not None:
             self._take_delays(tables.delay_offsets)
 

@@ -128,6 +128,27 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "updateControllerConfig": "Change a setting of running controllers.",
         },
     ),
+    "access": (
+        "Access control",
+        {
+            "createUser": "Create a user.",
+            "updateUser": "Change a user.",
+            "deleteUser": "Delete a user and its policies.",
+            "getUser": "Show a user.",
+            "listUser": "List users.",
+            "copyUser": "Copy users from one broker to another.",
+            "createAcl": "Allow or deny actions on resources.",
+            "updateAcl": "Change what is allowed or denied.",
+            "deleteAcl": "Delete the policies of a user.",
+            "getAcl": "Show the policies of a user.",
+            "listAcl": "List the policies of all users.",
+            "copyAcl": "Copy policies from one broker to another.",
+            "updateAclConfig": "Create or change an account of access control 1.0.",
+            "deleteAclConfig": "Delete an account of access control 1.0.",
+            "clusterAclConfigVersion": "Show the versions of account files.",
+            "updateGlobalWhiteAddr": "Set the addresses that need no account.",
+        },
+    ),
     "exports": (
         "Exports",
         {
@@ -139,10 +160,6 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 _BY_REASON = {
-    "access control is not supported yet": (
-        "createUser updateUser deleteUser getUser listUser copyUser createAcl updateAcl deleteAcl getAcl "
-        "listAcl copyAcl updateAclConfig deleteAclConfig clusterAclConfigVersion updateGlobalWhiteAddr"
-    ),
     "replicas do not act as master": "resetMasterFlushOffset",
     "broker containers are not supported: each broker is its own process": "addBroker removeBroker",
     "pop consumption is not supported yet": "setConsumeMode exportPopRecord",

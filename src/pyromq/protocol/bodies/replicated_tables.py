@@ -1,5 +1,6 @@
 """Tables that a master of ours hands to its replicas; those that have not changed are absent."""
 
+from pyromq.protocol.bodies.access import AccessTable
 from pyromq.protocol.bodies.body import Body, Int64
 from pyromq.protocol.bodies.groups import SubscriptionGroupWrapper
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
@@ -17,6 +18,7 @@ class DeletedTopic(Body):
 class ReplicatedTables(Body):
     """`topics` are all topics, or only new and changed ones if `has_all_topics` is false."""
 
+    access: AccessTable | None = None
     consumer_offsets: ConsumerOffsetSerializeWrapper | None = None
     delay_offsets: DelayOffsetSerializeWrapper | None = None
     deleted_topics: list[DeletedTopic] | None = None

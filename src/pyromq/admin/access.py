@@ -1,0 +1,138 @@
+"""Operations on users and policies, and on the accounts of access control 1.0."""
+
+from collections.abc import Collection, Sequence
+
+from pyromq.admin.cluster import Cluster
+from pyromq.admin.failures import NotFound
+from pyromq.errors import ConfigError
+from pyromq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from pyromq.protocol.needs import Action, Need, ResourceType
+from pyromq.protocol.requests.access import (
+    CreateAcl,
+    CreateUser,
+    DeleteAccessConfig,
+    DeleteAcl,
+    DeleteUser,
+    GetAccessConfigVersion,
+    GetAccessConfigVersionAnswer,
+    GetAcl,
+    GetUser,
+    ListAcls,
+    ListUsers,
+    UpdateAcl,
+    UpdateTrustedAddresses,
+    UpdateUser,
+)
+from pyromq.security.decision import Decision
+from pyromq.security.users import UserRules, parse_resource, policies_of, subject_name, user_of
+
+
+async def create_user(cluster: Cluster, address: str, name: str, info: UserInfo) -> None:
+    await cluster.ask(address, CreateUser(username=name, body=info))
+
+
+async def update_user(cluster: Cluster, address: str, name: str, info: UserInfo) -> None:
+    await cluster.ask(address, UpdateUser(username=name, body=info))
+
+
+async def delete_user(cluster: Cluster, address: str, name: str) -> None:
+    await cluster.ask(address, DeleteUser(username=name))
+
+
+async def user(cluster: Cluster, address: str, name: str) -> UserInfo:
+    found = (await cluster.ask(address, GetUser(username=name))).body
+    if found is None:
+        raise NotFound(f"{address} has no user {name}")
+    return found
+
+
+async def users(cluster: Cluster, address: str, filter: str = "") -> list[UserInfo]:
+    return (await cluster.ask(address, ListUsers(filter=filter))).body or []
+
+
+async def copy_users(cluster: Cluster, source: str, target: str, names: Collection[str] = ()) -> list[str]:
+    """Copy these users, or all; returns their names. Only a super user of both brokers can."""
+    there = {each.username for each in await users(cluster, target)}
+    wanted = names or [each.username or "" for each in await users(cluster, source)]
+    for name in wanted:
+        info = await user(cluster, source, name)
+        if not info.password:
+            raise NotFound(f"{source} does not show the password of {name}: only super users may copy users")
+        await (update_user if name in there else create_user)(cluster, target, name, info)
+    return list(wanted)
+
+
+def acl(
+    resources: Sequence[str], actions: Sequence[str], decision: str, source_ips: Sequence[str] = ()
+) -> AclInfo:
+    entries = [
+        PolicyEntryInfo(
+            resource=resource, actions=list(actions), source_ips=list(source_ips) or None, decision=decision
+        )
+        for resource in resources
+    ]
+    return AclInfo(policies=[PolicyInfo(policy_type="Custom", entries=entries)])
+
+
+async def create_acl(cluster: Cluster, address: str, subject: str, info: AclInfo) -> None:
+    await cluster.ask(address, CreateAcl(subject=subject, body=info))
+
+
+async def update_acl(cluster: Cluster, address: str, subject: str, info: AclInfo) -> None:
+    await cluster.ask(address, UpdateAcl(subject=subject, body=info))
+
+
+async def delete_acl(cluster: Cluster, address: str, subject: str, resource: str | None) -> None:
+    await cluster.ask(address, DeleteAcl(subject=subject, resource=resource))
+
+
+async def acls_of(cluster: Cluster, address: str, subject: str) -> list[AclInfo]:
+    found = (await cluster.ask(address, GetAcl(subject=subject))).body
+    return [found] if found is not None else []
+
+
+async def acls(cluster: Cluster, address: str, subject: str = "", resource: str = "") -> list[AclInfo]:
+    answer = await cluster.ask(address, ListAcls(subject_filter=subject, resource_filter=resource))
+    return answer.body or []
+
+
+async def copy_acls(cluster: Cluster, source: str, target: str, subjects: Collection[str] = ()) -> list[str]:
+    copied = []
+    for each in await acls(cluster, source):
+        subject = each.subject or ""
+        if not subjects or subject in subjects:
+            await create_acl(cluster, target, subject, each)
+            copied.append(subject)
+    return copied
+
+
+async def check(cluster: Cluster, address: str, name: str, need: Need, source_ip: str) -> Decision:
+    """What a broker would decide, and by which rule."""
+    info = await user(cluster, address, name)
+    info.password = "unknown"  # it is not needed to decide
+    own = {
+        subject_name(each.subject): policies_of(each)
+        for each in await acls_of(cluster, address, f"User:{name}")
+    }
+    return UserRules({name: user_of(info, name)}, own).decide(name, need, source_ip)
+
+
+def need_in(action: str, resource: str) -> Need:
+    """`Pub` on `Topic:orders`; raises ConfigError."""
+    kind, name = parse_resource(resource)
+    by_name = {each.lower(): each for each in Action}
+    if action.lower() not in by_name or kind == "*":
+        raise ConfigError("action", action, f"one of {', '.join(Action)} on Topic:, Group: or Cluster:")
+    return Need((by_name[action.lower()],), ResourceType(kind), "" if name == "*" else name)
+
+
+async def delete_account(cluster: Cluster, address: str, access_key: str) -> None:
+    await cluster.ask(address, DeleteAccessConfig(access_key=access_key))
+
+
+async def account_versions(cluster: Cluster, address: str) -> GetAccessConfigVersionAnswer:
+    return await cluster.ask(address, GetAccessConfigVersion())
+
+
+async def set_trusted_addresses(cluster: Cluster, address: str, addresses: str, path: str | None) -> None:
+    await cluster.ask(address, UpdateTrustedAddresses(global_white_addrs=addresses, acl_file_full_path=path))

@@ -1,0 +1,364 @@
+"""Commands about access control: users and policies of 2.0, accounts of 1.0."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import click
+
+from pyromq.admin import access
+from pyromq.admin.cluster import Cluster
+from pyromq.cli.mqadmin.options import Broker, ClusterName, option
+from pyromq.cli.mqadmin.output import Output
+from pyromq.cli.mqadmin.report import Column, Report, Table, done
+from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command
+from pyromq.protocol.bodies.access import AclInfo, UserInfo
+from pyromq.protocol.requests.access import PutAccessConfig
+
+User = Annotated[str, option("-u --username", "The user.")]
+Subject = Annotated[str, option("-s --subject", "The user, as User:name.")]
+Password = Annotated[
+    str | None,
+    option(
+        "-p --password", "The password; without it, it is read from PYROMQ_PASSWORD, the terminal or stdin."
+    ),
+]
+UserType = Annotated[str | None, option("-t --userType", "Super or Normal.")]
+Resources = Annotated[
+    str,
+    option(
+        "-r --resources", "Resources, separated by commas: Topic:orders, Topic:o*, Group:*, Cluster:*, *."
+    ),
+]
+Actions = Annotated[
+    str,
+    option("-a --actions", "Actions, separated by commas: Pub, Sub, Create, Update, Delete, Get, List, All."),
+]
+Decision = Annotated[str, option("-d --decision", "Allow or Deny.")]
+SourceIps = Annotated[
+    str | None, option("-i --sourceIp", "Addresses and networks that it is limited to, separated by commas.")
+]
+FromBroker = Annotated[str, option("-f --fromBroker", "The broker to copy from.")]
+ToBroker = Annotated[str, option("-t --toBroker", "The broker to copy to.")]
+AccessKey = Annotated[str, option("-a --accessKey", "The access key of the account.")]
+
+
+def _secret(given: str | None, what: str) -> str:
+    """A secret from a place that other people on this machine cannot see; the command line is none."""
+    if given is not None:
+        return given
+    if (known := os.environ.get("PYROMQ_PASSWORD")) is not None:
+        return known
+    if sys.stdin.isatty():
+        typed: str = click.prompt(what, hide_input=True, confirmation_prompt=True)
+        return typed
+    return sys.stdin.readline().rstrip("\n")
+
+
+def _users(found: Sequence[UserInfo]) -> Report:
+    columns = (
+        Column("#UserName", "username"),
+        Column("#Password", "password"),
+        Column("#UserType", "userType"),
+        Column("#UserStatus", "userStatus"),
+    )
+    rows = [(user.username, "*" if user.password else "", user.user_type, user.user_status) for user in found]
+    return Report.of(Table("users", columns, rows))
+
+
+def _acls(found: Sequence[AclInfo]) -> Report:
+    columns = (
+        Column("#Subject", "subject"),
+        Column("#PolicyType", "policyType"),
+        Column("#Resource", "resource"),
+        Column("#Actions", "actions"),
+        Column("#SourceIp", "sourceIps"),
+        Column("#Decision", "decision"),
+    )
+    rows = [
+        (
+            acl.subject,
+            policy.policy_type,
+            entry.resource,
+            ",".join(entry.actions or ()),
+            ",".join(entry.source_ips or ()),
+            entry.decision,
+        )
+        for acl in found
+        for policy in acl.policies or ()
+        for entry in policy.entries or ()
+    ]
+    return Report.of(Table("acls", columns, rows))
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+# Users
+
+
+@admin_command("createUser")
+async def create_user(
+    cluster: Cluster,
+    out: Output,
+    user: User,
+    password: Password = None,
+    user_type: UserType = None,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Create a user; only a super user may."""
+    info = UserInfo(password=_secret(password, f"Password of {user}"), user_type=user_type)
+    for address in await addresses_of(cluster, broker, cluster_name):
+        await access.create_user(cluster, address, user, info)
+        out.show(done(f"create user to {address} success.", broker=address, user=user))
+
+
+@admin_command("updateUser")
+async def update_user(
+    cluster: Cluster,
+    out: Output,
+    user: User,
+    password: Annotated[str | None, option("-p --password", "The new password; - asks for it.")] = None,
+    user_type: UserType = None,
+    status: Annotated[str | None, option("-s --userStatus", "enable or disable.")] = None,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Change the password, the type or the status of a user; only a super user may."""
+    secret = _secret(None, f"New password of {user}") if password == "-" else password
+    info = UserInfo(password=secret, user_type=user_type, user_status=status)
+    for address in await addresses_of(cluster, broker, cluster_name):
+        await access.update_user(cluster, address, user, info)
+        out.show(done(f"update user to {address} success.", broker=address, user=user))
+
+
+@admin_command("deleteUser")
+async def delete_user(
+    cluster: Cluster, out: Output, user: User, broker: Broker = None, cluster_name: ClusterName = None
+) -> None:
+    """Delete a user and its policies; only a super user may."""
+    for address in await addresses_of(cluster, broker, cluster_name):
+        await access.delete_user(cluster, address, user)
+        out.show(done(f"delete user to {address} success.", broker=address, user=user))
+
+
+@admin_command("getUser")
+async def get_user(
+    cluster: Cluster, out: Output, user: User, broker: Broker = None, cluster_name: ClusterName = None
+) -> None:
+    """Show a user. The password is not shown."""
+    (address, *_) = await addresses_of(cluster, broker, cluster_name)
+    out.show(_users([await access.user(cluster, address, user)]))
+
+
+@admin_command("listUser")
+async def list_user(
+    cluster: Cluster,
+    out: Output,
+    filter: Annotated[str, option("-f --filter", "Only users whose name contains this.")] = "",
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """List the users."""
+    (address, *_) = await addresses_of(cluster, broker, cluster_name)
+    out.show(_users(await access.users(cluster, address, filter)))
+
+
+@admin_command("copyUser")
+async def copy_user(
+    cluster: Cluster,
+    out: Output,
+    source: FromBroker,
+    target: ToBroker,
+    user: Annotated[str | None, option("-u --usernames", "Only these users, separated by commas.")] = None,
+) -> None:
+    """Copy users from one broker to another; those that exist there are changed."""
+    source, target = await address_of(cluster, source), await address_of(cluster, target)
+    copied = await access.copy_users(cluster, source, target, _split(user or ""))
+    out.show(done(f"copied {len(copied)} users from {source} to {target}", users=copied))
+
+
+# Policies
+
+
+@admin_command("createAcl")
+async def create_acl(
+    cluster: Cluster,
+    out: Output,
+    subject: Subject,
+    resources: Resources,
+    actions: Actions,
+    decision: Decision,
+    source_ips: SourceIps = None,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Allow or deny actions on resources; only a super user may."""
+    info = access.acl(_split(resources), _split(actions), decision, _split(source_ips or ""))
+    for address in await addresses_of(cluster, broker, cluster_name):
+        await access.create_acl(cluster, address, subject, info)
+        out.show(done(f"create acl to {address} success.", broker=address, subject=subject))
+
+
+@admin_command("updateAcl")
+async def update_acl(
+    cluster: Cluster,
+    out: Output,
+    subject: Subject,
+    resources: Resources,
+    actions: Actions,
+    decision: Decision,
+    source_ips: SourceIps = None,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Change what is allowed or denied on resources; only a super user may."""
+    info = access.acl(_split(resources), _split(actions), decision, _split(source_ips or ""))
+    for address in await addresses_of(cluster, broker, cluster_name):
+        await access.update_acl(cluster, address, subject, info)
+        out.show(done(f"update acl to {address} success.", broker=address, subject=subject))
+
+
+@admin_command("deleteAcl")
+async def delete_acl(
+    cluster: Cluster,
+    out: Output,
+    subject: Subject,
+    resource: Annotated[str | None, option("-r --resources", "Only the entry of this resource.")] = None,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Delete the policies of a user; only a super user may."""
+    for address in await addresses_of(cluster, broker, cluster_name):
+        await access.delete_acl(cluster, address, subject, resource)
+        out.show(done(f"delete acl to {address} success.", broker=address, subject=subject))
+
+
+@admin_command("getAcl")
+async def get_acl(
+    cluster: Cluster, out: Output, subject: Subject, broker: Broker = None, cluster_name: ClusterName = None
+) -> None:
+    """Show the policies of a user."""
+    (address, *_) = await addresses_of(cluster, broker, cluster_name)
+    out.show(_acls(await access.acls_of(cluster, address, subject)))
+
+
+@admin_command("listAcl")
+async def list_acl(
+    cluster: Cluster,
+    out: Output,
+    subject: Annotated[str, option("-s --subject", "Only subjects that contain this.")] = "",
+    resource: Annotated[str, option("-r --resource", "Only resources that contain this.")] = "",
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """List the policies of all users."""
+    (address, *_) = await addresses_of(cluster, broker, cluster_name)
+    out.show(_acls(await access.acls(cluster, address, subject, resource)))
+
+
+@admin_command("copyAcl")
+async def copy_acl(
+    cluster: Cluster,
+    out: Output,
+    source: FromBroker,
+    target: ToBroker,
+    subject: Annotated[str | None, option("-s --subjects", "Only these, as User:a,User:b.")] = None,
+) -> None:
+    """Copy the policies of users from one broker to another."""
+    source, target = await address_of(cluster, source), await address_of(cluster, target)
+    copied = await access.copy_acls(cluster, source, target, _split(subject or ""))
+    out.show(done(f"copied the policies of {len(copied)} users from {source} to {target}", subjects=copied))
+
+
+# Accounts of 1.0
+
+
+@admin_command("updateAclConfig")
+async def update_acl_config(
+    cluster: Cluster,
+    out: Output,
+    access_key: AccessKey,
+    secret_key: Annotated[str | None, option("-s --secretKey", "Its secret; - asks for it.")] = None,
+    white_address: Annotated[
+        str | None, option("-w --whiteRemoteAddress", "Needs no signature from there.")
+    ] = None,
+    topic_default: Annotated[
+        str | None, option("-i --defaultTopicPerm", "DENY, PUB, SUB or PUB|SUB.")
+    ] = None,
+    group_default: Annotated[
+        str | None, option("-u --defaultGroupPerm", "DENY, PUB, SUB or PUB|SUB.")
+    ] = None,
+    topic_perms: Annotated[str | None, option("-t --topicPerms", "topicA=PUB,topicB=SUB")] = None,
+    group_perms: Annotated[str | None, option("-g --groupPerms", "groupA=SUB,groupB=DENY")] = None,
+    admin: Annotated[str, option("-m --admin", "true makes it an administrator.")] = "false",
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Create or change an account of access control 1.0; only an administrator may."""
+    request = PutAccessConfig(
+        access_key=access_key,
+        secret_key=_secret(None, f"Secret key of {access_key}") if secret_key == "-" else secret_key,
+        white_remote_address=white_address,
+        admin=admin.lower() == "true",
+        default_topic_perm=topic_default,
+        default_group_perm=group_default,
+        topic_perms=topic_perms,
+        group_perms=group_perms,
+    )
+    for address in await addresses_of(cluster, broker, cluster_name, replicas=True):
+        await cluster.ask(address, request)
+        text = f"create or update plain access config to {address} success."
+        out.show(done(text, broker=address, accessKey=access_key))
+
+
+@admin_command("deleteAclConfig")
+async def delete_acl_config(
+    cluster: Cluster,
+    out: Output,
+    access_key: AccessKey,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Delete an account of access control 1.0; only an administrator may."""
+    for address in await addresses_of(cluster, broker, cluster_name, replicas=True):
+        await access.delete_account(cluster, address, access_key)
+        text = f"delete plain access config account from {address} success."
+        out.show(done(text, broker=address, accessKey=access_key))
+
+
+@admin_command("clusterAclConfigVersion")
+async def cluster_acl_config_version(
+    cluster: Cluster, out: Output, broker: Broker = None, cluster_name: ClusterName = None
+) -> None:
+    """Show the version of the account files of access control 1.0."""
+    columns = (
+        Column("#Cluster Name", "clusterName"),
+        Column("#Broker Name", "brokerName"),
+        Column("#Broker Addr", "brokerAddr"),
+        Column("#AclFileVersions", "versions"),
+    )
+    rows: list[tuple[Any, ...]] = []
+    for address in await addresses_of(cluster, broker, cluster_name, replicas=True):
+        found = await access.account_versions(cluster, address)
+        rows.append((found.cluster_name, found.broker_name, found.broker_addr, found.all_acl_file_version))
+    out.show(Report.of(Table("brokers", columns, rows)))
+
+
+@admin_command("updateGlobalWhiteAddr")
+async def update_global_white_addr(
+    cluster: Cluster,
+    out: Output,
+    addresses: Annotated[str, option("-g --globalWhiteRemoteAddresses", "Addresses, separated by commas.")],
+    path: Annotated[str | None, option("-p --aclFileFullPath", "The file; else the main one.")] = None,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+) -> None:
+    """Set the addresses that need no account under access control 1.0; only an administrator may."""
+    for address in await addresses_of(cluster, broker, cluster_name, replicas=True):
+        await access.set_trusted_addresses(cluster, address, addresses, path)
+        text = f"update global white remote addresses to {address} success."
+        out.show(done(text, broker=address, addresses=_split(addresses)))
