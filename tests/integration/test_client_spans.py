@@ -221,6 +221,23 @@ async def test_polled_messages_are_linked_and_a_loop_says_what_it_handles(cluste
     assert parent_id(one("within")) == span_id(processed)
 
 
+async def test_a_message_of_a_stream_is_received_and_linked(cluster: ConsumerCluster) -> None:
+    async with (
+        aio.Producer("orders", cluster.namesrv, otel=True) as producer,
+        aio.PushConsumer("billing", cluster.namesrv, start_from="first", otel=True) as consumer,
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        result = await producer.send(Message("Orders", b"x"))
+        async for message in consumer.subscribe("Orders"):
+            with processing(message):
+                break
+    sent, received, processed = one("send Orders"), one("receive Orders"), one("process Orders")
+    assert (received.kind, linked_ids(received)) == (SpanKind.CLIENT, [span_id(sent)])
+    assert attributes(received)["messaging.message.id"] == result.message_id
+    assert "messaging.batch.message_count" not in attributes(received)
+    assert parent_id(processed) == span_id(sent)
+
+
 async def test_the_half_message_of_a_transaction_is_a_send(cluster: ConsumerCluster) -> None:
     async with aio.TransactionProducer(
         "orders", cluster.namesrv, check=lambda message: TransactionState.UNKNOWN, otel=True

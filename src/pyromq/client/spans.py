@@ -5,7 +5,7 @@ for messaging: https://opentelemetry.io/docs/specs/semconv/messaging/rocketmq/
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
@@ -185,19 +185,31 @@ class ConsumeSpans:
         async def traced(*args: Any, **options: Any) -> list[ReceivedMessage]:
             messages = await poll(*args, **options)
             if messages:
-                topic = messages[0].topic
-                attributes = {
-                    **_attributes("receive", topic),
-                    **self._attributes,
-                    **_of_queue(messages[0]),
-                    "messaging.batch.message_count": len(messages),
-                }
-                links = _links([message.properties for message in messages])
-                with _span(f"receive {topic}", SpanKind.CLIENT, attributes, links):
-                    pass
+                self._received(messages, {"messaging.batch.message_count": len(messages)})
             return messages
 
         return traced
+
+    def receiving_one(
+        self, take: Callable[..., Awaitable[ReceivedMessage | None]]
+    ) -> Callable[..., Awaitable[ReceivedMessage | None]]:
+        """The same for a stream, which returns one message at a time."""
+
+        @wraps(take)
+        async def traced(reader: Hashable) -> ReceivedMessage | None:
+            message = await take(reader)
+            if message is not None:
+                self._received([message], _of_received(message))
+            return message
+
+        return traced
+
+    def _received(self, messages: Sequence[ReceivedMessage], more: Attributes) -> None:
+        topic = messages[0].topic
+        known = {**_attributes("receive", topic), **self._attributes, **_of_queue(messages[0]), **more}
+        links = _links([message.properties for message in messages])
+        with _span(f"receive {topic}", SpanKind.CLIENT, known, links):
+            pass
 
 
 @contextmanager

@@ -106,6 +106,8 @@ class PushConsumer(Consumer[_Parts]):
             raise StateError("batch_size needs a handler: a stream returns one message at a time")
         else:
             stream = MessageStream(topic, self._check_loop)
+            if self._spans is not None:
+                setattr(stream, "next_for", self._spans.receiving_one(stream.next_for))  # noqa: B010
             self._handlers.put(topic, stream)
 
         def refused(problem: PyroError) -> None:
