@@ -1,4 +1,7 @@
-"""How many unneeded things a peer may do: so many at once, and so many more in each second."""
+"""How many unneeded things a peer may do: so many at once, more in each second, and more for what is of use.
+
+A busy peer sends many of them without ill will: C-core, for one, pings and grants a few bytes with every answer.
+"""
 
 
 class Budget:
@@ -8,6 +11,9 @@ class Budget:
         self._max = self._left = at_once
         self._per_s = per_s
         self._at = 0.0
+
+    def earn(self, count: int) -> None:
+        self._left = min(self._max, self._left + count)
 
     def spend(self, now: float) -> bool:
         """False if nothing is left."""

@@ -27,6 +27,8 @@ from pyromq.http2.limits import Http2Limits
 _FIRST_WINDOW = 65_535
 _TINY_INCREMENT = 64
 _MAX_CONTINUATIONS = 128
+_IDLE_FRAMES_PER_REQUEST = 8
+_IDLE_FRAMES_PER_ANSWER = 4
 
 
 class _ConnectionError(Exception):
@@ -257,6 +259,7 @@ class Http2Connection:
                 stream.expected_bytes = int(value)
         if has_ended:
             self._peer_ended(stream, stream_id)
+        self._idle_frames.earn(_IDLE_FRAMES_PER_REQUEST)
         events.append(RequestReceived(stream_id, headers, has_ended))
 
     def _trailers(
@@ -500,6 +503,7 @@ class Http2Connection:
 
     def _finish(self, stream: _Stream, stream_id: int, block: bytes) -> None:
         self._put_headers(stream_id, block, frames.END_STREAM)
+        self._resets.earn(1)
         if not stream.has_peer_ended:
             # The answer is complete: the rest of the request is not needed.
             self._output.append(frames.rst_stream(stream_id, ErrorCode.NO_ERROR))
@@ -523,6 +527,7 @@ class Http2Connection:
             return data
         stream.send_window -= allowed
         self._send_window -= allowed
+        self._idle_frames.earn(_IDLE_FRAMES_PER_ANSWER)
         limit = self._peer_max_frame
         if allowed == len(data) <= limit:
             self._output.append(frames.frame(frames.DATA, 0, stream_id, data))

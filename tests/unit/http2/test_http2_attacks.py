@@ -95,6 +95,17 @@ def test_pings_of_a_patient_client_are_no_attack(connection: Http2Connection) ->
         assert receive(connection, frames.frame(frames.PING, 0, 0, b"12345678"), now=number * 0.01) == []
 
 
+def test_a_busy_client_that_pings_with_every_answer_is_no_attack(connection: Http2Connection) -> None:
+    ping = frames.frame(frames.PING, 0, 0, b"12345678")
+    for number in range(2000):
+        stream_id = 2 * number + 1
+        call = headers(stream_id, flags=frames.END_HEADERS | frames.END_STREAM)
+        assert len(receive(connection, call, ping, ping, frames.window_update(0, 5))) == 1
+        connection.send_data(stream_id, b"body!")
+        connection.send_trailers(stream_id, b"")
+        assert not connection.has_ended
+
+
 def test_floods_of_refused_streams() -> None:
     connection = greeted(Http2Connection(Http2Limits(max_concurrent_streams=1, max_idle_frames=100)))
     rounds = [headers(stream_id) for stream_id in range(1, 1001, 2)]
