@@ -1,6 +1,6 @@
 """How many unneeded things a peer may do: so many at once, more in each second, and more for what is of use.
 
-A busy peer sends many of them without ill will: C-core, for one, pings and grants a few bytes with every answer.
+A busy peer sends many of them without ill will: C-core pings, and grants a few bytes, with every answer.
 """
 
 
