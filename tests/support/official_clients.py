@@ -127,6 +127,9 @@ class OfficialClient:
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
+        # One after the other: clients that start at the same time are too slow for their own deadlines.
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or bool(self._events), EVENT_TIMEOUT_S)
         return self
 
     def __exit__(

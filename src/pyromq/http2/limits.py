@@ -23,8 +23,8 @@ class Http2Limits(msgspec.Struct, frozen=True, kw_only=True):
     """A header list that is longer once decoded ends the connection."""
 
     max_resets: int = 200
-    """So many requests may be reset at once, `resets_per_s` more in each second, and one for each answer; then
-    the connection ends: a peer that opens and resets streams all the time makes work for nothing."""
+    """So many requests may be reset at once, `resets_per_s` more in each second, and one for each answer;
+    then the connection ends: a peer that opens and resets streams all the time makes work for nothing."""
 
     resets_per_s: float = 50.0
 
