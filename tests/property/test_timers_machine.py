@@ -82,14 +82,22 @@ class TimersMachine(RuleBasedStateMachine):
     def works(self) -> None:
         self.bench.work()
 
-    @rule(is_clean=st.booleans())
-    def restart(self, is_clean: bool) -> None:
+    @rule(is_clean=st.booleans(), again_after=st.sampled_from([0, 0, 1, 3]))
+    def restart(self, is_clean: bool, again_after: int) -> None:
+        """`again_after`: it crashes again when it has caught up with so many slots."""
         if is_clean:
             self.bench.timers.save_now()
         else:
             self.bench.store.abandon()
         self.stack.close()
         self.open()
+        if again_after:
+            for _ in range(again_after):
+                self.bench.timers.delivery.step(lambda: True)
+            self.bench.save()
+            self.bench.store.abandon()
+            self.stack.close()
+            self.open()
 
     # What must be
 
