@@ -22,7 +22,7 @@ from pyromq.remoting.addresses import format_address, parse_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.store.message_store import MessageStore
 
-ROUNDS = campaign.rounds(3)
+ROUNDS = campaign.rounds(2)
 SENDERS = 4
 QUEUES = 3
 FILE_BYTES = 128 * 1024

@@ -63,6 +63,10 @@ class Durability:
         self.is_immediate = not self._is_sync_flush and offset is None
         self._tell()
 
+    def hide_unconfirmed(self) -> None:
+        """From now on readers see only what replicas have, even if its sender does not wait any more."""
+        self._replicated.shows_given_up = False
+
     def give_up(self) -> None:
         """This broker is not the master any more: nobody knows whether what senders wait for stays in the
         log. They are told that it took too long."""
@@ -139,6 +143,7 @@ class _Replicated:
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self.offset: int | None = None
+        self.shows_given_up = True
         self._is_reachable = True
         self._given_up = 0
         """Senders of messages before this log offset do not wait any more, replicated or not."""
@@ -151,7 +156,7 @@ class _Replicated:
         """Nobody waits for messages before it; None if nobody waits at all."""
         if self.offset is None or (not self._is_reachable and not self._waiting):
             return None
-        return max(self.offset, self._given_up)
+        return max(self.offset, self._given_up) if self.shows_given_up else self.offset
 
     def wait(self, end_offset: int, settle: Settle) -> None:
         if self.offset is None or end_offset <= self.offset:

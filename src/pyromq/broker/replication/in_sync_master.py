@@ -43,6 +43,7 @@ class InSyncMaster(Master):
         self._own_id = -1
         self._wanted = asyncio.Event()
         self._spreading: asyncio.TimerHandle | None = None
+        durability.hide_unconfirmed()  # another master may not have it
         super().__init__(live, store, durability, role, clock)
 
     # What the session does

@@ -121,3 +121,32 @@ async def test_who_waits_already_still_waits_when_a_replica_is_lost(parts: Broke
     assert parts.durability.readable_offset == 0
     parts.durability.replicated(result.end_offset)
     assert told == [OK]
+
+
+async def test_a_sender_whose_broker_is_not_master_any_more_is_not_told_that_all_is_well(
+    parts: BrokerParts,
+) -> None:
+    parts.durability.replicated(0)
+    told: list[AppendStatus] = []
+    result = append(parts)
+    parts.durability.when_safe(result, told.append)
+    parts.durability.give_up()
+    assert told == [LATE]
+    parts.durability.replicated(result.end_offset)
+    assert told == [LATE]
+
+
+async def test_under_a_controller_readers_see_nothing_that_replicas_lack_even_if_nobody_waits(
+    parts: BrokerParts,
+) -> None:
+    parts.durability.hide_unconfirmed()
+    parts.durability.replicated(0)
+    told: list[AppendStatus] = []
+    result = append(parts)
+    parts.durability.when_safe(result, told.append)
+    parts.clock.advance(5.1)
+    parts.durability.expire()
+    assert told == [LATE]
+    assert parts.durability.readable_offset == 0
+    parts.durability.replicated(result.end_offset)
+    assert parts.durability.readable_offset == result.end_offset
