@@ -5,6 +5,7 @@ groups read everything, one of them in order.
 """
 
 import asyncio
+import io
 import time
 from collections import defaultdict
 from contextlib import AsyncExitStack
@@ -22,6 +23,7 @@ _SEND_TIMEOUT_S = 1.5
 _BETWEEN_SENDS_S = 0.01
 _AFTER_FAILURE_S = 0.02
 _BODY_BYTES = 200
+_CLOSE_TIMEOUT_S = 60.0
 
 
 class Load:
@@ -57,7 +59,11 @@ class Load:
     async def __aexit__(self, *_: object) -> None:
         self._is_over = True
         await asyncio.gather(*self._senders)
-        await self._stack.aclose()
+        closing = asyncio.create_task(self._stack.aclose())
+        await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT_S)
+        if not closing.done():
+            raise AssertionError(f"the clients did not close in {_CLOSE_TIMEOUT_S:.0f} s:\n{_all_tasks()}")
+        closing.result()
 
     def _member(self, group: str, number: int, ordered: bool) -> aio.PushConsumer:
         consumer = aio.PushConsumer(
@@ -116,3 +122,11 @@ class Load:
         deadline = self.now + timeout_s
         while self.now < deadline and not all(wanted <= got for got in self._got.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+
+def _all_tasks() -> str:
+    """What everybody waits for."""
+    out = io.StringIO()
+    for task in asyncio.all_tasks():
+        task.print_stack(file=out)
+    return out.getvalue()
