@@ -16,9 +16,10 @@ TYPE_CHECKING = False  # as type checkers know it; importing typing takes longer
 
 if TYPE_CHECKING:
     from pyromq.client.blocking import Producer, TransactionProducer
-    from pyromq.client.consumer.blocking import PullConsumer, PushConsumer
+    from pyromq.client.consumer.blocking import PullConsumer, PushConsumer, SimpleConsumer
     from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
     from pyromq.client.consumer.handling.typed import typed
+    from pyromq.client.consumer.reading.popping import PoppedMessage
     from pyromq.client.consumer.reading.subscriptions import Sql
     from pyromq.client.settings import Credentials, TlsOptions
     from pyromq.client.transactions import TransactionResult, TransactionState
@@ -52,6 +53,7 @@ _HOMES = {
     "MessageQueue": "client.values",
     "NoReply": "errors",
     "NoRoute": "errors",
+    "PoppedMessage": "client.consumer.reading.popping",
     "Producer": "client.blocking",
     "PullConsumer": "client.consumer.blocking",
     "PushConsumer": "client.consumer.blocking",
@@ -62,6 +64,7 @@ _HOMES = {
     "SendFailed": "errors",
     "SendResult": "client.values",
     "SendStatus": "client.values",
+    "SimpleConsumer": "client.consumer.blocking",
     "Sql": "client.consumer.reading.subscriptions",
     "StateError": "errors",
     "TlsOptions": "client.settings",
@@ -84,6 +87,7 @@ __all__ = [
     "MessageQueue",
     "NoReply",
     "NoRoute",
+    "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PushConsumer",
@@ -94,6 +98,7 @@ __all__ = [
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Sql",
     "StateError",
     "TlsOptions",

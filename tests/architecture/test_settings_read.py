@@ -9,7 +9,7 @@ import pytest
 from tests.support.places import ROOT
 
 from pyromq.broker.settings import BrokerSettings
-from pyromq.client.consumer.settings import PullSettings, PushSettings
+from pyromq.client.consumer.settings import PullSettings, PushSettings, SimpleSettings
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.settings import ClientSettings
 from pyromq.config.options import Options, Setting
@@ -31,6 +31,7 @@ READERS: dict[type[Options], tuple[str, ...]] = {
     ProducerSettings: ("client",),
     PushSettings: ("client",),
     PullSettings: ("client",),
+    SimpleSettings: ("client",),
     Access: ("spark",),
     ReadOptions: ("spark",),
     WriteOptions: ("spark",),

@@ -16,7 +16,7 @@ from types import ModuleType, NoneType
 
 import pyromq
 from pyromq import aio, testing
-from pyromq.client.consumer.settings import PullSettings, PushSettings
+from pyromq.client.consumer.settings import PullSettings, PushSettings, SimpleSettings
 from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.settings import ClientSettings
 from pyromq.config.options import Options
@@ -38,15 +38,16 @@ _OPTIONS: dict[str, type[Options]] = {
     "Of producers": ProducerSettings,
     "Of push consumers": PushSettings,
     "Of pull consumers": PullSettings,
+    "Of simple consumers": SimpleSettings,
     "Of every client": ClientSettings,
 }
 _OPTIONS_INTRODUCTION = """\
 Keyword arguments of producers and consumers: those of its kind, and those of every client.
 """
-_CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer")
+_CLIENTS = ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer", "SimpleConsumer")
 
 _FOR_BROKERS = ("check_transaction",)
-_MADE_BY_US = ("ReceivedMessage", "RunningCluster")
+_MADE_BY_US = ("PoppedMessage", "ReceivedMessage", "RunningCluster")
 
 # Names that mean something only where they stand.
 _SHOWN_AS = {"aio.": "", "push.": "", "pull.": "", "aio_transactions.": "", "_NO_PROPERTIES": "{}"}

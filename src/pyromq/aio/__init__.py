@@ -4,7 +4,9 @@ from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.handling.typed import typed
 from pyromq.client.consumer.pull import PullConsumer
 from pyromq.client.consumer.push import PushConsumer
+from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.reading.subscriptions import Sql
+from pyromq.client.consumer.simple import SimpleConsumer
 from pyromq.client.producer import Producer
 from pyromq.client.settings import Credentials, TlsOptions
 from pyromq.client.transactions import TransactionProducer, TransactionResult, TransactionState
@@ -36,6 +38,7 @@ __all__ = [
     "MessageQueue",
     "NoReply",
     "NoRoute",
+    "PoppedMessage",
     "Producer",
     "PullConsumer",
     "PushConsumer",
@@ -46,6 +49,7 @@ __all__ = [
     "SendFailed",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Sql",
     "StateError",
     "TlsOptions",

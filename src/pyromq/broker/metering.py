@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 from pyromq.broker.consumer_lag import Lag, lags
 from pyromq.broker.fast_path import FastPath as BrokerFastPath
@@ -17,6 +18,7 @@ from pyromq.broker.replication.assembly import Replication
 from pyromq.broker.replication.in_sync_master import InSyncMaster
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.broker.tables.pop_counts import PopCounts
 from pyromq.broker.tables.statistics import SENT_TO_DEAD_LETTERS
 from pyromq.clock import Clock
 from pyromq.config.live import LiveSettings
@@ -138,6 +140,7 @@ class Metering:
         self._register_transactions(metrics)
         if store.settings.timer_wheel:
             self._register_timers(metrics)
+        self._register_pops(metrics, tables.pop_counts)
         self._register_clients(metrics)
         self._register_lag(metrics)
         self._register_storage(metrics)
@@ -349,6 +352,41 @@ class Metering:
             (str(seconds), *_THIS_STORAGE): timers.counts.between(first, end, timers.count_at)
             for (_, first), (seconds, end) in pairwise(bounds)
         }
+
+    def _register_pops(self, metrics: Metrics, counts: PopCounts) -> None:
+        def offer(name: str, sentence: str, table: Mapping[Any, int], *more_labels: str) -> None:
+            metrics.labelled_read_counter(
+                f"rocketmq_pop_revive_{name}_total",
+                sentence,
+                lambda: table,
+                ("consumer_group", "topic", *more_labels),
+            )
+
+        kind = "revive_message_type"
+        offer("in_message", "Records written to the revive log.", counts.written, kind, "put_status")
+        offer("out_message", "Records read from the revive log.", counts.read, kind, "queue_id")
+        offer("retry_messages", "Popped messages put back.", counts.revived, "put_status")
+        # java: checkpoints and offsets that wait in buffers; here they go into the log at once
+        for name in ("offset", "checkpoint"):
+            metrics.gauge(f"rocketmq_pop_{name}_buffer_size", f"Waiting {name}s of pops.", lambda: 0)
+
+    def watch_pops(
+        self, behind: Callable[[], Mapping[int, tuple[int, int]]], held: Callable[[], int]
+    ) -> None:
+        """Also tell how far the revive log is read: records left, and how late the first is."""
+
+        def offer(name: str, sentence: str, which: int) -> None:
+            self._metrics.labelled_gauge(
+                f"rocketmq_pop_revive_{name}",
+                sentence,
+                lambda: {(str(queue_id),): each[which] for queue_id, each in behind().items()},
+                ("queue_id",),
+            )
+
+        # java: the unit is in the name, although it is a number of records
+        offer("lag_milliseconds", "Records of the revive log that are not finished.", 0)
+        offer("latency_milliseconds", "How late the first of them is.", 1)
+        self._metrics.gauge("pyromq_broker_held_pops", "Pops that wait for messages.", held)
 
     def _register_clients(self, metrics: Metrics) -> None:
         metrics.labelled_gauge(

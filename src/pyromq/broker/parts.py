@@ -171,6 +171,7 @@ class Parts:
         self.metering = self._metering() if settings.metrics_exporter == "PROM" else None
         if self.metering is not None:
             self.metering.watch_replication(self.replication)
+            self.metering.watch_pops(self._reviving.behind, lambda: self.held_pops.held_count)
         self.servers = self._servers(store_host, admission or self.access.control, http2)
 
     def _services(self) -> list[object]:
@@ -257,20 +258,21 @@ class Parts:
         self.acknowledging = Acknowledging(
             store, tables, revive_log, ChangedReceipts(), (held, notices), durability
         )
+        self._reviving = Reviving(
+            store,
+            inbound.appending,
+            tables,
+            revive_log,
+            revival,
+            popped_offsets,
+            self.timers,
+            self._slices,
+        )
         return [
             self.popping,
             self.acknowledging,
             Assignments(live, tables, self._find_queues, self._clock),
-            Reviving(
-                store,
-                inbound.appending,
-                tables,
-                revive_log,
-                revival,
-                popped_offsets,
-                self.timers,
-                self._slices,
-            ),
+            self._reviving,
         ]
 
     async def _find_queues(self, topic: str) -> Sequence[MessageQueue]:

@@ -116,6 +116,13 @@ APACHE_NAMES = {
     "rocketmq_message_size_sum",
     "rocketmq_messages_in_total",
     "rocketmq_messages_out_total",
+    "rocketmq_pop_checkpoint_buffer_size",
+    "rocketmq_pop_offset_buffer_size",
+    "rocketmq_pop_revive_in_message_total",
+    "rocketmq_pop_revive_lag_milliseconds",
+    "rocketmq_pop_revive_latency_milliseconds",
+    "rocketmq_pop_revive_out_message_total",
+    "rocketmq_pop_revive_retry_messages_total",
     "rocketmq_processor_watermark",
     "rocketmq_producer_connections",
     "rocketmq_rollback_messages_total",
@@ -149,6 +156,11 @@ def test_the_names_are_those_that_apaches_broker_exports(world: World) -> None:
     born_ms = world.parts.clock.now_ms() - 7_000
     transactions.ended(TOPIC, born_ms, is_commit=True)
     transactions.ended(TOPIC, born_ms, is_commit=False)
+    pops = world.parts.tables.pop_counts
+    pops.written[GROUP, TOPIC, "CK", "PUT_OK"] += 1
+    pops.read[GROUP, TOPIC, "ACK", "3"] += 1
+    pops.revived[GROUP, TOPIC, "PUT_OK"] += 1
+    world.metering.watch_pops(lambda: {0: (2, 150)}, lambda: 1)
     text = b"".join(world.metering.pieces())
     assert set(re.findall(r"^(rocketmq_\w+)\{", text.decode(), re.MULTILINE)) == APACHE_NAMES
 

@@ -24,6 +24,7 @@ from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.groups import GetAllGroupConfigs
 from pyromq.protocol.requests.offsets import GetAllConsumerOffsets, GetAllDelayOffsets, UpdateConsumerOffset
+from pyromq.protocol.requests.popping import GetMessageRequestModes
 from pyromq.protocol.requests.replication import WatchTables
 from pyromq.protocol.requests.topics import GetAllTopicConfigs
 from pyromq.remoting.access.keeping import AccessRules
@@ -62,6 +63,7 @@ class TableSync:
         self._is_polling = False
         self._copied_topics: frozenset[str] = frozenset()
         self._told = ""
+        self._modes_due = 0.0
         self.copies = 0
         """How many times all tables were up to date."""
         replica.on_master(self._master_changed)
@@ -71,7 +73,7 @@ class TableSync:
         return f"<TableSync from {self._replica.master} copies={self.copies}>"
 
     def _master_changed(self) -> None:
-        self._seen, self._is_polling = "", False
+        self._seen, self._is_polling, self._modes_due = "", False, 0.0
         self._woken.set()
 
     def _role_changed(self, role: Role) -> None:
@@ -99,6 +101,7 @@ class TableSync:
 
     async def _copy(self, master: str) -> float:
         """Copy what has changed; returns the seconds until the next time."""
+        await self._copy_modes(master)
         if not self._is_polling:
             request = WatchTables(seen=self._seen, wait_millis=_WAIT_MS)
             try:
@@ -115,6 +118,17 @@ class TableSync:
         await self._poll(master)
         self.copies += 1
         return _POLL_S
+
+    async def _copy_modes(self, master: str) -> None:
+        """Operators seldom change which groups pop, so this table is asked for from time to time."""
+        now = self._clock.monotonic()
+        if now < self._modes_due:
+            return
+        self._modes_due = now + _POLL_S
+        with suppress(Refused):  # brokers of 4.x have none
+            answer = await self._dialer.call(master, GetMessageRequestModes(), _TIMEOUT_S)
+            if not self._role.is_master:
+                self._tables.request_modes.copy(answer.body)
 
     async def _take(self, master: str, tables: ReplicatedTables) -> None:
         for each in tables.deleted_topics or ():

@@ -25,6 +25,12 @@ class RequestModeTable(FiledTable):
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
         self._file.save()
 
+    def copy(self, table: MessageRequestModeSerializeWrapper) -> None:
+        """Take over a master's modes."""
+        if table.message_request_mode_map != self._modes:
+            self._modes = table.message_request_mode_map
+            self._file.save()
+
     def wrapper(self) -> MessageRequestModeSerializeWrapper:
         """A copy that later changes leave alone."""
         return MessageRequestModeSerializeWrapper(

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, Unpack, overload
 
 from pyromq.client.blocking import SIGNAL_LOOK_S, Blocking, LoopThread, awaited, on_the_loop
-from pyromq.client.consumer import pull, push
+from pyromq.client.consumer import pull, push, simple
 from pyromq.client.consumer.consumer import Consumer
 from pyromq.client.consumer.group.assigned_queues import RebalanceListener
 from pyromq.client.consumer.handling.handlers import HandlerFunction, MessageStream, as_decorator
@@ -20,7 +20,7 @@ from pyromq.client.consumer.handling.outcomes import BROKER_DECIDES
 from pyromq.client.consumer.interrupts import let_end_the_process, signals_to_handle
 from pyromq.client.consumer.push import F
 from pyromq.client.consumer.reading.subscriptions import Expression
-from pyromq.client.consumer.settings import PullOptions, PushOptions
+from pyromq.client.consumer.settings import PullOptions, PushOptions, SimpleOptions
 from pyromq.client.values import MessageQueue, ReceivedMessage
 
 
@@ -212,3 +212,28 @@ class PullConsumer(BlockingConsumer):
     seek_to_begin = awaited(pull.PullConsumer.seek_to_begin)
     seek_to_end = awaited(pull.PullConsumer.seek_to_end)
     offsets_for_times = awaited(pull.PullConsumer.offsets_for_times)
+
+
+class SimpleConsumer(Blocking):
+    """`with SimpleConsumer("billing", namesrv=...) as consumer: consumer.subscribe("Orders"); ...`.
+
+    Options are the fields of `SimpleSettings` and of `ClientSettings`.
+    """
+
+    _aio: simple.SimpleConsumer
+
+    def __init__(
+        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[SimpleOptions]
+    ) -> None:
+        super().__init__()
+        self._aio = simple.SimpleConsumer(group, namesrv, **options)
+
+    @property
+    def client_id(self) -> str:
+        return self._aio.client_id
+
+    subscribe = on_the_loop(simple.SimpleConsumer.subscribe)
+    unsubscribe = on_the_loop(simple.SimpleConsumer.unsubscribe)
+    receive = awaited(simple.SimpleConsumer.receive)
+    ack = awaited(simple.SimpleConsumer.ack)
+    change_invisible_time = awaited(simple.SimpleConsumer.change_invisible_time)

@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from pyromq.client.consumer.reading.in_flight import Thresholds
 from pyromq.client.consumer.reading.offsets import StartFrom
@@ -128,3 +129,20 @@ class PullOptions(ConsumerOptions, total=False):
     auto_commit_interval_s: float
     pull_batch_size: int
     all_messages: int
+
+
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleSettings(Options):
+    start_from: Literal["first", "last"] = setting("last", 'Where to start in queues that the group has never read: "first" or "last".')
+    invisible_s: float = setting(60.0, "How long other members do not see a received message, unless `receive` says otherwise.", check=between(0.01, 259_200))
+    wait_s: float = setting(15.0, "How long `receive` waits for a message, unless it says otherwise.", check=between(0, 600))
+# fmt: on
+
+
+class SimpleOptions(ClientOptions, total=False):
+    """Made from SimpleSettings by `make docs`, for editors and type checkers."""
+
+    start_from: Literal["first", "last"]
+    invisible_s: float
+    wait_s: float

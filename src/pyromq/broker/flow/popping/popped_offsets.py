@@ -6,16 +6,17 @@ behind that: messages that were popped are not popped again, but revived if nobo
 """
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from pyromq.broker.flow.popping.checkpoints import Checkpoint
+from pyromq.broker.flow.popping.earlier_revivals import message_at
 from pyromq.broker.flow.popping.revive_log import CHECKPOINT_TAG
 from pyromq.broker.tables.offsets import OffsetTable
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol import json_body, names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.popping import PopCheckPoint
-from pyromq.protocol.record import decode_record
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -37,18 +38,11 @@ class PoppedOffsets:
 
     def restore(self) -> int:
         """Apply the checkpoints that the offsets do not contain; returns how many offsets moved."""
-        begin = self._offsets.query(names.REVIVE_GROUP, names.TIMER_TOPIC, 0)
-        end = self._store.max_offset(names.TIMER_TOPIC, 0)
-        if begin < 0:
-            return 0
         moved = 0
-        for offset in range(max(begin, end - _MAX_RECORDS), end):
-            checkpoint = self._checkpoint_at(offset)
-            if checkpoint is None or not checkpoint.offsets:
-                continue
+        for checkpoint in self._checkpoints():
             info = checkpoint.info
             topic, group = info.topic or "", info.consumer_group or ""
-            popped = checkpoint.offsets[-1] + 1
+            popped = checkpoint.offsets[-1] + 1 if checkpoint.offsets else 0
             if self._offsets.query(group, topic, info.queue_id) < popped:
                 self._offsets.commit(group, topic, info.queue_id, popped)
                 moved += 1
@@ -56,18 +50,29 @@ class PoppedOffsets:
             _log.info("offsets moved to where groups had popped count=%d", moved)
         return moved
 
-    def _checkpoint_at(self, offset: int) -> Checkpoint | None:
-        place = self._store.log_offset(names.TIMER_TOPIC, 0, offset)
-        record = None if place is None else self._store.record_at(place)
-        if record is None:
+    def _checkpoints(self) -> Iterator[Checkpoint]:
+        """Those that wait in the timers' topic, and those that did not have to wait or do so no longer."""
+        store, offsets, timers = self._store, self._offsets, names.TIMER_TOPIC
+        begins = {(timers, 0): offsets.query(names.REVIVE_GROUP, timers, 0)}
+        if begins[timers, 0] < 0:
+            return  # another broker wrote these offsets
+        for queue_id in store.queue_ids(self._revive_topic):
+            progress = offsets.query(names.REVIVE_GROUP, self._revive_topic, queue_id)
+            begins[self._revive_topic, queue_id] = progress + 1
+        for (topic, queue_id), begin in begins.items():
+            end = store.max_offset(topic, queue_id)
+            for offset in range(max(begin, end - _MAX_RECORDS), end):
+                checkpoint = self._checkpoint_at(topic, queue_id, offset)
+                if checkpoint is not None:
+                    yield checkpoint
+
+    def _checkpoint_at(self, topic: str, queue_id: int, offset: int) -> Checkpoint | None:
+        message = message_at(self._store, topic, queue_id, offset)
+        if message is None or message.get(props.TAGS) != CHECKPOINT_TAG:
+            return None
+        if topic != self._revive_topic and message.get(props.REAL_TOPIC) != self._revive_topic:
             return None
         try:
-            message = decode_record(record)
-            if (
-                message.get(props.REAL_TOPIC) != self._revive_topic
-                or message.get(props.TAGS) != CHECKPOINT_TAG
-            ):
-                return None
             return Checkpoint(offset, json_body.decode(bytes(message.body), PopCheckPoint))
         except RemoteProtocolError:
             return None

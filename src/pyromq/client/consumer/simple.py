@@ -1,0 +1,249 @@
+"""A consumer that receives messages and acknowledges each by itself: brokers divide the messages, by pop.
+
+All members of a group get messages of all queues; none has to wait for another. A message that is not
+acknowledged while it is invisible comes again, to any member.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self, Unpack
+
+from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
+from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
+from pyromq.client.consumer.settings import SimpleOptions, SimpleSettings, check_group
+from pyromq.client.namespaces import wrap
+from pyromq.client.session import Session
+from pyromq.client.settings import ClientSettings, split_options
+from pyromq.client.values import MessageQueue, ReceivedMessage
+from pyromq.errors import ConfigError, PyroError, StateError
+from pyromq.protocol.bodies.consumers import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+
+_log = logging.getLogger(__name__)
+
+_MAX_MESSAGES = 32
+_TIMEOUT_S = 10.0
+_LEAST_INVISIBLE_S = 0.01
+
+
+class SimpleConsumer:
+    """`async with SimpleConsumer("billing", namesrv="127.0.0.1:9876") as consumer: ... receive() ... ack()`.
+
+    Options are the fields of `SimpleSettings` and of `ClientSettings`. Brokers must be of 5.0 or later.
+    """
+
+    settings: SimpleSettings
+
+    def __init__(
+        self, group: str, namesrv: str | Iterable[str] | None = None, **options: Unpack[SimpleOptions]
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self.settings, client_options = split_options(options, SimpleSettings)
+        self.client_settings = ClientSettings.of(namesrv, **client_options)
+        self._expressions: dict[str, Expression] = {}
+        self._subscriptions: dict[str, Subscription] = {}
+        self._session: Session | None = None
+        self._popping: Popping
+        self._member: _Member
+        self._is_closed = False
+        self._pops: dict[tuple[str, str], asyncio.Task[list[PoppedMessage]]] = {}
+        """Pops that wait at brokers, by topic and broker."""
+
+    def __repr__(self) -> str:
+        topics = ",".join(sorted(self._expressions)) or "nothing"
+        return f"<SimpleConsumer {self.group} of {topics} waiting={len(self._pops)}>"
+
+    # Beginning and end
+
+    async def start(self) -> None:
+        """Join the group."""
+        if self._session is not None or self._is_closed:
+            raise StateError("a consumer can be started only once: create a new one")
+        group = wrap(self.group, self.client_settings.namespace)
+        session = await Session.obtain(self.client_settings, consumer_group=group)
+        self._session = session
+        from_first = self.settings.start_from == "first"
+        self._popping = Popping(session, group, _TIMEOUT_S, from_first=from_first)
+        self._member = _Member(group, from_first, self._subscriptions)
+        for topic, expression in self._expressions.items():
+            self._take_up(session, topic, expression)
+        session.add_consumer(group, self._member)
+        _log.info("simple consumer started group=%s client=%s", group, session.client_id)
+
+    async def close(self) -> None:
+        """Leave the group. Messages that were received and not acknowledged come again."""
+        session, self._session, self._is_closed = self._session, None, True
+        if session is None:
+            return
+        session.check_loop()
+        for task in self._pops.values():
+            task.cancel()
+        await asyncio.gather(*self._pops.values(), return_exceptions=True)
+        self._pops.clear()
+        await session.remove_consumer(self._member.group, self._member)
+        await session.release()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        return self._running().client_id
+
+    # Subscribing
+
+    def subscribe(self, topic: str, expression: Expression = "*") -> None:
+        """`expression`: tags as in "Created || Paid", "*" for all, or `Sql("price > 10")`."""
+        check_topic(topic)
+        Subscription.of(topic, expression, 0)
+        self._expressions[topic] = expression
+        if self._session is not None:
+            self._take_up(self._session, topic, expression)
+
+    def unsubscribe(self, topic: str) -> None:
+        self._expressions.pop(topic, None)
+        if self._session is not None:
+            self._subscriptions.pop(self._session.wrap(topic), None)
+
+    def _take_up(self, session: Session, topic: str, expression: Expression) -> None:
+        name = session.wrap(topic)
+        self._subscriptions[name] = Subscription.of(name, expression, session.clock.now_ms())
+
+    # Messages
+
+    async def receive(
+        self, max_messages: int = 16, *, wait_s: float | None = None, invisible_s: float | None = None
+    ) -> list[PoppedMessage]:
+        """The next messages: at least one, or none when `wait_s` is over.
+
+        They are invisible to other members for `invisible_s`: acknowledge them within that time.
+        """
+        session = self._running()
+        if not 1 <= max_messages <= _MAX_MESSAGES:
+            raise ConfigError("max_messages", max_messages, f"1 to {_MAX_MESSAGES}")
+        invisible_s = self.settings.invisible_s if invisible_s is None else invisible_s
+        if invisible_s < _LEAST_INVISIBLE_S:
+            raise ConfigError("invisible_s", invisible_s, f"at least {_LEAST_INVISIBLE_S}")
+        if not self._subscriptions:
+            raise StateError("the consumer has no subscription: subscribe to a topic")
+        wait_s = self.settings.wait_s if wait_s is None else wait_s
+        await self._ask(session, max_messages, invisible_s, wait_s)
+        deadline = asyncio.get_running_loop().time() + wait_s + _TIMEOUT_S
+        while self._pops:
+            left_s = deadline - asyncio.get_running_loop().time()
+            done, _ = await asyncio.wait(
+                self._pops.values(), timeout=max(left_s, 0), return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            if found := self._taken(session, done):
+                return found
+        return []
+
+    async def _ask(self, session: Session, limit: int, invisible_s: float, wait_s: float) -> None:
+        """Have a pop wait at every broker of every topic; those of earlier calls may still wait."""
+        for name, subscription in list(self._subscriptions.items()):
+            route = await session.routes.get(name)
+            brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
+            for broker in brokers:
+                if (name, broker) not in self._pops:
+                    pop = self._popping.pop(broker, subscription, limit, invisible_s, wait_s)
+                    self._pops[name, broker] = asyncio.create_task(pop, name=f"pop of {name} at {broker}")
+
+    def _taken(self, session: Session, done: "set[asyncio.Task[list[PoppedMessage]]]") -> list[PoppedMessage]:
+        """What one of the finished pops found; the others are looked at by the next call."""
+        problem: BaseException | None = None
+        now_ms = session.clock.now_ms()
+        for key, task in list(self._pops.items()):
+            if task not in done:
+                continue
+            del self._pops[key]
+            failure = task.exception()
+            if failure is not None:
+                problem = failure
+                continue
+            # What lay here for longer than its time is on its way to another member.
+            found = [message for message in task.result() if message.invisible_until_ms > now_ms]
+            if found:
+                return found
+        if problem is not None and not self._pops:
+            raise problem
+        if isinstance(problem, PyroError):
+            _log.warning("a broker did not answer a pop group=%s: %s", self.group, problem)
+        return []
+
+    async def ack(self, message: PoppedMessage) -> None:
+        """The message is done; it does not come again."""
+        self._running()
+        await self._popping.acknowledge(message)
+
+    async def change_invisible_time(self, message: PoppedMessage, seconds: float) -> None:
+        """The message comes again after `seconds` from now, unless it is acknowledged."""
+        self._running()
+        if seconds < _LEAST_INVISIBLE_S:
+            raise ConfigError("seconds", seconds, f"at least {_LEAST_INVISIBLE_S}")
+        await self._popping.change_invisible_time(message, seconds)
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise StateError("the consumer is not running: start it, or use it in `async with`")
+        self._session.check_loop()
+        return self._session
+
+
+class _Member:
+    """What brokers and operators are told about this consumer."""
+
+    def __init__(self, group: str, from_first: bool, subscriptions: dict[str, Subscription]) -> None:
+        self.group = group
+        self._from = (
+            ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+            if from_first
+            else ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        )
+        self._subscriptions = subscriptions
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=ConsumeType.CONSUME_POP,
+            message_model=MessageModel.CLUSTERING,
+            consume_from_where=self._from,
+            subscription_data_set=[each.data() for each in self._subscriptions.values()],
+        )
+
+    def topics(self) -> set[str]:
+        return set(self._subscriptions)
+
+    def members_changed(self) -> None:
+        """Brokers divide the messages."""
+
+    def offsets_reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Brokers go on from there by themselves."""
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        return {}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo(
+            properties={"consumerGroup": self.group, "PROP_CONSUME_TYPE": ConsumeType.CONSUME_POP.value},
+            subscription_set=[each.data() for _, each in sorted(self._subscriptions.items())],
+        )
+
+    async def consume_directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
+        return ConsumeMessageDirectlyResult(
+            order=False,
+            auto_commit=True,
+            consume_result=CMResult.CR_THROW_EXCEPTION,
+            remark="a simple consumer has no handler",
+            spent_time_mills=0,
+        )

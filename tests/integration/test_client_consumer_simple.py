@@ -1,0 +1,121 @@
+"""The simple consumer and a real cluster: what it receives, acknowledges and hides, and what comes again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.consumer_cluster import TIMEOUT_S, ConsumerCluster, consumer_cluster
+
+import pyromq
+from pyromq.client.consumer.reading.popping import PoppedMessage
+from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.errors import ConfigError, Refused, StateError
+
+SHORT_S = 1.5
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ConsumerCluster]:
+    async with consumer_cluster(tmp_path) as running:
+        await running.create_topic("Orders")
+        yield running
+
+
+def simple(cluster: ConsumerCluster, group: str = "billing") -> SimpleConsumer:
+    consumer = SimpleConsumer(group, cluster.namesrv, start_from="first")
+    consumer.subscribe("Orders")
+    return consumer
+
+
+async def received(consumer: SimpleConsumer, count: int, invisible_s: float = 60.0) -> list[PoppedMessage]:
+    messages: list[PoppedMessage] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(messages) < count:
+            messages += await consumer.receive(32, invisible_s=invisible_s)
+    return messages
+
+
+async def test_two_members_share_all_messages(cluster: ConsumerCluster) -> None:
+    sent = await cluster.send("Orders", 60)
+    async with simple(cluster) as one, simple(cluster) as other:
+        found: list[PoppedMessage] = []
+        while len(found) < 60:
+            for consumer in (one, other):
+                for message in await consumer.receive(8, wait_s=0.1):
+                    await consumer.ack(message)
+                    found.append(message)
+    assert sorted(message.body.decode() for message in found) == sorted(sent)
+
+
+async def test_what_is_not_acknowledged_comes_again(cluster: ConsumerCluster) -> None:
+    await cluster.send("Orders", 2)
+    async with simple(cluster) as consumer:
+        done, kept = await received(consumer, 2, SHORT_S)
+        await consumer.ack(done)
+        (again,) = await received(consumer, 1)
+        assert (again.body, again.reconsume_times, again.topic) == (kept.body, 1, "Orders")
+        await consumer.ack(again)
+        assert await consumer.receive(wait_s=0.05) == []
+
+
+async def test_a_message_may_be_hidden_for_longer_or_shorter(cluster: ConsumerCluster) -> None:
+    await cluster.send("Orders", 1)
+    async with simple(cluster) as consumer:
+        (message,) = await received(consumer, 1, 60)
+        await consumer.change_invisible_time(message, 30)
+        await consumer.change_invisible_time(message, SHORT_S)
+        (again,) = await received(consumer, 1)
+        assert again.body == message.body
+
+
+async def test_a_receive_waits_for_the_first_message(cluster: ConsumerCluster) -> None:
+    async with simple(cluster) as consumer:
+        assert await consumer.receive(wait_s=0.01) == []
+        waiting = asyncio.create_task(consumer.receive(wait_s=TIMEOUT_S))
+        await cluster.send("Orders", 1)
+        (message,) = await waiting
+        assert message.queue.topic == "Orders"
+
+
+async def test_tags_are_filtered(cluster: ConsumerCluster) -> None:
+    consumer = SimpleConsumer("billing", cluster.namesrv, start_from="first")
+    consumer.subscribe("Orders", "none-has-this-tag")
+    await cluster.send("Orders", 3)
+    async with consumer:
+        assert await consumer.receive(wait_s=0.05) == []
+
+
+async def test_mistakes_are_told(cluster: ConsumerCluster) -> None:
+    consumer = SimpleConsumer("billing", cluster.namesrv)
+    with pytest.raises(StateError):
+        await consumer.receive()
+    async with consumer:
+        with pytest.raises(StateError, match="no subscription"):
+            await consumer.receive()
+        consumer.subscribe("Orders")
+        with pytest.raises(ConfigError):
+            await consumer.receive(33)
+        await cluster.send("Orders", 1)
+        (message,) = await received(consumer, 1, 0.05)
+        await asyncio.sleep(0.06)
+        with pytest.raises(Refused, match="ended"):
+            await consumer.change_invisible_time(message, 5)
+    with pytest.raises(StateError):
+        await consumer.start()
+
+
+async def test_programs_without_a_loop_have_it_too(cluster: ConsumerCluster) -> None:
+    await cluster.send("Orders", 3)
+
+    def consume() -> list[bytes]:
+        with pyromq.SimpleConsumer("billing", cluster.namesrv, start_from="first") as consumer:
+            consumer.subscribe("Orders")
+            bodies: list[bytes] = []
+            while len(bodies) < 3:
+                for message in consumer.receive(2):
+                    consumer.ack(message)
+                    bodies.append(message.body)
+            return bodies
+
+    assert len(await asyncio.to_thread(consume)) == 3
