@@ -37,12 +37,20 @@ func main() {
 
 // A line of stdin is a message: topic, body, then name=value of its properties; the answer is its id.
 func send(names primitive.NamesrvAddr, group string) {
-	client, err := rocketmq.NewProducer(producer.WithNameServer(names), producer.WithGroupName(group), producer.WithSendMsgTimeout(20*time.Second))
+	options := []producer.Option{producer.WithNameServer(names), producer.WithGroupName(group), producer.WithSendMsgTimeout(20 * time.Second)}
+	if key := os.Getenv("PEER_ACCESS_KEY"); key != "" {
+		options = append(options, producer.WithCredentials(primitive.Credentials{AccessKey: key, SecretKey: os.Getenv("PEER_SECRET_KEY")}))
+	}
+	client, err := rocketmq.NewProducer(options...)
 	check(err)
 	check(client.Start())
 	defer client.Shutdown()
 	eachMessage(func(message *primitive.Message) {
 		result, err := client.SendSync(context.Background(), message)
+		if err != nil && os.Getenv("PEER_TELLS_FAILURES") != "" {
+			say("failed", strings.ReplaceAll(err.Error(), "\n", " "))
+			return
+		}
 		check(err)
 		say("sent", result.MsgID)
 	})

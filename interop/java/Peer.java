@@ -17,6 +17,8 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -251,9 +253,12 @@ public final class Peer {
         report(done.get());
     }
 
-    /** Options: trace=true, vip=true, compressOver=BYTES. */
+    /** Options: trace=true, vip=true, compressOver=BYTES, accessKey=KEY with secretKey=SECRET. */
     private static DefaultMQProducer producer(String nameServer, String group, Map<String, String> options) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group, Boolean.parseBoolean(options.get("trace")), null);
+        AclClientRPCHook hook = options.containsKey("accessKey")
+            ? new AclClientRPCHook(new SessionCredentials(options.get("accessKey"), options.get("secretKey")))
+            : null;
+        DefaultMQProducer producer = new DefaultMQProducer(group, hook, Boolean.parseBoolean(options.get("trace")), null);
         producer.setNamesrvAddr(nameServer);
         producer.setClientIP(LOOPBACK);
         producer.setInstanceName("producer-" + ++instances);

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
@@ -44,7 +45,10 @@ def go_peer() -> Path:
 class GoClient:
     """`way`: send, transact or consume; the last one needs a topic."""
 
-    def __init__(self, way: str, name_server: str, group: str, *topic: str) -> None:
+    def __init__(
+        self, way: str, name_server: str, group: str, *topic: str, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._env = {**os.environ, **(env or {})}
         self._command = [str(go_peer()), way, name_server, group, *topic]
         self._events: list[list[str]] = []
         self._changed = threading.Condition()
@@ -55,7 +59,12 @@ class GoClient:
 
     def __enter__(self) -> GoClient:
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._env,
         )
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
@@ -87,11 +96,15 @@ class GoClient:
     def send(self, topic: str, body: str, **properties: str) -> None:
         """Returns when it is sent; `delay` is a delay level."""
         before = len(self.heard("sent"))
+        self.ask_to_send(topic, body, **properties)
+        self.heard("sent", before + 1)
+
+    def ask_to_send(self, topic: str, body: str, **properties: str) -> None:
+        """Returns before it is sent."""
         pairs = [f"{name}={value}" for name, value in properties.items()]
         assert self._process.stdin is not None
         self._process.stdin.write("\t".join([topic, body, *pairs]) + "\n")
         self._process.stdin.flush()
-        self.heard("sent", before + 1)
 
     def heard(self, event: str, count: int = 0) -> list[str]:
         """What was sent, received or asked so far, as soon as it is `count` of them at least."""
