@@ -63,6 +63,8 @@ def test_run_in_a_with_block_leaves_the_closing_to_the_block(
 ) -> None:
     send(rocketmq, "Ran", 1)
     install = signal.signal
+    # Other tests of this process may have left theirs.
+    left = signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def install_and_terminate(number: int, handler: signal.Handlers) -> object:
         former = install(number, handler)
@@ -76,7 +78,7 @@ def test_run_in_a_with_block_leaves_the_closing_to_the_block(
             patch.setattr(signal, "signal", install_and_terminate)
             consumer.run()
         consumer.wait_assigned()
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.signal(signal.SIGTERM, left) is signal.SIG_DFL
 
 
 def test_run_ends_though_the_signal_woke_nobody(rocketmq: RunningCluster) -> None:
