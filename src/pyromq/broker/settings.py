@@ -115,7 +115,7 @@ class BrokerSettings(ServerSettings):
     # Under a controller
     controller_mode: bool = setting(False, "A controller chooses the master of the brokers with this name; brokerRole and brokerId do not count.", key="enableControllerMode")
     controller_addr: str = setting("", "The controllers, as host:port;host:port.", local=True)
-    controllers_by_dns: bool = setting(False, "Every address that the name in controllerAddr resolves to is a controller.", key="fetchControllerAddrByDnsLookup")
+    controllers_by_dns: bool = setting(False, "Every address that the name in controllerAddr resolves to is a controller.", key="fetchControllerAddrByDnsLookup", local=True)
     controller_timeout_ms: Millis = setting(10_000, "The controller replaces a master after this time without a heartbeat. A master that acknowledges alone stops a little earlier.", key="controllerHeartBeatTimeoutMills", check=POSITIVE)
     controller_poll_ms: Millis = setting(5000, "How often the broker asks the controller for its master.", key="syncBrokerMetadataPeriod", mutable=True, check=POSITIVE)
     leader_poll_ms: Millis = setting(10_000, "How often the broker asks which controller leads.", key="syncControllerMetadataPeriod", mutable=True, check=POSITIVE)
