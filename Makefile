@@ -42,19 +42,20 @@ check: setup ## lint, formatting, types and the floors
 WORKERS ?= 2
 SHARED  := $(PYTEST) -n $(WORKERS) --dist loadfile
 
-# Tests of the store sync files all the time. Where memory can hold these files, they need not wait for a disk.
+# Tests sync files all the time. Where memory can hold these files, they need not wait for a disk.
 SCRATCH = $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 2000000 {print "/dev/shm"}'),/tmp)
 
+IN_SCRATCH = scratch=$$(mktemp -d $(SCRATCH)/pyromq-tests-XXXXXX) && trap "rm -rf $$scratch" EXIT && TMPDIR=$$scratch
+
 quick: setup ## architecture, unit tests and a few examples of the property tests: well under a minute
-	scratch=$$(mktemp -d $(SCRATCH)/pyromq-quick-XXXXXX) && trap "rm -rf $$scratch" EXIT \
-	  && TMPDIR=$$scratch $(SHARED) --hypothesis-profile=quick tests/architecture tests/unit tests/property
+	$(IN_SCRATCH) $(SHARED) --hypothesis-profile=quick tests/architecture tests/unit tests/property
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(SHARED) -m 'not interop' $(TESTS)
+	$(IN_SCRATCH) $(SHARED) -m 'not interop' $(TESTS)
 
 interpreted: setup ## the tests of what has compiled twins, without them
-	PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
+	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
 	  tests/integration/test_broker_live_pulling.py tests/chaos/test_broker_kills.py
 
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central; Go for the tests of its client)

@@ -60,9 +60,9 @@ def brokers_at(controller: str, count: int) -> Iterator[None]:
         thread.join()
 
 
-@pytest.fixture
-def controller(tmp_path: Path) -> Iterator[str]:
-    with CONTROLLER.running(tmp_path, "--port", "0", *QUIET) as running:
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with CONTROLLER.running(tmp_path_factory.mktemp("home"), "--port", "0", *QUIET) as running:
         yield running.boot["address"]
         assert running.stop() == 0
 
