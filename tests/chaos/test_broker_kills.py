@@ -13,7 +13,7 @@ from pyromq.errors import Refused, TransportError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 
-ROUNDS = campaign.rounds(20)
+ROUNDS = campaign.rounds(8)
 QUEUES = 3
 PRODUCERS = 4
 MOST_ACKNOWLEDGED = 800
