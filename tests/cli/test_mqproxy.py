@@ -33,7 +33,6 @@ def test_settings_come_from_the_json_file_and_the_command_line(tmp_path: Path) -
         ("{", "a JSON object"),
         ('{"grpcServerPort": "many"}', "grpcServerPort=many: expected a whole number"),
         ('{"grpcServerPort": 1}', "namesrvAddr=: expected host:port of a name server"),
-        ('{"namesrvAddr": "a:1", "accessKey": "k"}', "accessKey=k: expected accessKey and secretKey"),
     ],
 )
 def test_a_bad_file_is_told(tmp_path: Path, text: str, problem: str) -> None:

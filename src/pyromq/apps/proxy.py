@@ -122,11 +122,14 @@ class ProxyWithBroker:
     def __init__(self, settings: ProxySettings, configuration: BrokerConfiguration) -> None:
         from pyromq.proxy.proxy import Proxy
 
-        self.proxy = Proxy(settings)
+        # The proxy calls the broker as the broker calls other servers.
+        inner = settings.inner_credentials or configuration.broker.inner_credentials
+        self.proxy = Proxy(replace(settings, inner_credentials=inner))
         self.broker = Broker(configuration, http2=self.proxy)
 
     async def start(self) -> None:
         await self.broker.start()
+        self.proxy.access = self.broker.access
         try:
             await self.proxy.start()
         except BaseException:

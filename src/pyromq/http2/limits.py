@@ -7,7 +7,7 @@ class Http2Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent_streams: int = 1024
     """Further streams are refused; the peer may try them again."""
 
-    max_frame_bytes: int = 65_536
+    max_frame_bytes: int = 16_384
     """A larger frame ends the connection."""
 
     stream_window_bytes: int = 1024 * 1024

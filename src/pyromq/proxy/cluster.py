@@ -21,8 +21,12 @@ A = TypeVar("A", bound=Answer)
 class FrontAdmission(Protocol):
     """Whether the sender of a call may cause a request; the counterpart of `remoting.admission`."""
 
+    def identify(self, call: Call) -> str:
+        """The user who sent the call; raises Rejected if nobody knows who did."""
+        ...
+
     def authorize(self, declaration: Declaration, request: Request[Any], call: Call) -> None:
-        """Raises Refused to say no."""
+        """Raises Rejected to say no."""
         ...
 
 

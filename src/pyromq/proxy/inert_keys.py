@@ -114,7 +114,7 @@ tlsCertWatchIntervalMs=3600000
 enablePrintJstack=true
 printJstackInMillis=60000
 """,
-    "the proxy signs with accessKey and secretKey if they are set": """
+    "the proxy signs with innerClientAuthenticationCredentials if they are set": """
 enableAclRpcHookForClusterMode=false
 """,
     "clients are told to keep their metrics": """

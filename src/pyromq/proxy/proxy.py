@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyromq.client.session import Session
-from pyromq.client.settings import ClientSettings, Credentials
+from pyromq.client.settings import ClientSettings
 from pyromq.clock import Clock, SystemClock
 from pyromq.errors import StateError
 from pyromq.protocol.catalogue import BROKER
+from pyromq.proxy.access import FrontAccess
 from pyromq.proxy.acknowledging import Acknowledging
 from pyromq.proxy.certificate import write_certificate
 from pyromq.proxy.clients import Clients
@@ -26,6 +27,7 @@ from pyromq.proxy.settings import ProxySettings
 from pyromq.proxy.telemetry import Telemetry
 from pyromq.proxy.topics import Topics
 from pyromq.proxy.transactions import Transactions
+from pyromq.remoting.access.keeping import AccessRules
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, listening_socket
@@ -34,6 +36,8 @@ from pyromq.remoting.tls import TlsServer
 _log = logging.getLogger(__name__)
 
 _SWEEP_S = 5.0
+_HOME = Path("~/proxy").expanduser()
+"""Where users are kept unless the settings say otherwise."""
 
 
 class _TooEarly(asyncio.Protocol):
@@ -51,12 +55,13 @@ class Proxy(Lifetime):
         settings: ProxySettings,
         *,
         clock: Clock | None = None,
-        admission: FrontAdmission | None = None,
+        access: AccessRules | None = None,
     ) -> None:
+        """`access`: the rules of the broker in the same process; else those of the settings hold."""
         super().__init__()
         self.settings = settings
+        self.access = access
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._admission = admission
         self._session: Session | None = None
         self._server: Server | None = None
         self._grpc: GrpcServer | None = None
@@ -101,9 +106,14 @@ class Proxy(Lifetime):
         except BaseException:
             listening.close()
             raise
+        access = self.access
+        if access is None:
+            access = AccessRules(settings, self._clock, directory=_HOME)
+            self._run_in_background(access.run(), "access rules")
+        admission = FrontAccess(access.control) if access.control is not None else None
         limits = replace(settings.limits, idle_s=settings.idle_ms / 1000)
         self._grpc = GrpcServer(
-            methods(self._handlers(self._session, listening.getsockname()[1])),
+            methods(self._handlers(self._session, listening.getsockname()[1], admission), admission),
             limits=limits,
             max_message_bytes=settings.max_request_bytes,
         )
@@ -122,8 +132,7 @@ class Proxy(Lifetime):
 
     def _client_settings(self) -> ClientSettings:
         settings = self.settings
-        credentials = Credentials(settings.access_key, settings.secret_key) if settings.access_key else None
-        return ClientSettings.of(settings.namesrv_addr, credentials=credentials)
+        return ClientSettings.of(settings.namesrv_addr, credentials=settings.credentials)
 
     def _tls_server(self) -> TlsServer:
         settings = self.settings
@@ -133,10 +142,10 @@ class Proxy(Lifetime):
             settings = replace(settings, tls_cert_path=certificate, tls_key_path=key)
         return settings.tls_server(self._clock, offers_http2=True)
 
-    def _handlers(self, session: Session, port: int) -> dict[str, Handler]:
+    def _handlers(self, session: Session, port: int, admission: FrontAdmission | None) -> dict[str, Handler]:
         settings, clock, clients = self.settings, self._clock, self._clients
         timeout_s = settings.send_timeout_ms / 1000
-        cluster = Cluster(session, timeout_s, self._admission)
+        cluster = Cluster(session, timeout_s, admission)
         topics = Topics(cluster, clock, settings.cache_refresh_seconds)
         transactions = Transactions(cluster, clock, settings.transaction_expiry_ms / 1000)
         membership = self._membership = Membership(

@@ -8,33 +8,66 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pyromq.errors import PyroError
+from pyromq.proxy.cluster import FrontAdmission
 from pyromq.proxy.codes import status_of
 from pyromq.proxy.grpc.call import Call, Method, Shape
-from pyromq.proxy.messages import SERVICE, rpc_types
+from pyromq.proxy.grpc.status import GrpcCode, GrpcError
+from pyromq.proxy.messages import SERVICE, Rpc, rpc_types
 
 Handler = Callable[..., Awaitable[Any]]
 
 
-def methods(handlers: dict[str, Handler]) -> dict[str, Method]:
-    """The table of a gRPC server, by path."""
+def methods(handlers: dict[str, Handler], admission: FrontAdmission | None = None) -> dict[str, Method]:
+    """The table of a gRPC server, by path; with an admission the sender of every call is known."""
     table: dict[str, Method] = {}
     for name, rpc in rpc_types().items():
         handler = handlers.get(name)
         if handler is None:
             continue
         if rpc.has_request_stream:
-            method = Method(Shape.BOTH_STREAMS, rpc.request_type, handler)
+            method = Method(Shape.BOTH_STREAMS, rpc.request_type, _identified_stream(handler, admission))
         elif rpc.has_answer_stream:
-            method = Method(Shape.ANSWER_STREAM, rpc.request_type, handler)
+            method = Method(Shape.ANSWER_STREAM, rpc.request_type, _identified(handler, rpc, admission))
         else:
-            method = Method(Shape.UNARY, rpc.request_type, _answering(handler, rpc.answer_type))
+            method = Method(Shape.UNARY, rpc.request_type, _answering(handler, rpc.answer_type, admission))
         table[f"/{SERVICE}/{name}"] = method
     return table
 
 
-def _answering(handler: Handler, answer_type: Any) -> Handler:
+def _identified_stream(handler: Handler, admission: FrontAdmission | None) -> Handler:
+    if admission is None:
+        return handler
+
+    async def stream(call: Call) -> None:
+        try:
+            admission.identify(call)
+        except PyroError as problem:
+            raise GrpcError(GrpcCode.UNAUTHENTICATED, str(problem)) from None
+        await handler(call)
+
+    return stream
+
+
+def _identified(handler: Handler, rpc: Rpc, admission: FrontAdmission | None) -> Handler:
+    if admission is None:
+        return handler
+
+    async def answer(request: Any, call: Call) -> None:
+        try:
+            admission.identify(call)
+        except PyroError as problem:
+            await call.send(rpc.answer_type(status=status_of(problem)))
+            return
+        await handler(request, call)
+
+    return answer
+
+
+def _answering(handler: Handler, answer_type: Any, admission: FrontAdmission | None) -> Handler:
     async def answer(request: Any, call: Call) -> Any:
         try:
+            if admission is not None:
+                admission.identify(call)
             return await handler(request, call)
         except PyroError as problem:
             return answer_type(status=status_of(problem))

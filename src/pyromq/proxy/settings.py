@@ -32,8 +32,6 @@ class ProxySettings(ServerSettings):
     broker_config_path: Path | None = setting(None, "The properties file of the broker that LOCAL starts.")
     uses_port_of_request: bool = setting(False, "Routes name the port that the client asked, not grpcServerPort: for fronts behind a mapped port.", key="useEndpointPortFromRequest")
     shutdown_wait_seconds: Seconds = setting(30, "How long a stopping proxy waits for requests in flight.", key="grpcShutdownTimeSeconds", check=NOT_NEGATIVE)
-    access_key: str = setting("", "The user as which this proxy calls brokers; empty signs nothing.", key="accessKey", local=True)
-    secret_key: str = setting("", "The secret of that user.", key="secretKey", secret=True)
 
     # TLS
     tls_generates: bool = setting(True, "Without certificate files, serve TLS with a certificate made at the start: clients in Java, Go and C# use TLS by default and accept any.", key="tlsTestModeEnable", local=True)
@@ -97,8 +95,6 @@ class ProxySettings(ServerSettings):
             raise ConfigError(
                 "grpcClientConsumerMinLongPollingTimeoutMillis", self.min_polling_ms, f"at most {self.max_polling_ms}"
             )
-        if bool(self.access_key) != bool(self.secret_key):
-            raise ConfigError("accessKey", self.access_key, "accessKey and secretKey to be set together")
 
     @property
     def is_local(self) -> bool:

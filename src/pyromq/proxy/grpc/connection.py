@@ -163,7 +163,11 @@ class GrpcConnection(asyncio.Protocol):
             self._take(DataReceived(event.stream_id, b"", True))
 
     def _refuse(self, stream_id: int, status: bytes) -> None:
-        self._http2.send_trailers(stream_id, hpack.encode([(b":status", status)]))
+        self._http2.send_headers(
+            stream_id, hpack.encode([(b":status", status), (b"content-type", b"text/plain")])
+        )
+        self._http2.send_data(stream_id, b"this port speaks gRPC\n")
+        self._http2.send_trailers(stream_id, b"")
 
     def _take(self, event: DataReceived) -> None:
         call = self._calls.get(event.stream_id)

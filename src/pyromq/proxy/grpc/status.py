@@ -13,6 +13,7 @@ class GrpcCode(IntEnum):
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 class GrpcError(Exception):
