@@ -238,6 +238,18 @@ async def test_a_message_of_a_stream_is_received_and_linked(cluster: ConsumerClu
     assert parent_id(processed) == span_id(sent)
 
 
+async def test_popped_messages_are_received_and_linked(cluster: ConsumerCluster) -> None:
+    async with (
+        aio.Producer("orders", cluster.namesrv, otel=True) as producer,
+        aio.SimpleConsumer("popping", cluster.namesrv, start_from="first", otel=True) as consumer,
+    ):
+        consumer.subscribe("Orders")
+        await producer.send(Message("Orders", b"x"))
+        (message,) = await consumer.receive(wait_s=TIMEOUT_S)
+        await consumer.ack(message)
+    assert linked_ids(one("receive Orders")) == [span_id(one("send Orders"))]
+
+
 async def test_the_half_message_of_a_transaction_is_a_send(cluster: ConsumerCluster) -> None:
     async with aio.TransactionProducer(
         "orders", cluster.namesrv, check=lambda message: TransactionState.UNKNOWN, otel=True

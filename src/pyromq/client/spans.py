@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ _MAX_LINKS = 128
 """As many as SDKs keep by default."""
 
 Attributes = dict[str, AttributeValue]
+M = TypeVar("M", bound=ReceivedMessage)
 
 
 # The application may set its provider later; this tracer then uses it.
@@ -176,13 +177,11 @@ class ConsumeSpans:
 
         return wraps(handler)(traced if is_async else traced_plain)
 
-    def receiving(
-        self, poll: Callable[..., Awaitable[list[ReceivedMessage]]]
-    ) -> Callable[..., Awaitable[list[ReceivedMessage]]]:
+    def receiving(self, poll: Callable[..., Awaitable[list[M]]]) -> Callable[..., Awaitable[list[M]]]:
         """A `poll` with a span for each time it returns messages; waiting is not part of it."""
 
         @wraps(poll)
-        async def traced(*args: Any, **options: Any) -> list[ReceivedMessage]:
+        async def traced(*args: Any, **options: Any) -> list[M]:
             messages = await poll(*args, **options)
             if messages:
                 self._received(messages, {"messaging.batch.message_count": len(messages)})

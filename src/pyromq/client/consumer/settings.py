@@ -137,6 +137,7 @@ class SimpleSettings(Options):
     start_from: Literal["first", "last"] = setting("last", 'Where to start in queues that the group has never read: "first" or "last".')
     invisible_s: float = setting(60.0, "How long other members do not see a received message, unless `receive` says otherwise.", check=between(0.01, 259_200))
     wait_s: float = setting(15.0, "How long `receive` waits for a message, unless it says otherwise.", check=between(0, 600))
+    otel: bool = setting(False, "`receive` makes OpenTelemetry spans, with links to the traces of messages; needs `pyromq[otel]`.")
 # fmt: on
 
 
@@ -146,3 +147,4 @@ class SimpleOptions(ClientOptions, total=False):
     start_from: Literal["first", "last"]
     invisible_s: float
     wait_s: float
+    otel: bool

@@ -51,6 +51,12 @@ class SimpleConsumer:
         self._is_closed = False
         self._pops: dict[tuple[str, str], asyncio.Task[list[PoppedMessage]]] = {}
         """Pops that wait at brokers, by topic and broker."""
+        if self.settings.otel:
+            # Imported late: OpenTelemetry is optional.
+            from pyromq.client.spans import ConsumeSpans
+
+            spans = ConsumeSpans(group, is_broadcast=False, namespace=self.client_settings.namespace)
+            setattr(self, "receive", spans.receiving(self.receive))  # noqa: B010 (mypy: it is a method)
 
     def __repr__(self) -> str:
         topics = ",".join(sorted(self._expressions)) or "nothing"
