@@ -1,6 +1,6 @@
 """`make chaos`: break whole clusters, round after round, and check what they promised.
 
-    python -m tests.campaign [--minutes M] [--seed N] [--cluster single,pair] [--seconds S] [--out DIRECTORY]
+    python -m tests.campaign [--minutes M] [--seed N] [--cluster single,pair] [--faults kill,hang] …
 
 A round has its own cluster and its own faults, which follow from its seed; the next round has the next seed
 and the next kind of cluster. A violation ends the campaign, and the last line says how to repeat its round.
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.campaign.clusters import KINDS
+from tests.campaign.plans import KINDS_OF_FAULTS
 from tests.campaign.report import json_line, plot, round_text, summary
 from tests.campaign.rounds import Round, run_round
 from tests.support.fuzzing import ANY_SEED, explore, say
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--cluster", default="", help=f"some of {','.join(KINDS)}; all without it")
     parser.add_argument("--seconds", type=float, default=45, help="how long a round breaks things")
+    parser.add_argument("--faults", default="", help=f"some of {','.join(KINDS_OF_FAULTS)}; all without it")
     parser.add_argument("--out", type=Path, default=Path("build/chaos"))
     chosen = parser.parse_args(arguments)
     if sys.platform != "linux":
@@ -37,12 +39,17 @@ def main(arguments: Sequence[str]) -> int:
     kinds = chosen.cluster.split(",") if chosen.cluster else list(KINDS)
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"no such cluster: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    faults = tuple(filter(None, chosen.faults.split(",")))
+    if unknown := set(faults) - set(KINDS_OF_FAULTS):
+        parser.error(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS_OF_FAULTS)}")
     chosen.out.mkdir(parents=True, exist_ok=True)
     done: list[Round] = []
     (new_loop,) = FASTEST_LOOP.values()
 
     def repeat(seed: int) -> str:
-        return f"make chaos SEED={seed} MINUTES=0 SECONDS={chosen.seconds:g} CLUSTER={_kind_of(seed, kinds)}"
+        limits = f" FAULTS={chosen.faults}" if faults else ""
+        kind = _kind_of(seed, kinds)
+        return f"make chaos SEED={seed} MINUTES=0 SECONDS={chosen.seconds:g} CLUSTER={kind}{limits}"
 
     def one_round(seed: int) -> int:
         kind = _kind_of(seed, kinds)
@@ -51,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         shutil.rmtree(directory, ignore_errors=True)
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                result = runner.run(run_round(seed, kind, directory, seconds=chosen.seconds))
+                result = runner.run(run_round(seed, kind, directory, seconds=chosen.seconds, faults=faults))
         except (AssertionError, RuntimeError) as problem:
             say(f"  FAILED: {problem}; the logs are in {directory}")
             return 1

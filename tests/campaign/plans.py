@@ -81,6 +81,8 @@ _KINDS: dict[str, tuple[int, _Maker]] = {
     ),
 }
 
+KINDS_OF_FAULTS = tuple(_KINDS)
+
 
 def kinds_for(shape: Shape) -> list[str]:
     return [kind for kind in _KINDS if kind != "full_disk" or shape.small_disks]
