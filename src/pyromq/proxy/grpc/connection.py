@@ -59,6 +59,8 @@ class GrpcConnection(asyncio.Protocol):
         self._transport = NOT_CONNECTED
         self._calls: dict[int, Call] = {}
         self._begun: set[int] = set()
+        self._refused: dict[int, bytes] = {}
+        """Requests that are no calls, and their status: it is sent when the request has ended."""
         self._loop = asyncio.get_running_loop()
         self._is_flush_planned = False
         self._is_write_paused = False
@@ -115,6 +117,7 @@ class GrpcConnection(asyncio.Protocol):
         elif kind is DataReceived:
             self._take(cast(DataReceived, event))
         elif kind is StreamReset:
+            self._refused.pop(cast(StreamReset, event).stream_id, None)
             call = self._calls.get(cast(StreamReset, event).stream_id)
             if call is not None:
                 self._drop(call)
@@ -133,11 +136,11 @@ class GrpcConnection(asyncio.Protocol):
 
     def _begin(self, event: RequestReceived) -> None:
         metadata = Metadata(event.headers)
-        if metadata.get(b":method") != "POST":
-            self._refuse(event.stream_id, b"405")
-            return
-        if not metadata.get(b"content-type").startswith("application/grpc"):
-            self._refuse(event.stream_id, b"415")
+        is_post = metadata.get(b":method") == "POST"
+        if not is_post or not metadata.get(b"content-type").startswith("application/grpc"):
+            self._refused[event.stream_id] = b"415" if is_post else b"405"
+            if event.has_ended:
+                self._refuse(event.stream_id)
             return
         path = metadata.get(b":path")
         try:
@@ -162,16 +165,18 @@ class GrpcConnection(asyncio.Protocol):
         if event.has_ended:
             self._take(DataReceived(event.stream_id, b"", True))
 
-    def _refuse(self, stream_id: int, status: bytes) -> None:
-        self._http2.send_headers(
-            stream_id, hpack.encode([(b":status", status), (b"content-type", b"text/plain")])
-        )
+    def _refuse(self, stream_id: int) -> None:
+        status = self._refused.pop(stream_id)
+        block = hpack.encode([(b":status", status), (b"content-type", b"text/plain")])
+        self._http2.send_headers(stream_id, block)
         self._http2.send_data(stream_id, b"this port speaks gRPC\n")
         self._http2.send_trailers(stream_id, b"")
 
     def _take(self, event: DataReceived) -> None:
         call = self._calls.get(event.stream_id)
         if call is None:
+            if event.has_ended and event.stream_id in self._refused:
+                self._refuse(event.stream_id)
             return
         try:
             before = call.reader.held_bytes
