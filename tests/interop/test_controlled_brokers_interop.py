@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.apache import ApacheBroker, ApacheNameServer, free_ports
-from tests.support.apache_releases import APACHE_5
+from tests.support.apache_releases import APACHE_5, APACHE_NEWEST, Release
 from tests.support.broker_cluster import BROKER_NAME, CLUSTER, TOPIC, BrokerClient, running_broker
 from tests.support.controlled_group import ControlledGroup, controlled_group, members_of
 from tests.support.replicas import log_of, until
@@ -30,15 +30,14 @@ COUNT = 1500
 
 
 @asynccontextmanager
-async def apaches(names: str, controller: str, store: Path, **settings: str) -> AsyncIterator[ApacheBroker]:
+async def apaches(release: Release, names: str, controller: str, store: Path) -> AsyncIterator[ApacheBroker]:
     chosen = {
         "enableControllerMode": "true",
         "controllerAddr": controller,
         "brokerRole": "SLAVE",
         "allAckInSyncStateSet": "true",
-        **settings,
     }
-    broker = ApacheBroker(APACHE_5, names, store, BROKER_NAME, CLUSTER, -1, settings=chosen)
+    broker = ApacheBroker(release, names, store, BROKER_NAME, CLUSTER, -1, settings=chosen)
     await asyncio.to_thread(broker.start)
     try:
         yield broker
@@ -83,12 +82,13 @@ def bytes_in(store: Path, end: int) -> bytes:
     return b"".join(path.read_bytes() for path in files)[:end]
 
 
-async def test_apaches_broker_and_ours_take_over_from_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", [APACHE_5, APACHE_NEWEST], ids=str)
+async def test_apaches_broker_and_ours_take_over_from_each_other(tmp_path: Path, release: Release) -> None:
     """Ours leads, Apache's copies; ours dies, Apache's leads; ours returns, cuts, copies, and leads again."""
     async with controlled_group(tmp_path) as group:
         controller = format_address(*group.controller.address)
         ours = await group.start("ours")
-        async with apaches(group.names, controller, tmp_path / "theirs") as theirs:
+        async with apaches(release, group.names, controller, tmp_path / "theirs") as theirs:
             address = "127.0.0.1", theirs.port
             await until_in_sync(group, 2)
             await fill(ours.address, 0, COUNT)

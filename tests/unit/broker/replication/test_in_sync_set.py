@@ -101,3 +101,32 @@ def test_a_proposal_whose_fate_is_not_known_counts_until_the_next_version(pair: 
 def test_an_older_answer_of_the_controller_is_passed_over(pair: InSyncSet) -> None:
     pair.confirmed_by_controller(frozenset({1}), 7)
     assert pair.members == {1, 2}
+
+
+def test_a_replica_that_is_nearly_there_is_waited_for_so_that_it_can_catch_up() -> None:
+    """Under load it never has all of the log: what is confirmed alone is always a little ahead of it."""
+    found = InSyncSet(1, frozenset({1}), 1, epoch_start=0)
+    assert found.confirm(100) == 100
+    found.reported(2, 100, 100, now=0.0)
+    assert found.confirm(150) == 150
+    found.reported(2, 120, 200, now=0.1)  # it had everything a moment ago
+    assert found.propose(200, 0.1, MAX_BEHIND_S) is None
+    assert found.awaited == {1, 2}
+    assert found.confirm(200) == 150
+    found.reported(2, 160, 250, now=0.2)
+    assert found.propose(250, 0.2, MAX_BEHIND_S) == {1, 2}
+    assert found.confirm(250) == 160
+
+
+def test_nobody_waits_for_long_for_a_replica_that_came_near_and_then_stopped() -> None:
+    found = InSyncSet(1, frozenset({1}), 1, epoch_start=0)
+    found.confirm(100)
+    found.reported(2, 100, 100, now=0.0)
+    found.confirm(150)
+    found.propose(150, 0.1, MAX_BEHIND_S)
+    assert found.awaited == {1, 2}
+    assert found.propose(150, 3.0, MAX_BEHIND_S) is None
+    assert found.awaited == {1}
+    found.propose(150, 0.1, MAX_BEHIND_S)
+    found.lost(2)
+    assert found.awaited == {1}
