@@ -114,7 +114,7 @@ def test_a_replica_that_is_nearly_there_is_waited_for_so_that_it_can_catch_up() 
     assert found.awaited == {1, 2}
     assert found.confirm(200) == 150
     found.reported(2, 160, 250, now=0.2)
-    assert found.propose(250, 0.2, MAX_BEHIND_S) == {1, 2}
+    assert found.propose(250, 0.2, MAX_BEHIND_S) == frozenset({1, 2})
     assert found.confirm(250) == 160
 
 
