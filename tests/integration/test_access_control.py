@@ -386,3 +386,21 @@ async def test_servers_that_do_not_sign_are_refused_by_those_that_ask_for_it(
 ) -> None:
     async with broker_group(tmp_path, **SECURE) as group, group.master():
         assert "Check signature" in caplog.text or "No accessKey" in caplog.text
+
+
+async def test_every_signature_is_checked_where_others_could_write_to_the_connection(tmp_path: Path) -> None:
+    sign = signer(ROOT)
+    assert sign is not None
+    settings = {**SECURE, "proxy_protocol_trusted_addresses": "127.0.0.1"}
+    async with running_broker(tmp_path, **settings) as broker:
+        async with client(broker.address, ROOT) as root:
+            await root.create_topic()
+        async with await WireClient.connect(broker.address) as wire:
+            wire.write(b"PROXY TCP4 10.1.2.3 127.0.0.1 4000 10911\r\n")
+            for _ in range(3):
+                frame = encode_request(message(properties=UNIQUE), 7)
+                sign(frame)
+                assert (await wire.call(frame)).code == ResponseCode.SUCCESS
+            frame.body += b"!"
+            assert (await wire.call(frame)).code == ResponseCode.NO_PERMISSION
+        assert broker.store.max_offset(TOPIC, 0) == 3
