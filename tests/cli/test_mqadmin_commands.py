@@ -288,6 +288,13 @@ WRITES: list[tuple[list[str], str]] = [
     ),
     (["getBrokerConfig", "-b", "broker-a", "-k", "dataReadAhead"], r"dataReadAheadEnable +=  false\n"),
     (["setCommitLogReadAheadMode", *ON, "-m", "0"], r"^=+Master: .*\n.*dataReadAheadEnable is true\n$"),
+    (
+        ["setConsumeMode", *ON, "-t", TOPIC, "-g", GROUP, "-m", "POP", "-q", "2"],
+        r"^set consume mode to 127.* success\.\n"
+        r"topic\[orders\] group\[shop\] consume mode\[POP\] popShareQueueNum\[2\]\n",
+    ),
+    (["setConsumeMode", "-b", "{broker}", "-t", TOPIC, "-g", GROUP, "-m", "PULL"], r"consume mode\[PULL\]"),
+    (["resetMasterFlushOffset", "-b", "broker-a", "-o", "7"], r"^reset master flush offset to 7 success\n"),
     (["cleanExpiredCQ"], r"^success\n"),
     (["deleteExpiredCommitLog", "-b", "broker-a"], r"^success\n"),
     (["cleanUnusedTopic", *ON], r"^success\n"),
@@ -457,7 +464,11 @@ FAILURES: list[tuple[list[str], int, str]] = [
     (["allocateMQ", "-t", TOPIC, "-i", " , "], 2, "-i is empty"),
     (["exportConfigs", *ON, "-f", "/dev/null/x"], 1, "cannot write /dev/null/x"),
     (["topicLst"], 2, "unknown command topicLst; did you mean topicList?"),
-    (["resetMasterFlushOffset"], 2, "does not have resetMasterFlushOffset: replicas do not act as master"),
+    (
+        ["exportPopRecord"],
+        2,
+        "does not have exportPopRecord: the state of pops is never in a key-value store",
+    ),
     (["ADDBROKER", "-b", "x"], 2, "does not have ADDBROKER: broker containers are not supported"),
     (["xyz"], 2, "unknown command xyz; `mqadmin help` lists all commands"),
     (["topicList", "--key-file", "/nowhere"], 1, "--key-file=/nowhere: expected a readable file"),

@@ -16,7 +16,7 @@ from pyromq.protocol.requests.inspection import (
     GetBrokerStatistics,
     QueryConsumeQueue,
 )
-from pyromq.protocol.requests.replication import GetHaStatus
+from pyromq.protocol.requests.replication import GetHaStatus, ResetMasterFlushOffset
 from pyromq.protocol.requests.settings import GetBrokerConfig, UpdateBrokerConfig
 from pyromq.protocol.requests.upkeep import (
     CleanExpiredConsumeQueues,
@@ -61,6 +61,11 @@ async def runtime_info(cluster: Cluster, address: str) -> dict[str, str]:
 async def ha_status(cluster: Cluster, address: str) -> HARuntimeInfo:
     """How replication stands, seen from a master or a replica."""
     return (await cluster.ask(address, GetHaStatus())).body
+
+
+async def reset_master_flush_offset(cluster: Cluster, address: str, offset: int) -> None:
+    """Tell a replica how far its master has flushed the log."""
+    await cluster.ask(address, ResetMasterFlushOffset(master_flush_offset=offset))
 
 
 async def config(cluster: Cluster, address: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pyromq.admin.offsets import lag, total_diff
 from pyromq.admin.topics import forget_route, names
 from pyromq.errors import Refused
 from pyromq.protocol import names as meanings
+from pyromq.protocol.bodies.assignments import SetMessageRequestModeRequestBody
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupList
 from pyromq.protocol.bodies.heartbeat import ConsumeType, MessageModel
 from pyromq.protocol.catalogue import Answer
@@ -22,6 +23,7 @@ from pyromq.protocol.requests.groups import (
     GetAllGroupConfigs,
     GetGroupConfig,
 )
+from pyromq.protocol.requests.popping import SetMessageRequestMode
 from pyromq.protocol.requests.topics import DeleteTopicFromBroker
 
 _PAGE = 2000
@@ -124,6 +126,13 @@ async def put_many(
 ) -> dict[str, Answer]:
     body = SubscriptionGroupList(group_config_list=wanted)
     return await cluster.ask_each(addresses, CreateOrUpdateGroups(body=body))
+
+
+async def set_mode(
+    cluster: Cluster, addresses: Collection[str], mode: SetMessageRequestModeRequestBody
+) -> dict[str, Answer]:
+    """Set whether a group pulls or pops a topic."""
+    return await cluster.ask_each(addresses, SetMessageRequestMode(body=mode))
 
 
 async def delete(

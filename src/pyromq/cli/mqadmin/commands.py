@@ -39,6 +39,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
             "updateSubGroup": "Create or change a group.",
             "updateSubGroupList": "Create or change groups from a JSON file.",
             "deleteSubGroup": "Delete a group.",
+            "setConsumeMode": "Set whether a group pulls or pops a topic.",
         },
     ),
     "offsets": (
@@ -94,6 +95,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Replication",
         {
             "haStatus": "Show how far replicas have the log.",
+            "resetMasterFlushOffset": "Tell a replica how far its master has flushed the log.",
         },
     ),
     "connections": (
@@ -160,9 +162,8 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 _BY_REASON = {
-    "replicas do not act as master": "resetMasterFlushOffset",
     "broker containers are not supported: each broker is its own process": "addBroker removeBroker",
-    "pop consumption is not supported yet": "setConsumeMode exportPopRecord",
+    "the state of pops is never in a key-value store": "exportPopRecord",
     "static topics are not supported yet": "updateStaticTopic remappingStaticTopic",
     "compacted topics are not supported yet": "dumpCompactionLog",
     "the store does not use RocksDB": (

@@ -13,6 +13,7 @@ from pyromq.cli.mqadmin.options import Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Fact, Facts, Lines, Report, plainly
 from pyromq.cli.mqadmin.running import addresses_of, admin_command, one_of
+from pyromq.protocol.bodies.assignments import MessageRequestMode, SetMessageRequestModeRequestBody
 from pyromq.protocol.bodies.groups import GroupRetryPolicy, SubscriptionGroupConfig
 
 _Group = Annotated[str, option("-g --groupName", "The group.")]
@@ -169,3 +170,28 @@ async def delete_sub_group(
         await groups.delete_leftovers(cluster, group, cluster_name)
         lines.append(f"delete retry and dead-letter topics of [{group}] success.")
     out.show(Report.of(Lines(lines, {"group": group, "addresses": addresses})))
+
+
+@admin_command("setConsumeMode")
+async def set_consume_mode(
+    cluster: Cluster,
+    out: Output,
+    *,
+    broker: Broker = None,
+    cluster_name: ClusterName = None,
+    topic: Annotated[str, option("-t --topicName", "The topic.")],
+    group: _Group,
+    mode: Annotated[str, option("-m --mode", "How the group reads it.", click.Choice(["PULL", "POP"]))],
+    shared_queues: Annotated[
+        int, option("-q --popShareQueueNum", "How many queues of others each member pops as well.")
+    ] = 0,
+) -> None:
+    """Set whether a group pulls or pops a topic."""
+    addresses = await addresses_of(cluster, broker, cluster_name)
+    wanted = SetMessageRequestModeRequestBody(
+        consumer_group=group, topic=topic, mode=MessageRequestMode(mode), pop_share_queue_num=shared_queues
+    )
+    await groups.set_mode(cluster, addresses, wanted)
+    lines = [f"set consume mode to {address} success." for address in addresses]
+    lines.append(f"topic[{topic}] group[{group}] consume mode[{mode}] popShareQueueNum[{shared_queues}]")
+    out.show(Report.of(Lines(lines, {"addresses": addresses, "mode": wanted})))

@@ -6,8 +6,8 @@ from pyromq.admin import brokers
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import SECONDS, Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table
-from pyromq.cli.mqadmin.running import addresses_of, admin_command
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table, done
+from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import watch
 from pyromq.protocol.bodies.brokers import HARuntimeInfo
@@ -75,3 +75,16 @@ def _shown(address: str, status: HARuntimeInfo) -> list[Facts | Table]:
         Fact("MasterFlushOffset", "masterFlushedOffset", copied.master_flush_offset),
     ]
     return [Facts(facts, _LINE, address)]
+
+
+@admin_command("resetMasterFlushOffset")
+async def reset_master_flush_offset(
+    cluster: Cluster,
+    out: Output,
+    broker: Annotated[str, option("-b --brokerAddr", "The replica, by address or name.")],
+    offset: Annotated[int, option("-o --offset", "The offset in the log of its master.")],
+) -> None:
+    """Tell a replica how far its master has flushed the log."""
+    address = await address_of(cluster, broker)
+    await brokers.reset_master_flush_offset(cluster, address, offset)
+    out.show(done(f"reset master flush offset to {offset} success", address=address, offset=offset))
