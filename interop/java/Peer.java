@@ -466,7 +466,8 @@ public final class Peer {
 
         /**
          * Options: nameServer, group, topic, instance; expression (*), sql=true, broadcast=true, ordered=true, from=last,
-         * fails=N (the first N attempts at a message), attempts=N (then it is dead), reply=TEXT (put before the request's body), trace=true.
+         * fails=N (the first N attempts at a message), attempts=N (then it is dead), reply=TEXT (put before the request's body), trace=true,
+         * pop=true (the broker decides about queues; the group must be set to POP).
          */
         Member(Map<String, String> options) throws Exception {
             this.options = options;
@@ -477,6 +478,10 @@ public final class Peer {
             consumer.setConsumeFromWhere(options.getOrDefault("from", "first").equals("last") ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
             if (flag("broadcast")) {
                 setModel("BROADCASTING");
+            }
+            if (flag("pop")) {
+                // 5.x: the broker says which queues a member reads, and whether it pops them
+                DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
             }
             if (options.containsKey("attempts")) {
                 consumer.setMaxReconsumeTimes(Integer.parseInt(options.get("attempts")));

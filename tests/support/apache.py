@@ -552,7 +552,7 @@ class ApacheClient(JavaProcess):
     def member(self, name_server: str, group: str, topic: str, **options: object) -> Iterator[Member]:
         """A consumer of a group while the block runs. Options: expression, sql, broadcast, ordered,
         from_last, fails (how often each message), attempts (before it is dead), reply (text put before a
-        request's body), trace.
+        request's body), trace, pop (the broker decides about queues).
         """
         member = Member(self, f"member-{next(_numbers)}")
         if options.pop("from_last", False):
