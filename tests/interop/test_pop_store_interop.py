@@ -1,0 +1,82 @@
+"""A store with popped messages moves between Apache's broker and ours; our consumer works with both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.apache import ApacheBroker
+from tests.support.apache_releases import APACHE_5
+from tests.support.broker_cluster import BrokerClient
+from tests.support.own_broker import OwnBroker
+from tests.support.own_nameserver import OwnNameServer
+
+from pyromq.client.consumer.reading.popping import PoppedMessage
+from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.remoting.addresses import parse_address
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+TOPIC, GROUP = "Popped", "billing"
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(1 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 1000),
+    "mappedFileSizeTimerLog": str(4096),
+    "maxHashSlotNum": "100",
+    "maxIndexNum": "400",
+}
+INVISIBLE_S = 40.0
+"""Enough for one broker to stop and the other one to start."""
+
+
+@contextlib.contextmanager
+def running(kind: str, root: Path, name_server: str) -> Iterator[ApacheBroker | OwnBroker]:
+    if kind == "apache":
+        with ApacheBroker(APACHE_5, name_server, root, settings=SETTINGS) as broker:
+            yield broker
+    else:
+        with OwnBroker(name_server, settings={**SETTINGS, "storePathRootDir": str(root)}) as broker:
+            yield broker
+
+
+async def received(consumer: SimpleConsumer, count: int, timeout_s: float) -> list[PoppedMessage]:
+    found: list[PoppedMessage] = []
+    async with asyncio.timeout(timeout_s):
+        while len(found) < count:
+            found += await consumer.receive(32, wait_s=2.0, invisible_s=INVISIBLE_S)
+    return found
+
+
+@pytest.mark.parametrize(("first", "second"), [("apache", "ours"), ("ours", "apache")])
+async def test_the_other_broker_revives_what_was_popped(tmp_path: Path, first: str, second: str) -> None:
+    root = tmp_path / "store"
+    with OwnNameServer() as names:
+        with running(first, root, names.address) as broker:
+            async with BrokerClient(parse_address(broker.address)) as client:
+                await client.create_topic(TOPIC, 1)
+                for number in range(3):
+                    key = f"{number:032X}"
+                    await client.send(b"m%d" % number, TOPIC, properties={"UNIQ_KEY": key})
+            consumer = SimpleConsumer(GROUP, names.address, start_from="first")
+            consumer.subscribe(TOPIC)
+            async with consumer:
+                popped = await received(consumer, 3, 30)
+                popped_at = time.monotonic()
+                await consumer.ack(popped[1])
+                await consumer.change_invisible_time(popped[2], INVISIBLE_S)
+            await asyncio.sleep(2.5)  # both write their checkpoints every second
+            broker.terminate()
+        with running(second, root, names.address):
+            consumer = SimpleConsumer(GROUP, names.address, start_from="first")
+            consumer.subscribe(TOPIC)
+            async with consumer:
+                again = await received(consumer, 2, INVISIBLE_S + 120)
+                assert time.monotonic() - popped_at >= INVISIBLE_S - 1
+                assert sorted(message.body for message in again) == [b"m0", b"m2"]
+                assert {message.reconsume_times for message in again} == {1}
+                for message in again:
+                    await consumer.ack(message)
