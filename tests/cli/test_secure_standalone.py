@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from tests.support.access import client, is_refused
 from tests.support.broker_cluster import message
 
-from pyromq import Message, aio
+from pyromq import Message, PyroError, ReceivedMessage, aio
 from pyromq.apps.pyromq import COMMANDS
 from pyromq.apps.secure_files import SecureFiles
 from pyromq.cli.mqadmin.tree import mqadmin
@@ -138,3 +139,27 @@ def test_the_files_are_made_once_and_only_their_owner_reads_them(tmp_path: Path)
     assert {path.name: path.read_bytes() for path in files.directory.iterdir()} == before
     for path in (files.directory, *files.directory.iterdir()):
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+async def test_a_user_with_few_rights_sends_and_consumes(secure: Secure) -> None:
+    broker = secure.running.broker.advertised_address
+    alice = Credentials("alice", "hush-hush")
+    for words in (
+        ("createUser", "-u", "alice", "-p", alice.secret_key),
+        ("createAcl", "-s", "User:alice", "-r", "Topic:Orders", "-a", "Pub,Sub", "-d", "Allow"),
+        ("createAcl", "-s", "User:alice", "-r", "Group:shop", "-a", "Sub", "-d", "Allow"),
+        ("updateTopic", "-t", "Orders"),
+    ):
+        done = await secure.run(*words, "-b", broker)
+        assert done.exit_code == 0, done.output
+    await secure.running.name_server.access.check_files()
+    arrived: asyncio.Queue[ReceivedMessage] = asyncio.Queue()
+    options: dict[str, Any] = {"tls": secure.tls, "credentials": alice}
+    namesrv = secure.running.namesrv
+    consumer = aio.PushConsumer("shop", namesrv, start_from="first", **options)
+    consumer.subscribe("Orders", "*", arrived.put)
+    async with asyncio.timeout(60), consumer, aio.Producer("tills", namesrv, **options) as producer:
+        await producer.send(Message("Orders", b"paid"))
+        assert (await arrived.get()).body == b"paid"
+        with pytest.raises(PyroError):
+            await producer.send(Message("Secrets", b"x"))

@@ -50,6 +50,8 @@ class SecureFiles:
         secrets = json.loads(self._secrets.read_text())
         return {
             "deny_by_default": True,
+            # One table of users for all servers of the cluster.
+            "auth_config_path": self.directory,
             "first_user": json.dumps({"username": ADMINISTRATOR, "password": secrets[ADMINISTRATOR]}),
             "inner_credentials": json.dumps({"accessKey": _SERVERS, "secretKey": secrets[_SERVERS]}),
             "tls_mode": "enforcing",

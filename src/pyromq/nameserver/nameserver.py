@@ -86,7 +86,7 @@ class NameServer(Lifetime):
             connect_timeout_s=settings.connect_timeout_ms / 1000,
             before_send=signer(settings.credentials),
         )
-        self._access = AccessRules(settings, self._clock, directory=settings.kv_config_path.parent)
+        self.access = AccessRules(settings, self._clock, directory=settings.kv_config_path.parent)
         self._consequences = Consequences(self._dialer, self._metrics)
         watches = self._consequences.watches
         self._metering = Metering(self._metrics, self._table, self._kv, watches, self._readiness)
@@ -113,7 +113,7 @@ class NameServer(Lifetime):
             ),
             KvRequests(self._kv, self._kv_saving, self._lookup.order_changed),
             ConfigRequests(settings_now, self._settings_file),
-            AccessRequests(self._access),
+            AccessRequests(self.access),
             serving=NAMESERVER,
             unserved=UNSERVED,
         )
@@ -125,7 +125,7 @@ class NameServer(Lifetime):
             trusted_proxies=settings.trusted_proxies,
             clock=self._clock,
             observer=self._metering,
-            admission=admission or self._access.control,
+            admission=admission or self.access.control,
             form=form,
             # Nearly all requests to a name server are route queries.
             direct=DirectHeaders([declaration_of(GetRoute)]),
@@ -205,7 +205,7 @@ class NameServer(Lifetime):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._departures.run(), name="expiry")
             tasks.create_task(self._log_kv(), name="kv log")
-            tasks.create_task(self._access.run(), name="access rules")
+            tasks.create_task(self.access.run(), name="access rules")
 
     async def _log_kv(self) -> None:
         await asyncio.sleep(_FIRST_KV_LOG_S)
