@@ -198,5 +198,7 @@ class ConnectionGroup:
                 await lost.wait()
         except TimeoutError:
             for connection in list(self.connections):
+                connection.on_close(note_the_last)  # it may have opened meanwhile
                 connection.abort()
-            await lost.wait()
+            if self.connections:
+                await lost.wait()

@@ -15,6 +15,7 @@ from pyromq.protocol.catalogue import Declaration, Request, encode_request
 from pyromq.protocol.codes import V5_3_1, ResponseCode
 from pyromq.protocol.frame import ONEWAY_FLAG, RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.framing import encode_frame
+from pyromq.remoting import connection_group
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.connection_group import ConnectionGroup
 from pyromq.remoting.limits import ServerLimits
@@ -398,6 +399,22 @@ async def test_limits_in_total_hold_for_everyone(limits: dict[str, int], body: b
     await turns()
     second.ask(WaitPerhaps(wait=False))
     assert [frame.code for frame in second.heard()] == [0]
+
+
+async def test_a_group_closes_connections_that_open_while_it_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_group, "_CLOSE_TIMEOUT_S", 0.01)
+    group = ConnectionGroup()
+    first = Line(group)
+    monkeypatch.setattr(first.transport, "close", lambda: None)  # its peer does not take the rest
+    closing = asyncio.create_task(group.close(0))
+    await turns()
+    second = Line(group)  # its attempt had begun before
+    monkeypatch.setattr(second.transport, "close", lambda: None)
+    first.transport.abort()
+    async with asyncio.timeout(60):
+        await closing
+    assert second.transport.is_aborted
+    assert not group.connections
 
 
 async def test_nothing_is_read_from_a_peer_that_does_not_read() -> None:
