@@ -154,7 +154,7 @@ async def measure(seconds: float, body_bytes: int, rounds: int) -> dict[str, lis
                 control = secure.access.control
                 assert control is not None
                 remember = control._remember
-                control._remember = lambda request, caller: None  # type: ignore[method-assign]
+                control._remember = lambda request, caller, connection: None  # type: ignore[method-assign]
                 found["every"].append(await rate(secure, signed, seconds))
                 control._remember = remember  # type: ignore[method-assign]
     return found

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -397,10 +398,14 @@ async def test_every_signature_is_checked_where_others_could_write_to_the_connec
             await root.create_topic()
         async with await WireClient.connect(broker.address) as wire:
             wire.write(b"PROXY TCP4 10.1.2.3 127.0.0.1 4000 10911\r\n")
+            now_ms = int(time.time() * 1000)
             for _ in range(3):
-                frame = encode_request(message(properties=UNIQUE), 7)
+                frame = encode_request(message(properties=UNIQUE, born_timestamp=now_ms), 7)
                 sign(frame)
                 assert (await wire.call(frame)).code == ResponseCode.SUCCESS
+            old = encode_request(message(properties=UNIQUE, born_timestamp=now_ms - 1_000_000), 7)
+            sign(old)
+            assert (await wire.call(old)).code == ResponseCode.NO_PERMISSION, "overheard long ago"
             frame.body += b"!"
             assert (await wire.call(frame)).code == ResponseCode.NO_PERMISSION
         assert broker.store.max_offset(TOPIC, 0) == 3

@@ -24,7 +24,7 @@ from pyromq.remoting.connection import Connection
 from pyromq.remoting.routing import Caller
 from pyromq.security.address_patterns import host_of
 from pyromq.security.decision import Rules, described
-from pyromq.security.signature import ACCESS_KEY, is_signed
+from pyromq.security.signature import ACCESS_KEY, SIGNATURE, is_signed
 
 _audit = logging.getLogger("pyromq.audit")
 
@@ -46,6 +46,7 @@ class AccessControl:
         certificate_users: Mapping[str, str] | None = None,
         inner_user: str = "",
         trusts_plain_connections: bool = False,
+        max_send_age_ms: int = 0,
         is_version_1: bool = False,
     ) -> None:
         self.rules = rules
@@ -56,6 +57,7 @@ class AccessControl:
         self._certificate_users = certificate_users or {}
         self._inner_user = inner_user
         self._trusts_plain_connections = trusts_plain_connections
+        self._max_send_age_ms = max_send_age_ms
         self._is_version_1 = is_version_1
         self.refused = 0
         self._refusals_left = _REFUSALS_PER_S
@@ -112,7 +114,17 @@ class AccessControl:
                     described(need),
                     rule,
                 )
-        self._remember(request, caller)
+        connection = caller.channel
+        if isinstance(connection, Connection) and (connection.is_private or self._trusts_plain_connections):
+            self._remember(request, caller, connection)
+        elif isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
+            self._check_age(request.born_timestamp, caller)
+
+    def _check_age(self, born_ms: int, caller: Caller) -> None:
+        """A send that was overheard can be repeated, but not for long."""
+        age_ms = self._clock.now_ms() - born_ms
+        if self._max_send_age_ms and SIGNATURE in caller.frame.ext and abs(age_ms) > self._max_send_age_ms:
+            raise self._refusal(caller, f"the send is {age_ms} ms old by the clock of this server")
 
     def _check(self, caller: Caller, need: Need) -> str:
         """The rule that allows it; raises Refused if none does."""
@@ -122,13 +134,8 @@ class AccessControl:
             raise self._refusal(caller, self._denial(caller, need, host), decision.rule)
         return decision.rule
 
-    def _remember(self, request: Request[Any], caller: Caller) -> None:
+    def _remember(self, request: Request[Any], caller: Caller, connection: Connection) -> None:
         """Let the fast path take more requests like this one."""
-        connection = caller.channel
-        if not isinstance(connection, Connection):
-            return
-        if not (connection.is_private or self._trusts_plain_connections):
-            return
         key = caller.frame.ext.get(ACCESS_KEY, "").encode()
         grants = connection.grants
         if grants is None or connection.vouched_version != self.version or grants.access_key != key:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from pyromq.config.kinds import NOT_NEGATIVE, Millis
 from pyromq.config.options import setting
 from pyromq.config.settings import Settings
 from pyromq.errors import ConfigError
@@ -39,6 +40,7 @@ class AccessSettings(Settings):
     migrate_accounts: bool = setting(False, "At the start, accounts of access control 1.0 become users, unless there is a user of their name.", key="migrateAuthFromV1Enabled", local=True)
     certificate_users: str = setting("", "Users who are known by their client certificate, as name=user;name=user. * alone means that the common name is the user.", local=True)
     trust_plain_connections: bool = setting(False, "After one valid signature, sends and pulls on a connection without TLS are not checked again, as on a connection with TLS. Someone who can read and change the traffic could use that.", key="trustPlainConnections", local=True)
+    max_send_age_ms: Millis = setting(900_000, "A signed send on a connection without TLS is refused if its time differs from this server's by more than this: one that was overheard cannot be repeated later. 0 means no limit.", key="maxSendAgeMillis", check=NOT_NEGATIVE, local=True)
 
     # Access control 1.0: accounts in YAML files
     acl_enable: bool = setting(False, "Callers must sign their requests with an account of aclFile.", local=True)
