@@ -139,8 +139,8 @@ class PopBench:
         assert isinstance(answer, RawAnswer), "the pop waits"
         return popped_in(answer)
 
-    def ack(self, popped: Popped) -> Answer:
-        answer = self.acknowledging.acknowledge(
+    def ask_to_ack(self, popped: Popped) -> "Answer | asyncio.Future[Answer]":
+        return self.acknowledging.acknowledge(
             AckMessage(
                 consumer_group=GROUP,
                 topic=popped.stored_in,
@@ -150,7 +150,12 @@ class PopBench:
             ),
             caller_on(),
         )
-        assert isinstance(answer, Answer)
+
+    def ack(self, popped: Popped) -> Answer:
+        answer = self.ask_to_ack(popped)
+        if isinstance(answer, asyncio.Future):
+            self.acknowledging.write_gathered()
+            answer = answer.result()
         return answer
 
     def change(self, popped: Popped, invisible_ms: int) -> Popped:

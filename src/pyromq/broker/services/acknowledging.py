@@ -1,11 +1,15 @@
 """Acknowledging: popped messages are done, or stay hidden for another while.
 
-An acknowledgement is answered when its record is as safe as a message would be.
+Acknowledgements of one pop that arrive together are written as one record. An acknowledgement is answered
+when its record is as safe as a message would be.
 """
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from pyromq.broker.flow.durability import Durability
 from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
@@ -51,6 +55,7 @@ class Acknowledging:
         self._held = held
         self._durability = durability
         self._loop = asyncio.get_running_loop()
+        self._gathered: list[tuple[str, str, PopReceipt, int, asyncio.Future[Answer]]] = []
 
     def __repr__(self) -> str:
         return f"<Acknowledging {self._changed!r}>"
@@ -65,9 +70,31 @@ class Acknowledging:
         if receipt.is_ordered:
             self._acknowledge_in_order(request.topic, request.consumer_group, receipt, request.offset)
             return Answer()
-        return self._when_safe(
-            Answer(), self._write_ack(request.topic, request.consumer_group, receipt, [request.offset])
-        )
+        answered: asyncio.Future[Answer] = self._loop.create_future()
+        if not self._gathered:
+            self._loop.call_soon(self.write_gathered)
+        self._gathered.append((request.topic, request.consumer_group, receipt, request.offset, answered))
+        return answered
+
+    def write_gathered(self) -> None:
+        """Write the acknowledgements of this turn of the loop, those of one pop together."""
+        gathered, self._gathered = self._gathered, []
+        pops: dict[tuple[str, str, PopReceipt], dict[int, list[asyncio.Future[Answer]]]] = {}
+        for topic, group, receipt, offset, answered in gathered:
+            newest = self._changed.newest(topic, group, offset, receipt)
+            pop = replace(newest, queue_offset=None)
+            pops.setdefault((topic, group, pop), {}).setdefault(offset, []).append(answered)
+        for (topic, group, pop), acks in pops.items():
+            waiting = [answered for each in acks.values() for answered in each]
+            try:
+                written = self._write_ack(topic, group, pop, list(acks))
+            except Refused as refusal:
+                _settle(waiting, refusal)
+            else:
+                if self._durability.is_immediate:
+                    _settle(waiting)
+                else:
+                    self._durability.when_all_safe([written], partial(_settle, waiting))
 
     @handles(AckMessages, may_wait=True)
     def acknowledge_many(self, request: AckMessages, caller: Caller) -> "Answer | asyncio.Future[Answer]":
@@ -255,6 +282,16 @@ class Acknowledging:
                 f"the receipt names revive queue {receipt.revive_queue_id}, expected 0 to {queues - 1}",
             )
         return receipt
+
+
+def _settle(waiting: "Sequence[asyncio.Future[Answer]]", refusal: Refused | None = None) -> None:
+    for answered in waiting:
+        if answered.done():
+            continue
+        if refusal is None:
+            answered.set_result(Answer())
+        else:
+            answered.set_exception(refusal)
 
 
 def _no_message(topic: str, queue_id: int, offset: int, first: int, end: int) -> Refused:

@@ -219,3 +219,17 @@ async def test_the_limit_of_unacknowledged_messages_holds_a_queue(tmp_path: Path
         for popped in first:
             bench.ack(popped)
         assert bodies(bench.pop()) == [b"m2", b"m3"]
+
+
+async def test_acknowledgements_that_arrive_together_are_one_record(bench: PopBench) -> None:
+    for number in range(4):
+        bench.send(b"m%d" % number)
+    kept, *done = bench.pop()
+    bench.dispatch()
+    before = bench.store.max_offset(names.TIMER_TOPIC, 0)
+    answers = [bench.ask_to_ack(popped) for popped in (*done, done[0])]
+    await asyncio.gather(*(each for each in answers if isinstance(each, asyncio.Future)))
+    bench.dispatch()
+    assert bench.store.max_offset(names.TIMER_TOPIC, 0) == before + 1
+    bench.pass_time(11_000)
+    assert bodies(bench.pop()) == [kept.body]
