@@ -116,7 +116,8 @@ def test_a_mistake_in_the_options_is_told(tmp_path: Path, arguments: tuple[str, 
 
 @pytest.mark.timeout(300)
 def test_with_replicas_another_broker_takes_over_from_one_that_is_killed(tmp_path: Path) -> None:
-    with REPLICATED.running(tmp_path, *FREE_PORTS) as cluster:
+    with REPLICATED.running(tmp_path, *FREE_PORTS, "--host", "0.0.0.0") as cluster:
+        assert "ANYONE who reaches 0.0.0.0:" in cluster.stderr()
         output = cluster.process.stdout
         assert output is not None
         shown = [output.readline().split() for _ in range(3)]

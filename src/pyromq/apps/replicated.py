@@ -18,7 +18,7 @@ from pyromq.controller.controller import Controller
 from pyromq.errors import PyroError, StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.protocol.requests.controller import GetReplicaInfo
-from pyromq.remoting.addresses import format_address
+from pyromq.remoting.addresses import format_address, parse_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.standalone import StandaloneSettings
 
@@ -52,6 +52,12 @@ class ReplicatedCluster:
     @property
     def namesrv(self) -> str:
         return format_address(self.settings.reachable_host, self._name_server.address[1])
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where it can be reached, on `host` as it was given."""
+        ports = [parse_address(address)[1] for address in self._addresses.values()]
+        return [(self.settings.host, port) for port in (self._name_server.address[1], *ports)]
 
     async def start(self) -> None:
         await self._name_server.start()

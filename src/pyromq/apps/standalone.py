@@ -144,6 +144,7 @@ def _serve_replicas(settings: "StandaloneSettings") -> None:
     cluster = ReplicatedCluster(settings, click.echo)
 
     def ready() -> None:
+        warn_if_open(settings.name_server_settings(), cluster.addresses)
         click.echo(f"PyroMQ is ready: name server {cluster.namesrv}, data in {settings.store}")
         for line in cluster.lines():
             click.echo(line)
