@@ -10,6 +10,7 @@ from tests.support.front import user
 from tests.support.server_programs import Program
 
 from pyromq import Message, Producer
+from pyromq.apps import standalone
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.dialer import Dialer
@@ -77,6 +78,21 @@ async def test_clients_of_rocketmq_5_have_a_port_unless_it_is_switched_off(tmp_p
     with STANDALONE.running(tmp_path, *FREE_PORTS, "--grpc-port", "-1") as cluster:
         assert cluster.boot["grpc"] is None
         assert cluster.stop() == 0
+
+
+@pytest.mark.parametrize("has_outer_package", [True, False])
+def test_without_protobuf_there_is_no_grpc_port_unless_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, has_outer_package: bool
+) -> None:
+    def missing(name: str) -> None:
+        if not has_outer_package:
+            raise ModuleNotFoundError(name)
+
+    assert standalone._grpc_port(None, 10911) == 8081
+    assert standalone._grpc_port(None, 0) == 0
+    monkeypatch.setattr(standalone, "find_spec", missing)
+    assert standalone._grpc_port(None, 10911) is None
+    assert standalone._grpc_port(18081, 10911) == 18081
 
 
 def test_verbose_tells_what_happens(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from pyromq.apps.launching import announce, one_line_failures, overrides, show, start_log, warn_if_open
+from pyromq.apps.launching import announce, fail, one_line_failures, overrides, show, start_log, warn_if_open
 from pyromq.broker.broker import Broker
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings, load_broker
 from pyromq.cli.version import version_option
@@ -159,8 +159,11 @@ def local_broker(settings: ProxySettings) -> BrokerConfiguration:
 def run(loaded: Loaded[ProxySettings]) -> None:
     """Run a proxy until a signal stops it."""
     from pyromq.apps.serving import serve
-    from pyromq.proxy.proxy import Proxy
 
+    try:
+        from pyromq.proxy.proxy import Proxy
+    except ModuleNotFoundError as missing:
+        fail(PROGRAM, f"{missing}: pip install 'pyromq[grpc]'")
     settings = loaded.settings
     server = ProxyWithBroker(settings, local_broker(settings)) if settings.is_local else Proxy(settings)
     start_log(settings, LOG_FILE, loaded.notices, settings.as_java_dict(), ProxySettings().as_java_dict())

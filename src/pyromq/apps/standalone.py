@@ -130,7 +130,7 @@ def _how_to_connect(files: SecureFiles, namesrv: str) -> str:
 
 def _grpc_port(asked: int | None, broker_port: int) -> int | None:
     """The port for gRPC, if there is one; unless it was asked for, a missing package is no reason to fail."""
-    if asked == -1 or (asked is None and find_spec("google.protobuf") is None):
+    if asked == -1 or (asked is None and not _has_protobuf()):
         return None
     if asked is None:
         return DEFAULT_GRPC_PORT if broker_port else 0
@@ -151,3 +151,10 @@ def _serve_replicas(settings: "StandaloneSettings") -> None:
         click.echo(f"Kill any of them: no message is lost, and it comes back after {RESTART_S:.0f} s.")
 
     serve(cluster, ready)
+
+
+def _has_protobuf() -> bool:
+    try:
+        return find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
