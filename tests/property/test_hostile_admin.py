@@ -15,6 +15,7 @@ from msgspec import inspect as types
 from tests.support.chance import examples
 
 from pyromq.admin import (
+    access,
     brokers,
     connections,
     exports,
@@ -31,6 +32,8 @@ from pyromq.admin import (
 )
 from pyromq.admin.cluster import Cluster
 from pyromq.errors import CallTimeout, PyroError, Refused
+from pyromq.protocol.bodies.access import AclInfo, UserInfo
+from pyromq.protocol.bodies.assignments import SetMessageRequestModeRequestBody
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import BrokerData, TopicRouteData
@@ -38,11 +41,13 @@ from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.catalogue import Answer, Request, declaration_of, decode_answer, encode_answer
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.needs import PUB, Need, ResourceType
 from pyromq.protocol.record import StoredMessage, encode_record
 
 A = TypeVar("A", bound=Answer)
 
 MODULES = (
+    access,
     brokers,
     connections,
     exports,
@@ -100,8 +105,21 @@ ARGUMENTS: dict[str, Any] = {
     "index": 0,
     "begin": 0,
     "end": 9,
+    "is_on": True,
+    "mode": SetMessageRequestModeRequestBody(topic="Orders", consumer_group="billing"),
+    "subject": "User:alice",
+    "resource": "Topic:Orders",
+    "access_key": "account",
+    "path": None,
+    "need": Need((PUB,), ResourceType.TOPIC, "Orders"),
+    "source_ip": "10.0.0.1",
 }
 SPECIAL_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
+    access.create_user: {"info": UserInfo(password="secret")},
+    access.update_user: {"info": UserInfo()},
+    access.create_acl: {"info": AclInfo()},
+    access.update_acl: {"info": AclInfo()},
+    access.set_trusted_addresses: {"addresses": "10.0.0.1"},
     groups.put: {"config": SubscriptionGroupConfig(group_name="billing")},
     topics.put: {"wanted": TopicConfig(topic_name="Orders")},
     topics.put_many: {"wanted": [TopicConfig(topic_name="Orders")]},
