@@ -6,6 +6,7 @@ Totals are updated when a request begins and ends, so that checking for overload
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -200,5 +201,8 @@ class ConnectionGroup:
             for connection in list(self.connections):
                 connection.on_close(note_the_last)  # it may have opened meanwhile
                 connection.abort()
-            if self.connections:
-                await lost.wait()
+            # A connection whose opening was cancelled may never be told of its end.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S if self.connections else 0):
+                    await lost.wait()
+            self.connections.clear()

@@ -417,6 +417,19 @@ async def test_a_group_closes_connections_that_open_while_it_closes(monkeypatch:
     assert not group.connections
 
 
+async def test_a_group_closes_though_a_connection_is_never_told_of_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_group, "_CLOSE_TIMEOUT_S", 0.01)
+    group = ConnectionGroup()
+    line = Line(group)
+    monkeypatch.setattr(line.transport, "close", lambda: None)
+    monkeypatch.setattr(line.transport, "abort", lambda: None)
+    async with asyncio.timeout(60):
+        await group.close(0)
+    assert not group.connections
+
+
 async def test_nothing_is_read_from_a_peer_that_does_not_read() -> None:
     line = limited(write_high_water_bytes=10_000)
     line.transport.hold_back = True
