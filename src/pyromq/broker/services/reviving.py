@@ -121,6 +121,11 @@ class Reviving:
         """Continue where this broker or its master before it stopped."""
         store, topic = self._store, self._topic
         self._popped_offsets.restore()
+        if not self._popped_offsets.is_noted:
+            # A new store, or one of another broker: a crash before the first regular save must find the mark.
+            with suppress(OSError, StoreError):
+                self._popped_offsets.note()
+                self._offsets.persist()
         since_ms = store.time.now_ms()
         for queue_id in store.queue_ids(topic):
             checkpoints = self._checkpoints(queue_id)

@@ -32,6 +32,20 @@ async def test_pops_survive_a_crash_before_the_offsets_are_saved(tmp_path: Path)
         assert bench.pop() == []
 
 
+async def test_pops_survive_a_crash_before_offsets_were_ever_saved(tmp_path: Path) -> None:
+    with pop_bench(tmp_path) as bench:
+        bench.send(b"done")
+        bench.send(b"kept")
+        done, _ = bench.pop()
+        bench.ack(done)
+        clock = bench.clock
+        bench.store.abandon()
+    with pop_bench(tmp_path, clock) as bench:
+        assert bench.pop() == [], "popped again although its pop is in the log"
+        bench.pass_time(11_000)
+        assert bodies(bench.pop()) == [b"kept"]
+
+
 async def test_what_was_revived_before_a_crash_is_not_revived_again(tmp_path: Path) -> None:
     with pop_bench(tmp_path) as bench:
         bench.send(b"a")

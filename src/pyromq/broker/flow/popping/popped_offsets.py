@@ -31,6 +31,11 @@ class PoppedOffsets:
         self._offsets = offsets
         self._revive_topic = revive_topic
 
+    @property
+    def is_noted(self) -> bool:
+        """Whether the offsets say which checkpoints they contain."""
+        return self._offsets.query(names.REVIVE_GROUP, names.TIMER_TOPIC, 0) >= 0
+
     def note(self) -> None:
         """The offsets are about to be saved."""
         end = self._store.next_offset(names.TIMER_TOPIC, 0)
@@ -54,7 +59,7 @@ class PoppedOffsets:
         """Those that wait in the timers' topic, and those that did not have to wait or do so no longer."""
         store, offsets, timers = self._store, self._offsets, names.TIMER_TOPIC
         begins = {(timers, 0): offsets.query(names.REVIVE_GROUP, timers, 0)}
-        if begins[timers, 0] < 0:
+        if not self.is_noted:
             return  # another broker wrote these offsets
         for queue_id in store.queue_ids(self._revive_topic):
             progress = offsets.query(names.REVIVE_GROUP, self._revive_topic, queue_id)
