@@ -140,7 +140,8 @@ async def test_a_reset_outlives_a_crash(bench: Bench) -> None:
         await bench.client.send(b"%d" % number)
     await commit_and_wait_until_written(bench, 4)
     await bench.client.call(ResetOffset(group=GROUP, topic=TOPIC, timestamp=0, is_force=True))
-    await turn_until(lambda: "0:0" in written_offsets(bench))
+    text = f'"{TOPIC}@{GROUP}":{{0:0'
+    await turn_until(lambda: text in written_offsets(bench))
     await crash(bench)
     assert await stands_at(bench) == 0
 

@@ -273,7 +273,7 @@ async def test_offsets_of_dead_groups_are_cleaned_once_their_messages_are_gone(
         for _ in range(20):
             await bench.client.send(b"x" * 2000)
         table = (await bench.client.call(GetAllConsumerOffsets())).body.offset_table
-        assert set(table) == {f"{TOPIC}@dead", f"{TOPIC}@alive"}, "its messages are still there"
+        assert {f"{TOPIC}@dead", f"{TOPIC}@alive"} <= set(table), "its messages are still there"
         await bench.restart(
             store={"log_segment_bytes": 8192, "queue_file_bytes": 200, "file_reserved_hours": 0}
         )

@@ -73,6 +73,7 @@ async def test_no_rpc_is_served_without_a_signature(client: FrontUser) -> None:
     for rpc in unary:
         assert await client.code(rpc) == "UNAUTHORIZED", rpc
     assert (await client.receive("g", "Guarded")).code == "UNAUTHORIZED"
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
+    with pytest.raises(grpc.aio.AioRpcError):
         await client.publish("Guarded")
-    assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    # What was raised may be that the stream had ended before the settings could be written.
+    assert await client.stream.code() == grpc.StatusCode.UNAUTHENTICATED

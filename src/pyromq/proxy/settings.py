@@ -90,10 +90,6 @@ class ProxySettings(ServerSettings):
 
     def verify_together(self) -> None:
         super().verify_together()
-        if self.controls_access:
-            key = "aclEnable" if self.acl_enable else "denyByDefault" if self.deny_by_default else ""
-            expected = "false: the front does not check its callers; brokers check the front's own accessKey"
-            raise ConfigError(key or "authenticationEnabled", "true", expected)
         addresses_in(self.namesrv_addr, key="namesrvAddr")
         if self.min_polling_ms > self.max_polling_ms:
             raise ConfigError(
