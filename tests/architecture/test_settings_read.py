@@ -17,16 +17,24 @@ from pyromq.config.settings import Settings, no_effect
 from pyromq.controller.settings import ControllerSettings
 from pyromq.errors import ConfigError
 from pyromq.nameserver.settings import NameServerSettings
+from pyromq.proxy.settings import ProxySettings
 from pyromq.spark.options import Access, ReadOptions, WriteOptions
 from pyromq.store.settings import StoreSettings
 
 SOURCE = ROOT / "src/pyromq"
-SERVERS: list[type[Settings]] = [NameServerSettings, BrokerSettings, StoreSettings, ControllerSettings]
+SERVERS: list[type[Settings]] = [
+    NameServerSettings,
+    BrokerSettings,
+    StoreSettings,
+    ControllerSettings,
+    ProxySettings,
+]
 READERS: dict[type[Options], tuple[str, ...]] = {
     NameServerSettings: ("nameserver", "remoting", "apps"),
     BrokerSettings: ("broker", "remoting", "apps"),
     StoreSettings: ("store", "broker"),
     ControllerSettings: ("controller", "remoting", "apps"),
+    ProxySettings: ("proxy", "remoting", "apps"),
     ClientSettings: ("client", "cluster"),
     ProducerSettings: ("client",),
     PushSettings: ("client",),

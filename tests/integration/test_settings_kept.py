@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from tests.support.broker_cluster import TOPIC, Bench, message, topic_creation
 from tests.support.certificates import Authority
+from tests.support.front import Resource, user
 from tests.support.name_servers import Peer, name_server, register_broker
 
 from pyromq.broker.replication.replica_link import ReplicaLink
@@ -18,6 +19,9 @@ from pyromq.protocol.requests.pulling import QueryMessage
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.settings import UpdateBrokerConfig
 from pyromq.protocol.requests.topics import GetTopicConfig
+from pyromq.proxy.proxy import Proxy
+from pyromq.proxy.settings import ProxySettings
+from pyromq.remoting.addresses import format_address
 from pyromq.remoting.tls import TlsOptions
 
 
@@ -115,3 +119,21 @@ async def test_a_name_server_asks_another_environment_over_tls(tmp_path: Path) -
         async with here, Peer(here) as client:
             route = (await client.call(GetRoute(topic="t"))).body
             assert [each.broker_name for each in route.broker_datas] == ["far"]
+
+
+async def test_the_grpc_front_asks_name_servers_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("server", host="127.0.0.1")
+    secured: dict[str, Any] = {"tls_cert_path": files.certificate, "tls_key_path": files.key}
+    async with name_server(tmp_path, tls_mode="enforcing", **secured) as there:
+        settings = ProxySettings(
+            bind_address="127.0.0.1",
+            listen_port=0,
+            log_dir=None,
+            namesrv_addr=format_address(*there.address),
+            tls_enable=True,
+            tls_client_trust_cert_path=authority.trust,
+            tls_client_auth_server=True,
+        )
+        async with Proxy(settings) as proxy, user(format_address(*proxy.address)) as client:
+            assert await client.code("QueryRoute", topic=Resource(name="Missing")) == "TOPIC_NOT_FOUND"

@@ -135,10 +135,11 @@ class Membership:
     async def _announce(self, client: FrontClient) -> None:
         dialer = self._dialers.get(client)
         if dialer is None:
-            questions = Questions(client, self._relay_timeout_s)
+            questions, settings = Questions(client, self._relay_timeout_s), self._cluster.session.settings
             dialer = self._dialers[client] = self._new_dialer(
                 routes=Routes(questions, serving=CLIENT),
-                tls=self._cluster.session.settings.tls,
+                tls=settings.tls,
+                connect_timeout_s=settings.connect_timeout_s,
                 clock=self._clock,
                 before_send=self._cluster.signer,
             )

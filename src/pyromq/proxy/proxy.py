@@ -132,7 +132,12 @@ class Proxy(Lifetime):
 
     def _client_settings(self) -> ClientSettings:
         settings = self.settings
-        return ClientSettings.of(settings.namesrv_addr, credentials=settings.credentials)
+        return ClientSettings.of(
+            settings.namesrv_addr,
+            credentials=settings.credentials,
+            tls=settings.tls_client,
+            connect_timeout_s=settings.connect_timeout_ms / 1000,
+        )
 
     def _tls_server(self) -> TlsServer:
         settings = self.settings
