@@ -17,6 +17,7 @@ from tests.support.own_nameserver import OwnNameServer
 
 from pyromq.client.consumer.reading.popping import PoppedMessage
 from pyromq.client.consumer.simple import SimpleConsumer
+from pyromq.errors import NoRoute
 from pyromq.remoting.addresses import parse_address
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -47,7 +48,10 @@ async def received(consumer: SimpleConsumer, count: int, timeout_s: float) -> li
     found: list[PoppedMessage] = []
     async with asyncio.timeout(timeout_s):
         while len(found) < count:
-            found += await consumer.receive(32, wait_s=2.0, invisible_s=INVISIBLE_S)
+            try:
+                found += await consumer.receive(32, wait_s=2.0, invisible_s=INVISIBLE_S)
+            except NoRoute:  # the broker runs, but has not registered yet
+                await asyncio.sleep(0.2)
     return found
 
 
