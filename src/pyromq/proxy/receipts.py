@@ -2,20 +2,16 @@
 
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.pop_receipt import (
-    NORMAL_TOPIC,
     PopReceipt,
     decode_offsets,
     decode_order_counts,
     decode_pop_receipt,
     decode_start_offsets,
     encode_pop_receipt,
-    marked_topic,
-    retry_mark_of,
 )
+from pyromq.protocol.popped import ack_request, change_request, changed_receipt, receipt_of
 from pyromq.protocol.properties import POP_CK
 from pyromq.protocol.record import StoredMessage, decode_records
 from pyromq.protocol.requests.popping import (
@@ -46,36 +42,14 @@ class Handle(NamedTuple):
         return self.receipt.queue_offset
 
     def ack(self, topic: str, group: str) -> AckMessage:
-        return AckMessage(
-            consumer_group=group,
-            topic=marked_topic(topic, group, self.receipt.retry_mark),
-            queue_id=self.receipt.queue_id,
-            extra_info=encode_pop_receipt(self.receipt),
-            offset=self.offset,
-            target_broker_name=self.receipt.broker_name,
-        )
+        return ack_request(self.receipt, topic, group, self.offset)
 
     def change(self, topic: str, group: str, invisible_ms: int) -> ChangeInvisibleTime:
-        return ChangeInvisibleTime(
-            consumer_group=group,
-            topic=marked_topic(topic, group, self.receipt.retry_mark),
-            queue_id=self.receipt.queue_id,
-            extra_info=encode_pop_receipt(self.receipt),
-            offset=self.offset,
-            invisible_time=invisible_ms,
-            target_broker_name=self.receipt.broker_name,
-        )
+        return change_request(self.receipt, topic, group, self.offset, invisible_ms)
 
     def changed(self, answer: ChangeInvisibleTimeAnswer) -> "Handle":
         """The handle after a change."""
-        receipt = replace(
-            self.receipt,
-            checkpoint_offset=self.offset,
-            pop_time_ms=answer.pop_time,
-            invisible_time_ms=answer.invisible_time,
-            revive_queue_id=answer.revive_qid,
-        )
-        return Handle(receipt, self.log_offset)
+        return Handle(changed_receipt(self.receipt, self.offset, answer), self.log_offset)
 
 
 def decode_handle(text: str) -> Handle:
@@ -98,26 +72,15 @@ def popped(answer: PopMessageAnswer, broker_name: str) -> list[tuple[StoredMessa
     offsets = decode_offsets(answer.msg_offset_info or "")
     counts = decode_order_counts(answer.order_count_info or "")
     for stored in decode_records(answer.body):
-        text = stored.get(POP_CK)
-        if text is not None:
-            found.append((stored, Handle(decode_pop_receipt(text), stored.log_offset)))
-            continue
-        mark = retry_mark_of(stored.topic) if stored.topic.startswith("%") else NORMAL_TOPIC
-        key = (mark, stored.queue_id)
-        if starts and (key not in starts or stored.queue_offset not in offsets.get(key, ())):
-            raise RemoteProtocolError(f"a pop from {broker_name} does not say where a message of {key} was")
-        receipt = PopReceipt(
-            starts.get(key, stored.queue_offset),
-            answer.pop_time,
-            answer.invisible_time,
-            answer.revive_qid,
-            mark,
-            broker_name,
-            stored.queue_id,
-            stored.queue_offset,
-        )
-        count = counts.get((mark, stored.queue_id, stored.queue_offset), counts.get((*key, None), 0))
-        if receipt.is_ordered and count > 0:
-            stored.reconsume_times = count
+        receipt = receipt_of(stored, broker_name, answer, starts)
+        if stored.get(POP_CK) is None:
+            key = (receipt.retry_mark, stored.queue_id)
+            if starts and (key not in starts or stored.queue_offset not in offsets.get(key, ())):
+                raise RemoteProtocolError(
+                    f"a pop from {broker_name} does not say where a message of {key} was"
+                )
+            count = counts.get((*key, stored.queue_offset), counts.get((*key, None), 0))
+            if receipt.is_ordered and count > 0:
+                stored.reconsume_times = count
         found.append((stored, Handle(receipt, stored.log_offset)))
     return found

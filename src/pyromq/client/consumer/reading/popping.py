@@ -1,27 +1,21 @@
 """Popping from a broker: what a pop asks for, what its answer says, and how a message is acknowledged."""
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.session import Session
 from pyromq.client.values import MessageQueue, ReceivedMessage
 from pyromq.errors import NoRoute, PyroError
-from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.pop_receipt import (
     PopReceipt,
-    QueueKey,
-    decode_pop_receipt,
     decode_start_offsets,
-    encode_pop_receipt,
-    marked_topic,
-    retry_mark_of,
 )
+from pyromq.protocol.popped import ack_request, change_request, changed_receipt, receipt_of
 from pyromq.protocol.record import StoredMessage, decode_records
-from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime, PopMessage, PopMessageAnswer
+from pyromq.protocol.requests.popping import PopMessage, PopMessageAnswer
 
 ANY_QUEUE = -1
 _START_AT_MIN, _START_AT_MAX = 0, 1
@@ -95,79 +89,25 @@ class Popping:
         shown = self._session.unwrap(subscription.topic)
         found = []
         for record in decode_records(answer.body):
-            receipt = _receipt_of(record, broker_name, answer, starts)
+            receipt = receipt_of(record, broker_name, answer, starts)
             queue = MessageQueue(topic=subscription.topic, broker_name=broker_name, queue_id=record.queue_id)
             (opened,) = open_message(record)
             found.append(PoppedMessage(opened, queue, shown, receipt))
         return found
 
     async def acknowledge(self, message: PoppedMessage) -> None:
-        receipt = message.receipt
-        await self._session.call(
-            self._address(receipt.broker_name),
-            AckMessage(
-                consumer_group=self._group,
-                topic=self._stored_in(message),
-                queue_id=receipt.queue_id,
-                extra_info=encode_pop_receipt(receipt),
-                offset=message.queue_offset,
-                target_broker_name=receipt.broker_name,
-            ),
-            self._timeout_s,
-        )
+        request = ack_request(message.receipt, message.queue.topic, self._group, message.queue_offset)
+        await self._session.call(self._address(message.receipt.broker_name), request, self._timeout_s)
 
     async def change_invisible_time(self, message: PoppedMessage, seconds: float) -> None:
         """The message has a new receipt afterwards."""
         old, offset = message.receipt, message.queue_offset
-        answer = await self._session.call(
-            self._address(old.broker_name),
-            ChangeInvisibleTime(
-                consumer_group=self._group,
-                topic=self._stored_in(message),
-                queue_id=old.queue_id,
-                extra_info=encode_pop_receipt(old),
-                offset=offset,
-                invisible_time=round(seconds * 1000),
-                target_broker_name=old.broker_name,
-            ),
-            self._timeout_s,
-        )
-        message.receipt = PopReceipt(
-            offset,
-            answer.pop_time,
-            answer.invisible_time,
-            answer.revive_qid,
-            old.retry_mark,
-            old.broker_name,
-            old.queue_id,
-            offset,
-        )
-
-    def _stored_in(self, message: PoppedMessage) -> str:
-        return marked_topic(message.queue.topic, self._group, message.receipt.retry_mark)
+        request = change_request(old, message.queue.topic, self._group, offset, round(seconds * 1000))
+        answer = await self._session.call(self._address(old.broker_name), request, self._timeout_s)
+        message.receipt = changed_receipt(old, offset, answer)
 
     def _address(self, broker_name: str) -> str:
         address = self._session.broker_address(broker_name)
         if address is None:
             raise NoRoute(broker_name, str(self._session.name_servers))
         return address
-
-
-def _receipt_of(
-    record: StoredMessage, broker_name: str, answer: PopMessageAnswer, starts: Mapping[QueueKey, int]
-) -> PopReceipt:
-    """The receipt that a retry brings along, or the one that the answer implies."""
-    own = record.get(props.POP_CK)
-    if own is not None:
-        return decode_pop_receipt(own)
-    mark = retry_mark_of(record.topic)
-    return PopReceipt(
-        starts.get((mark, record.queue_id), record.queue_offset),
-        answer.pop_time,
-        answer.invisible_time,
-        answer.revive_qid,
-        mark,
-        broker_name,
-        record.queue_id,
-        record.queue_offset,
-    )
