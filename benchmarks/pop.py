@@ -10,22 +10,17 @@ then. Brokers take turns, round by round (benchmarks/turns.py). The load is one 
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import selectors
-import signal
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks import wire
-from benchmarks.broker import OWN, SERVERS, available, running
-from benchmarks.turns import Running, compared, orders
+from benchmarks.rates import Found, Sample, run
+from benchmarks.turns import Running, orders
 
 from pyromq.protocol.pop_receipt import decode_offsets, decode_start_offsets
 
@@ -36,12 +31,6 @@ AT_ONCE: Final = 32
 INVISIBLE_MS: Final = 4000
 BODY: Final = b"x" * 256
 PATIENCE_S: Final = 30.0
-
-
-@dataclass(frozen=True)
-class Sample:
-    rate: float
-    cpu_us: float
 
 
 def pop_frame() -> bytes:
@@ -167,8 +156,8 @@ def load(server: Running, count: int, together: bool) -> Sample:
 CELLS: Final = {"each acknowledged alone": False, "all of a pop together": True}
 
 
-def measure(servers: Sequence[Running], rounds: int, count: int) -> dict[str, dict[str, list[Sample]]]:
-    found: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+def measure(servers: Sequence[Running], rounds: int, count: int) -> Found:
+    found: Found = defaultdict(lambda: defaultdict(list))
     for server in servers:
         with server.turn():
             asking = wire.Wire(server.port)
@@ -183,44 +172,5 @@ def measure(servers: Sequence[Running], rounds: int, count: int) -> dict[str, di
     return found
 
 
-def as_table(found: dict[str, dict[str, list[Sample]]], names: Sequence[str]) -> str:
-    lines = []
-    for other in [name for name in names if name != OWN] or [OWN]:
-        lines += [
-            f"| popped messages | messages/s | {other} | ratio | CPU µs each | {other} | ratio |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for cell, samples in found.items():
-            mine, theirs = samples.get(OWN, []), samples[other]
-            rates = compared([each.rate for each in mine], [each.rate for each in theirs])
-            cpu = compared([each.cpu_us for each in mine], [each.cpu_us for each in theirs])
-            lines.append(f"| {cell} | {' | '.join([*rates, *cpu])} |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one short round: does it work at all?")
-    parser.add_argument("--servers", default="pyromq,apache-5.3.3", help=f"of {', '.join(SERVERS)}")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=30_000, help="messages in each round of a load")
-    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    names = available(options.servers.split(","))
-    rounds, count = (1, 4_000) if options.quick else (options.rounds, options.count)
-    with running(names, "ASYNC_FLUSH") as servers:
-        found = measure(servers, rounds, count)
-    print(as_table(found, names))
-    if options.json:
-        document: dict[str, Any] = {
-            cell: {server: [asdict(each) for each in rows] for server, rows in samples.items()}
-            for cell, samples in found.items()
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, "popped messages", "messages")

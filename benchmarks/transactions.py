@@ -10,24 +10,19 @@ that fills in prepared frames, about 10 µs for each transaction: it must not be
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import re
 import selectors
-import signal
 import struct
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from benchmarks import wire
-from benchmarks.broker import OWN, SERVERS, available, running
-from benchmarks.turns import Running, compared, orders
+from benchmarks.rates import Found, Sample, run
+from benchmarks.turns import Running, orders
 
 GROUP: Final = "payers"
 END_TRANSACTION: Final = 37
@@ -50,12 +45,6 @@ CELLS: Final = (
     Cell("roll back", (ROLLBACK,)),
     Cell("nine of ten commit", (*[COMMIT] * 9, ROLLBACK)),
 )
-
-
-@dataclass(frozen=True)
-class Sample:
-    rate: float
-    cpu_us: float
 
 
 def half_form(topic: str) -> bytes:
@@ -150,10 +139,8 @@ def _halves(form: bytes, count: int) -> Iterator[bytes]:
         yield form % (b"%024X%08X" % (time.monotonic_ns(), number), wire.FIRST_OPAQUE + number)
 
 
-def measure(
-    servers: Sequence[Running], rounds: int, count: int, warm_up: int
-) -> dict[str, dict[str, list[Sample]]]:
-    found: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+def measure(servers: Sequence[Running], rounds: int, count: int) -> Found:
+    found: Found = defaultdict(lambda: defaultdict(list))
     topic = "Transactions"
     for server in servers:
         with server.turn():
@@ -162,7 +149,7 @@ def measure(
             asking.call(wire.send(topic, 0))
             asking.close()
             # A JVM compiles its hot paths only after some seconds of them.
-            load(server, topic, CELLS[-1], warm_up)
+            load(server, topic, CELLS[-1], count)
     for cell in CELLS:
         for order in orders(servers, rounds):
             for server in order:
@@ -171,44 +158,5 @@ def measure(
     return found
 
 
-def as_table(found: dict[str, dict[str, list[Sample]]], names: Sequence[str]) -> str:
-    lines = []
-    for other in [name for name in names if name != OWN] or [OWN]:
-        lines += [
-            f"| transactions | transactions/s | {other} | ratio | CPU µs each | {other} | ratio |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for cell, samples in found.items():
-            mine, theirs = samples.get(OWN, []), samples[other]
-            rates = compared([each.rate for each in mine], [each.rate for each in theirs])
-            cpu = compared([each.cpu_us for each in mine], [each.cpu_us for each in theirs])
-            lines.append(f"| {cell} | {' | '.join([*rates, *cpu])} |")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one short round: does it work at all?")
-    parser.add_argument("--servers", default="pyromq,apache-5.3.3", help=f"of {', '.join(SERVERS)}")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--count", type=int, default=30_000, help="transactions in each round of a load")
-    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    names = available(options.servers.split(","))
-    rounds, count = (1, 4_000) if options.quick else (options.rounds, options.count)
-    with running(names, "ASYNC_FLUSH") as servers:
-        found = measure(servers, rounds, count, warm_up=count)
-    print(as_table(found, names))
-    if options.json:
-        document: dict[str, Any] = {
-            cell: {server: [asdict(each) for each in rows] for server, rows in samples.items()}
-            for cell, samples in found.items()
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, "transactions", "transactions")
