@@ -3,6 +3,8 @@
 A message counts as acknowledged when its producer got SEND_OK. Each one must be in every log that is given,
 once, at the queue offset that its producer was told, and every group must get it. An unacknowledged one may
 be anywhere, or nowhere.
+
+One commit is one message, and a rolled back message is none. A timed message comes at least once.
 """
 
 from collections import Counter, defaultdict
@@ -32,6 +34,8 @@ class Gap(NamedTuple):
 class Verdict:
     acknowledged: int = 0
     unacknowledged: int = 0
+    decided: int = 0
+    """Half messages and timed messages that were acknowledged."""
     delivered_twice: int = 0
     """Allowed: consumers that were cut off get messages again."""
     stored_twice: int = 0
@@ -46,6 +50,7 @@ class Verdict:
     invented: list[str] = field(default_factory=list)
     taken_back: list[str] = field(default_factory=list)
     undelivered: list[str] = field(default_factory=list)
+    misjudged: list[str] = field(default_factory=list)
     disordered: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
@@ -57,6 +62,7 @@ class Verdict:
             "never sent": self.invented,
             "delivered, but not what is stored": self.taken_back,
             "acknowledged, but not delivered": self.undelivered,
+            "rolled back, but visible, or committed twice": self.misjudged,
             "out of order in a queue": self.disordered,
             "broken invariants": self.broken,
         }
@@ -72,6 +78,7 @@ def check(history: History) -> Verdict:
     verdict = Verdict(len(acknowledged), len(history.sent) - len(acknowledged), broken=history.broken)
     _check_logs(history, acknowledged, verdict)
     _check_deliveries(history, acknowledged, verdict)
+    _check_decisions(history, verdict)
     gaps = list(gaps_of(acknowledged, history.ended))
     verdict.gaps = [gap for gap in gaps if gap.seconds > PAUSE_S]
     verdict.longest_gap = max(gaps, key=lambda gap: gap.seconds, default=Gap(0.0, history.ended))
@@ -140,6 +147,19 @@ def _check_deliveries(history: History, acknowledged: list[Sent], verdict: Verdi
             ]
         if history.groups.get(group):
             verdict.disordered += _deliveries_out_of_order(group, deliveries)
+
+
+def _check_decisions(history: History, verdict: Verdict) -> None:
+    verdict.decided = len(history.decided)
+    for broker, copies in history.copies.items():
+        verdict.lost += [
+            f"{body!r} is not in the log of {broker}" for body in sorted(history.due - copies.keys())
+        ]
+        for body, count in copies.items():
+            if body.startswith("timed"):
+                verdict.stored_twice += count - 1
+            elif count > 1 or body.startswith("rollback"):
+                verdict.misjudged.append(f"{body!r} is in the log of {broker}, {count} times")
 
 
 def _deliveries_out_of_order(group: str, deliveries: Iterable[Delivered]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The clusters that the campaign breaks, each with settings under which nothing acknowledged may be lost."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tests.campaign.load import TOPIC
 from tests.campaign.network import OWN_HOST, RELAYED_HOST, Network
 from tests.campaign.parties import START_TIMEOUT_S, Disk, Party
 from tests.campaign.plans import Shape
+from tests.campaign.side_load import SIDE_TOPIC
 from tests.support.broker_cluster import BROKER_PORTS, BrokerClient, configuration
 from tests.support.replicas import log_of
 
@@ -47,6 +49,11 @@ _BROKER: Mapping[str, Any] = {
     "ha_silence_ms": 5000,
     "ha_heartbeat_ms": 1000,
     "connect_timeout_ms": 1000,
+    "transaction_timeout_ms": 500,
+    "transaction_check_interval_ms": 200,
+    "transaction_op_interval_ms": 200,
+    # Longer than any fault: nothing is given up.
+    "transaction_check_max": 10**6,
 }
 
 
@@ -99,6 +106,7 @@ class Cluster:
         self._directory = directory
         self._kind = kind
         self._ports: dict[str, int] = {}
+        self._equal_end = 0
 
     @property
     def shape(self) -> Shape:
@@ -162,7 +170,8 @@ class Cluster:
                 for name in self.shape.brokers:
                     async with BrokerClient((OWN_HOST, self._ports[name])) as client:
                         try:
-                            return await client.create_topic(TOPIC, QUEUES)
+                            await client.create_topic(TOPIC, QUEUES)
+                            return await client.create_topic(SIDE_TOPIC, 1)
                         except PyroError:
                             await asyncio.sleep(0.1)
 
@@ -188,46 +197,63 @@ class Cluster:
 
     # How a round ends
 
+    async def wait_ended(self) -> None:
+        """Until no transaction is open, and that is in the log."""
+        while await self._info(await self.find_master(), "halfMessageCount") != "0":  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2 * _BROKER["transaction_op_interval_ms"] / 1000)
+
     async def wait_equal(self) -> None:
         """Until every broker has the whole log; nobody writes any more."""
-        while len({await self._log_end(name) for name in self.shape.brokers} | {-1}) != 2:  # noqa: ASYNC110
+        ends: set[int] = set()
+        while len(ends) != 1 or min(ends) < 0:
             await asyncio.sleep(0.1)
+            ends = {await self._log_end(name) for name in self.shape.brokers}
+        (self._equal_end,) = ends
 
     async def _log_end(self, name: str) -> int:
         """Where the log of a broker ends; a number that no other has if it does not say."""
+        end = await self._info(name, "commitLogMaxOffset")
+        return -2 - self.shape.brokers.index(name) if end is None else int(end)
+
+    async def _info(self, name: str, key: str) -> str | None:
+        """What a broker tells about itself; None if it does not."""
         try:
             async with BrokerClient((OWN_HOST, self._ports[name])) as client:
                 info = await client.call(GetBrokerRuntimeInfo(), _CALL_S)
         except PyroError:
-            return -2 - self.shape.brokers.index(name)
-        return int(info.body.table["commitLogMaxOffset"])
+            return None
+        return info.body.table.get(key)
 
     async def stop(self) -> None:
         for kind in ("broker", "controller", "namesrv"):
             await asyncio.gather(*(party.stop() for party in self.parties.values() if party.kind == kind))
 
-    def stored(self) -> tuple[dict[str, Log], list[str]]:
-        """What the stopped brokers hold, and what is wrong with it."""
+    def stored(self) -> tuple[dict[str, Log], dict[str, Counter[str]], list[str]]:
+        """What the stopped brokers hold, how often they hold the side load, and what is wrong with it."""
         logs: dict[str, Log] = {}
+        copies: dict[str, Counter[str]] = {}
         raw: dict[str, bytes] = {}
         for name in self.shape.brokers:
             settings = configuration(self._directory / name / "store", store=self._store()).store
             with MessageStore.open(settings) as store:
-                logs[name] = {queue: _messages(store, queue) for queue in range(QUEUES)}
-                raw[name] = log_of(store)
+                logs[name] = {queue: _messages(store, TOPIC, queue) for queue in range(QUEUES)}
+                copies[name] = Counter(_messages(store, SIDE_TOPIC, 0).values())
+                # A master that stops may still record which transactions have ended.
+                raw[name] = log_of(store)[: self._equal_end]
         first = self.shape.brokers[0]
         wrong = [
             f"the logs of {first} and {name} are not the same bytes"
             for name, log in raw.items()
             if log != raw[first]
         ]
-        return logs, wrong
+        return logs, copies, wrong
 
 
-def _messages(store: MessageStore, queue: int) -> dict[int, str]:
+def _messages(store: MessageStore, topic: str, queue: int) -> dict[int, str]:
     found: dict[int, str] = {}
     offset = 0
-    while views := store.read(TOPIC, queue, offset, 32).views:
+    while views := store.read(topic, queue, offset, 32).views:
         for view in views:
             message = decode_record(view)
             found[message.queue_offset] = message.body.rstrip().decode()

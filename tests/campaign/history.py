@@ -3,6 +3,7 @@
 Bodies are unique. Times are seconds since the beginning of the run.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -48,8 +49,17 @@ class History:
     faults: list[Fault] = field(default_factory=list)
     logs: dict[str, Log] = field(default_factory=dict)
     """By broker: what is stored at the end, wherever an acknowledged message must be."""
+    decided: list[str] = field(default_factory=list)
+    """Acknowledged half messages and timed messages; the body tells what must become of them."""
+    copies: dict[str, Counter[str]] = field(default_factory=dict)
+    """By broker: how often their topic has each body at the end."""
     groups: dict[str, bool] = field(default_factory=dict)
     """The groups that read everything to its end, and whether they read in order."""
     broken: list[str] = field(default_factory=list)
     """Invariants that did not hold, as sentences."""
     ended: float = 0.0
+
+    @property
+    def due(self) -> set[str]:
+        """What was acknowledged and is not rolled back."""
+        return {body for body in self.decided if not body.startswith("rollback")}

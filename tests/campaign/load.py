@@ -11,6 +11,7 @@ from collections import defaultdict
 from contextlib import AsyncExitStack
 
 from tests.campaign.history import Delivered, History, Sent
+from tests.campaign.side_load import SideLoad
 
 from pyromq import Message, MessageQueue, PyroError, ReceivedMessage, aio
 
@@ -35,6 +36,7 @@ class Load:
         self._queues = [MessageQueue(TOPIC, broker_name, number) for number in range(queues)]
         self._began = time.monotonic()
         self._is_over = False
+        self._side = SideLoad(namesrv, self.history, lambda: self._is_over)
         self._senders: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
         self._acknowledged: dict[int, int] = defaultdict(int)
@@ -52,13 +54,14 @@ class Load:
         for group, ordered in GROUPS.items():
             for number in range(_MEMBERS):
                 await self._stack.enter_async_context(self._member(group, number, ordered))
+        await self._side.start(self._stack)
         self._began = time.monotonic()
         self._senders = [asyncio.create_task(self._send(producer, queue)) for queue in self._queues]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._is_over = True
-        await asyncio.gather(*self._senders)
+        await asyncio.gather(*self._senders, self._side.stop())
         closing = asyncio.create_task(self._stack.aclose())
         await asyncio.wait([closing], timeout=_CLOSE_TIMEOUT_S)
         if not closing.done():
@@ -116,11 +119,13 @@ class Load:
     async def finish(self, timeout_s: float) -> None:
         """Send no more, and wait until the groups have got all that was acknowledged, if they ever do."""
         self._is_over = True
-        await asyncio.gather(*self._senders)
+        await asyncio.gather(*self._senders, self._side.stop())
         self.history.ended = self.now
         wanted = {sent.body for sent in self.history.sent if sent.offset is not None}
         deadline = self.now + timeout_s
-        while self.now < deadline and not all(wanted <= got for got in self._got.values()):  # noqa: ASYNC110
+        while self.now < deadline and not (  # noqa: ASYNC110
+            self._side.is_delivered and all(wanted <= got for got in self._got.values())
+        ):
             await asyncio.sleep(0.05)
 
 

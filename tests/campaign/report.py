@@ -25,9 +25,9 @@ def round_text(result: Round) -> str:
         lines.append(f"  VIOLATION, {kind}: {len(sentences)}")
         lines += [f"    {sentence}" for sentence in sentences[:_SHOWN]]
     lines += [
-        f"  acknowledged {verdict.acknowledged}, lost {len(verdict.lost)}, out of order"
-        f" {len(verdict.disordered)}; not acknowledged {verdict.unacknowledged}; delivered twice"
-        f" {verdict.delivered_twice}",
+        f"  acknowledged {verdict.acknowledged} and {verdict.decided} half or timed ones,"
+        f" lost {len(verdict.lost)}, out of order {len(verdict.disordered)};"
+        f" not acknowledged {verdict.unacknowledged}; delivered twice {verdict.delivered_twice}",
         f"  longest gap {verdict.longest_gap.seconds:.2f} s, without service {verdict.unavailable_s:.1f} of"
         f" {history.ended:.1f} s",
     ]
@@ -88,6 +88,7 @@ def json_line(result: Round) -> str:
             "seed": result.seed,
             "cluster": result.kind,
             "acknowledged": verdict.acknowledged,
+            "half_or_timed": verdict.decided,
             "unacknowledged": verdict.unacknowledged,
             "delivered_twice": verdict.delivered_twice,
             "longest_gap_s": round(verdict.longest_gap.seconds, 3),

@@ -45,10 +45,11 @@ async def run_round(
             await _break(cluster, load, planned)
             await _until(load.wait_acknowledged(), "the healed cluster takes messages")
             await load.finish(HEAL_TIMEOUT_S)
+            await _until(cluster.wait_ended(), "all transactions are over")
         history = load.history
         await _until(cluster.wait_equal(), "all replicas have the whole log")
         await cluster.stop()
-        history.logs, history.broken = await asyncio.to_thread(cluster.stored)
+        history.logs, history.copies, history.broken = await asyncio.to_thread(cluster.stored)
     return Round(seed, kind, planned, history, check(history), time.monotonic() - began)
 
 

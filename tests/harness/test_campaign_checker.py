@@ -1,6 +1,7 @@
 """The checker of the campaign finds every loss, change and disorder that is planted, and nothing else."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,9 @@ def faultless(seed: int, messages: int) -> History:
                 Delivered(messages_of[offset], group, queue, offset, 1.0) for offset in offsets
             ]
     history.logs = {"a": logs, "b": {queue: dict(log) for queue, log in logs.items()}}
+    history.decided = ["commit-1", "rollback-1", "timed-1"]
+    stored = Counter({"commit-1": 1, "commit-2": 1, "timed-1": 1 + seed % 2})
+    history.copies = {"a": stored.copy(), "b": stored.copy()}
     return history
 
 
@@ -148,3 +152,17 @@ def test_a_fault_has_the_longest_gap_that_touches_it(began: float, ended: float,
     sent = [Sent(f"m{at}", "p", 0, at, at, at) for at in (0, 1, 4, 5)]
     gaps = list(gaps_of(sent, 9.0))
     assert gap_of_fault(Fault("x", began, ended), gaps, after_s=1.0) == expected
+
+
+@pytest.mark.parametrize("body", ["commit-1", "timed-1"])
+def test_a_committed_or_timed_message_that_is_nowhere_is_lost(body: str) -> None:
+    history = faultless(1, 8)
+    del history.copies["b"][body]
+    assert list(check(history).violations) == ["acknowledged and lost"]
+
+
+@pytest.mark.parametrize(("body", "count"), [("commit-2", 2), ("rollback-1", 1), ("rollback-2", 1)])
+def test_a_transaction_that_ends_twice_or_the_wrong_way_is_found(body: str, count: int) -> None:
+    history = faultless(1, 8)
+    history.copies["a"][body] = count
+    assert list(check(history).violations) == ["rolled back, but visible, or committed twice"]
