@@ -33,34 +33,36 @@ async def test_transactions_and_timed_messages_survive_their_master() -> None:
         asked.add(message.body)
         return COMMIT if message.tags == "later" else ROLLBACK
 
-    async with aio_cluster(
-        replicas=3,
-        default_topic_queues=1,
-        transaction_timeout_ms=200,
-        transaction_check_interval_ms=100,
-        transaction_check_max=10**6,
-    ) as running:
-        async with aio.TransactionProducer(
+    async with (
+        aio_cluster(
+            replicas=3,
+            default_topic_queues=1,
+            transaction_timeout_ms=200,
+            transaction_check_interval_ms=100,
+            transaction_check_max=10**6,
+        ) as running,
+        aio.TransactionProducer(
             "payers",
             running.namesrv,
             check=check,
             heartbeat_interval_s=0.2,
             send_timeout_s=30,
             retries=1000,
-        ) as producer:
-            await producer.send_in_transaction(Message(TOPIC, b"at once"), lambda _: COMMIT)
-            await producer.send_in_transaction(Message(TOPIC, b"never"), lambda _: ROLLBACK)
-            await producer.send_in_transaction(Message(TOPIC, b"later", tags="later"), lambda _: UNKNOWN)
-            await producer.send_in_transaction(Message(TOPIC, b"never, either"), lambda _: UNKNOWN)
-            timed = {b"reminder %d" % number for number in range(20)}
-            for body in timed:
-                await producer.send(Message(REMINDERS, body), delay=timedelta(seconds=3))
-            first = await running.kill_master()
-            is_over.set()
-            while asked != {b"later", b"never, either"}:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-            await producer.send(Message(TOPIC, b"last"))
-            payments = await read_until(running.namesrv, TOPIC, {b"at once", b"later", b"last"})
-            assert payments == {b"at once": 1, b"later": 1, b"last": 1}
-            assert running.master_number() != first
-            assert (await read_until(running.namesrv, REMINDERS, timed)).keys() == timed
+        ) as producer,
+    ):
+        await producer.send_in_transaction(Message(TOPIC, b"at once"), lambda _: COMMIT)
+        await producer.send_in_transaction(Message(TOPIC, b"never"), lambda _: ROLLBACK)
+        await producer.send_in_transaction(Message(TOPIC, b"later", tags="later"), lambda _: UNKNOWN)
+        await producer.send_in_transaction(Message(TOPIC, b"never, either"), lambda _: UNKNOWN)
+        timed = {b"reminder %d" % number for number in range(20)}
+        for body in timed:
+            await producer.send(Message(REMINDERS, body), delay=timedelta(seconds=3))
+        first = await running.kill_master()
+        is_over.set()
+        while asked != {b"later", b"never, either"}:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await producer.send(Message(TOPIC, b"last"))
+        payments = await read_until(running.namesrv, TOPIC, {b"at once", b"later", b"last"})
+        assert payments == {b"at once": 1, b"later": 1, b"last": 1}
+        assert running.master_number() != first
+        assert (await read_until(running.namesrv, REMINDERS, timed)).keys() == timed
