@@ -69,6 +69,16 @@ class Cluster:
         self.unanswered: dict[str, PyroError] = {}
         """The failures that `known` met, by their text."""
 
+    def copy(self) -> "Cluster":
+        """The same cluster, with connections of its own."""
+        return Cluster(
+            self.name_servers,
+            timeout_s=self.timeout_s,
+            credentials=self._credentials,
+            tls=self._tls,
+            clock=self.clock,
+        )
+
     def __repr__(self) -> str:
         state = "closed" if self._dialer is None else repr(self._dialer)
         return f"<Cluster {';'.join(self.name_servers)} {state}>"

@@ -1,9 +1,13 @@
-"""Operations on name servers: settings, and the write permission of brokers."""
+"""Operations on name servers: settings, the write permission of brokers, and what each of them knows."""
 
-from pyromq.admin.cluster import Cluster
+from collections.abc import Mapping
+
+from pyromq.admin.cluster import Cluster, members_of
 from pyromq.admin.failures import NotFound, nearest
 from pyromq.config.properties import render
+from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.requests.brokers import AddWritePermission, WipeWritePermission
+from pyromq.protocol.requests.routes import GetAllTopics
 from pyromq.protocol.requests.settings import GetNameServerConfig, UpdateNameServerConfig
 
 
@@ -34,6 +38,29 @@ async def add_write_permission(cluster: Cluster, broker_name: str) -> dict[str, 
     await cluster.broker_address(broker_name)
     answers = await cluster.ask_name_servers(AddWritePermission(broker_name=broker_name))
     return {address: answer.add_topic_count for address, answer in answers.items()}
+
+
+async def topics_at(cluster: Cluster, name_server: str) -> list[str]:
+    """The topics that one name server knows."""
+    return sorted((await cluster.ask(name_server, GetAllTopics())).body.topic_list)
+
+
+def differing_brokers(infos: Mapping[str, ClusterInfo]) -> dict[str, tuple[str, ...]]:
+    """The names of the brokers that a name server knows differently from another one, by name server."""
+    known = {
+        server: {
+            (member.cluster, member.broker_name, member.broker_id, member.address)
+            for member in members_of(info)
+        }
+        for server, info in infos.items()
+    }
+    everywhere = set.intersection(*known.values()) if known else set()
+    anywhere = set().union(*known.values())
+    return {
+        server: tuple(sorted({name for _, name, _, _ in (here ^ anywhere) | (here - everywhere)}))
+        for server, here in known.items()
+        if here != anywhere or here != everywhere
+    }
 
 
 def require_setting(server: str, settings: dict[str, str], key: str) -> None:

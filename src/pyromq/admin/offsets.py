@@ -17,6 +17,7 @@ from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.inspection import GetConsumeStats, GetTopicStats
 from pyromq.protocol.requests.offsets import (
+    GetAllConsumerOffsets,
     GetMaxOffset,
     GetMinOffset,
     ResetOffset,
@@ -51,6 +52,16 @@ async def lag(cluster: Cluster, group: str, topic: str | None = None) -> Consume
     if not whole.offset_table:
         raise NotFound(await _why_no_offsets(cluster, group, topic))
     return whole
+
+
+async def totals(cluster: Cluster, address: str) -> dict[tuple[str, str], int]:
+    """The offsets of all groups of a broker, by topic and group, summed up over the queues."""
+    table = (await cluster.ask(address, GetAllConsumerOffsets())).body.offset_table
+    found: dict[tuple[str, str], int] = {}
+    for key, queues in table.items():
+        topic, _, group = key.partition("@")
+        found[topic, group] = sum(queues.values())
+    return found
 
 
 async def _why_no_offsets(cluster: Cluster, group: str, topic: str | None) -> str:

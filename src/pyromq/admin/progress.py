@@ -9,7 +9,7 @@ from pyromq.admin import brokers, connections, offsets
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.rates import Rates
 from pyromq.protocol.bodies.queues import MessageQueue
-from pyromq.protocol.bodies.statistics import OffsetWrapper
+from pyromq.protocol.bodies.statistics import ConsumeStatsList, OffsetWrapper
 from pyromq.protocol.catalogue import Int64
 
 
@@ -66,13 +66,7 @@ async def of_broker(
     """All groups of a broker, in the queues that have messages and a lag of at least `min_diff`; the totals
     are those of all queues."""
     stats = await brokers.consume_stats(cluster, address, ordered_only=ordered_only, timeout_s=timeout_s)
-    everywhere = [
-        _in_queue(group, queue, place)
-        for table in stats.consume_stats_list
-        for group, of_group in sorted(table.items())
-        for each in of_group
-        for queue, place in sorted(each.offset_table.items())
-    ]
+    everywhere = all_queues(stats)
     return Progress(
         [
             each
@@ -89,6 +83,22 @@ async def of_broker(
         stats.total_diff,
         sum(each.inflight for each in everywhere),
     )
+
+
+def all_queues(stats: ConsumeStatsList) -> list[QueueProgress]:
+    """All groups of a broker in all their queues."""
+    return [
+        _in_queue(group, queue, place)
+        for table in stats.consume_stats_list
+        for group, of_group in sorted(table.items())
+        for each in of_group
+        for queue, place in sorted(each.offset_table.items())
+    ]
+
+
+def groups_in(stats: ConsumeStatsList) -> list[str]:
+    """All groups of a broker, also those that have read nothing."""
+    return [group for table in stats.consume_stats_list for group in table]
 
 
 async def client_hosts(cluster: Cluster, group: str) -> dict[MessageQueue, str]:

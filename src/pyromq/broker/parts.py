@@ -31,6 +31,7 @@ from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.services.assignments import Assignments
 from pyromq.broker.services.brokers import Brokers
 from pyromq.broker.services.delays import Delays
+from pyromq.broker.services.figures import FiguresInBulk
 from pyromq.broker.services.groups import Groups
 from pyromq.broker.services.inspection import Inspection
 from pyromq.broker.services.membership import Membership
@@ -237,6 +238,7 @@ class Parts:
             topics,
             Groups(tables, tables.statistics.forget_group, slices),
             Inspection(live, store, tables, clock, self.advertised, slices),
+            FiguresInBulk(store, tables, clock, slices),
             self.brokers,
             unread,
             Upkeep(store, inbound.appending, tables.statistics, tables.locks, clock, unread.cleaned),

@@ -40,6 +40,7 @@ from pyromq.remoting.http_status import HttpStatus, in_turns
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, ServerStatistics, listening_socket
+from pyromq.remoting.slices import Slices
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class NameServer(Lifetime):
 
         routes = Routes(
             self._route_service(settings),
-            TopicRequests(self._table, self._consequences, settings_now),
+            TopicRequests(self._table, self._consequences, settings_now, Slices(self._clock)),
             BrokerRequests(
                 self._table,
                 self._kv,

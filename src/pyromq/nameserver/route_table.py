@@ -5,6 +5,7 @@ Pure: no loop, no socket, no clock. Every change returns `Changes`, which the ca
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain
 
 from pyromq.nameserver import registration, unregistration
@@ -14,6 +15,7 @@ from pyromq.nameserver.registration import Announcement, Inventory, Registered
 from pyromq.nameserver.route_answers import RouteAnswers, broker_data
 from pyromq.nameserver.tables import BrokerKey, RouteRules, Tables
 from pyromq.nameserver.unregistration import Unregistration
+from pyromq.protocol import json_body
 from pyromq.protocol.bodies.brokers import ClusterInfo
 from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.bodies.versions import DataVersion
@@ -240,6 +242,31 @@ class RouteTable:
     def all_topics(self) -> TopicList:
         return TopicList(topic_list=list(self._tables.queues.topics))
 
+    def layouts(self) -> list[Layout]:
+        """Topics that have the same queues, together."""
+        return list(self._tables.queues.layouts)
+
+    def digests(self, layout: Layout) -> dict[str, str]:
+        """A hash of the route of each topic of a layout: the same on every name server that has the route."""
+        groups = (self._tables.groups.get(name) for name in layout.shapes)
+        parts = [
+            (
+                group.cluster,
+                group.name,
+                sorted(group.addresses.items()),
+                group.zone,
+                *layout.shapes[group.name],
+            )
+            for group in groups
+            if group is not None
+        ]
+        digest = _digest(repr(parts).encode())
+        digests = dict.fromkeys(layout.topics, digest)
+        for topic in self._tables.mappings.keys() & digests.keys():
+            mapping = dict(sorted(self._tables.mappings[topic].by_broker.items()))
+            digests[topic] = _digest(digest.encode() + json_body.encode(mapping))
+        return digests
+
     def topics_of_cluster(self, cluster: str) -> TopicList:
         layouts: dict[Layout, None] = {}
         for broker in self._tables.clusters.get(cluster, ()):
@@ -272,3 +299,7 @@ class RouteTable:
             if wanted(layout.first_sys_flag):
                 topics += layout.topics
         return TopicList(topic_list=topics)
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()

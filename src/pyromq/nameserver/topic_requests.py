@@ -7,6 +7,7 @@ from pyromq.nameserver.queue_layouts import QueueShape
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.protocol.bodies.brokers import ClusterInfo
+from pyromq.protocol.bodies.figures import RouteDigests
 from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.catalogue import BodyAnswer, RawAnswer
 from pyromq.protocol.codes import ResponseCode
@@ -14,6 +15,7 @@ from pyromq.protocol.requests.routes import (
     DeleteTopicFromNameServer,
     GetAllTopics,
     GetClusterInfo,
+    GetRouteDigests,
     GetSystemTopicsFromNameServer,
     GetTopicsOfCluster,
     GetUnitSubscribedSharedTopics,
@@ -24,15 +26,21 @@ from pyromq.protocol.requests.routes import (
 )
 from pyromq.remoting.long_answers import written
 from pyromq.remoting.routing import Caller, handles
+from pyromq.remoting.slices import Slices
 
 
 class TopicRequests:
     def __init__(
-        self, table: RouteTable, consequences: Consequences, settings: LiveSettings[NameServerSettings]
+        self,
+        table: RouteTable,
+        consequences: Consequences,
+        settings: LiveSettings[NameServerSettings],
+        slices: Slices,
     ) -> None:
         self._table = table
         self._consequences = consequences
         self._settings = settings
+        self._slices = slices
 
     def __repr__(self) -> str:
         return f"<TopicRequests {self._table!r}>"
@@ -46,6 +54,15 @@ class TopicRequests:
         if not self._settings.now.enable_all_topic_list:
             raise _disabled()
         return await _written(self._table.all_topics())
+
+    @handles(GetRouteDigests)
+    async def route_digests(self, request: GetRouteDigests, caller: Caller) -> RawAnswer:
+        if not self._settings.now.enable_all_topic_list:
+            raise _disabled()
+        body = RouteDigests()
+        async for layout in self._slices.spread(self._table.layouts()):
+            body.digests.update(self._table.digests(layout))
+        return await written(body, len(body.digests))
 
     @handles(GetTopicsOfCluster)
     async def topics_of_cluster(self, request: GetTopicsOfCluster, caller: Caller) -> RawAnswer:

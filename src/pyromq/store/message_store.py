@@ -516,6 +516,14 @@ class MessageStore:
     def queue_ids(self, topic: str) -> list[int]:
         return sorted(self._queues.of_topic(topic))
 
+    def queue_ends(self, topic: str, queues: int) -> list[int]:
+        """The ends of the first queues of a topic; 0 for those that were never written."""
+        ends = [0] * queues
+        for queue_id, queue in self._queues.of_topic(topic).items():
+            if queue_id < queues:
+                ends[queue_id] = queue.end_offset
+        return ends
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self._queues.find(topic, queue_id)
         return queue.min_offset(self._log.start_offset) if queue is not None else 0

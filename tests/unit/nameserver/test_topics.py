@@ -164,3 +164,30 @@ def test_sizes_count_every_table() -> None:
     sizes = world.table.sizes()
     assert (sizes.topics, sizes.layouts, sizes.topic_broker_pairs) == (2, 2, 3)
     assert (sizes.broker_groups, sizes.clusters, sizes.live_brokers, sizes.filter_servers) == (2, 1, 2, 1)
+
+
+def digests(world: World) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for layout in world.table.layouts():
+        found |= world.table.digests(layout)
+    return found
+
+
+def test_equal_routes_have_equal_digests_on_every_name_server() -> None:
+    one, other = World(), World()
+    for world, order in ((one, "ab"), (other, "ba")):
+        for name in order:
+            world.register(name, 0, {"t": READ_WRITE, "u": READ_ONLY})
+    assert digests(one) == digests(other)
+    assert digests(one)["t"] != digests(one)["u"]
+
+
+def test_a_digest_changes_with_addresses_queues_and_permissions() -> None:
+    world = World()
+    world.register("a", 0, "t u")
+    before = digests(world)
+    world.register("a", 1, "t u")
+    replicated = digests(world)
+    assert replicated["t"] != before["t"]
+    world.wipe("a")
+    assert digests(world)["t"] not in (before["t"], replicated["t"])

@@ -266,6 +266,15 @@ class Statistics:
         """The totals of `add` under a name since the start, by key."""
         return {key: series.messages for (each, key), series in self._others.items() if each == name}
 
+    def stored(self, topic: str) -> tuple[int, int]:
+        """Messages and bytes stored in a topic since the start."""
+        series = self._topics.get(topic, {}).values()
+        return sum(each.messages for each in series), sum(each.size_bytes for each in series)
+
+    def read(self, group: str, topic: str) -> int:
+        """Messages that a group has read from a topic since the start."""
+        return sum(each.messages for each in self._groups.get((topic, group), {}).values())
+
     def topic_put_tps(self, topic: str) -> float:
         return _item(self._topics.get(topic, {}).values(), 0, _MESSAGES).tps
 

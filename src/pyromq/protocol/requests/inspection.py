@@ -1,6 +1,7 @@
 """Inspection of a running broker and, through it, of its consumers."""
 
 from pyromq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from pyromq.protocol.bodies.figures import Figures
 from pyromq.protocol.bodies.kv import KVTable
 from pyromq.protocol.bodies.offsets import GetConsumerStatusBody
 from pyromq.protocol.bodies.statistics import (
@@ -14,6 +15,7 @@ from pyromq.protocol.bodies.statistics import (
 from pyromq.protocol.catalogue import (
     BROKER,
     CLIENT,
+    Answer,
     BodyAnswer,
     Int32,
     Int64,
@@ -22,12 +24,25 @@ from pyromq.protocol.catalogue import (
     TopicRequest,
     request,
 )
-from pyromq.protocol.needs import GET, SUB, cluster, group, topic
+from pyromq.protocol.needs import GET, LIST, SUB, cluster, every_group, every_topic, group, topic
 
 
 @request(28, to=BROKER, needs=(cluster(GET),))
 class GetBrokerRuntimeInfo(Request[BodyAnswer[KVTable]]):
     """Read the figures of a running broker."""
+
+
+class GetFiguresAnswer(Answer):
+    version: str
+    body: Figures
+
+
+@request(30028, to=BROKER, needs=(cluster(GET), every_topic(LIST), every_group(LIST)), extension=True)
+class GetFigures(Request[GetFiguresAnswer]):
+    """Read the figures of all topics, queues and groups that changed since the last answer."""
+
+    # The version of the last answer; absent or unknown asks for all figures.
+    since: str | None = None
 
 
 @request(202, to=BROKER, needs=(topic(GET),), java_name="get_topic_stats_info")

@@ -4,6 +4,7 @@ Every topic list is answered alike; only the question differs.
 """
 
 from pyromq.protocol.bodies.brokers import ClusterInfo
+from pyromq.protocol.bodies.figures import RouteDigests
 from pyromq.protocol.bodies.routes import TopicRouteData
 from pyromq.protocol.bodies.topics import TopicList
 from pyromq.protocol.catalogue import NAMESERVER, Answer, BodyAnswer, Request, TopicRequest, request, wire
@@ -40,6 +41,11 @@ class GetClusterInfo(Request[BodyAnswer[ClusterInfo]]):
 @request(206, to=NAMESERVER, needs=(every_topic(LIST),), java_name="get_all_topic_list_from_nameserver")
 class GetAllTopics(Request[TopicListAnswer]):
     """List every topic that any broker has registered."""
+
+
+@request(30206, to=NAMESERVER, needs=(every_topic(LIST),), extension=True)
+class GetRouteDigests(Request[BodyAnswer[RouteDigests]]):
+    """Read a hash of the route of every topic, to compare name servers."""
 
 
 @request(216, to=NAMESERVER, needs=(cluster(UPDATE),), java_name="delete_topic_in_namesrv")

@@ -1,0 +1,1 @@
+"""The web console: one poller per cluster, and pages that show its last snapshot."""

@@ -1,0 +1,119 @@
+"""The last hour of figures every 5 seconds, and the last day every minute, in rings of floats.
+
+A figure takes 8.6 kB, however long the console runs. Only figures that are asked for often have a history:
+those of brokers, groups, busy topics and open pages.
+"""
+
+import math
+from array import array
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+STEP_S: Final = 5
+HOUR_STEPS: Final = 3600 // STEP_S
+MINUTE_S: Final = 60
+DAY_STEPS: Final = 86_400 // MINUTE_S
+
+UNTOLD: Final = math.nan
+
+
+class Ring:
+    """Values at a fixed step; a step that nobody wrote has no value (NaN)."""
+
+    __slots__ = ("_last_step", "_size", "_step_s", "_values")
+
+    def __init__(self, step_s: int, size: int) -> None:
+        self._step_s = step_s
+        self._size = size
+        self._values = array("f", [UNTOLD]) * size
+        self._last_step: int | None = None
+
+    def put(self, at_s: float, value: float) -> None:
+        """Write the value of a step; a later one of the same step replaces it, an older one is dropped."""
+        step = int(at_s // self._step_s)
+        last = self._last_step
+        if last is not None:
+            if step < last:
+                return
+            for missed in range(max(last + 1, step - self._size + 1), step):
+                self._values[missed % self._size] = UNTOLD
+        self._values[step % self._size] = value
+        self._last_step = step
+
+    def readings(self, since_s: float = -math.inf) -> list[tuple[float, float]]:
+        """Times in seconds and values, oldest first, without the missing ones."""
+        last = self._last_step
+        if last is None:
+            return []
+        first = last - self._size + 1
+        if since_s > -math.inf:
+            first = max(first, math.ceil(since_s / self._step_s))
+        found = ((step, self._values[step % self._size]) for step in range(max(0, first), last + 1))
+        return [(float(step * self._step_s), value) for step, value in found if not math.isnan(value)]
+
+
+class History:
+    """One figure over an hour and a day; a minute has the mean of its steps."""
+
+    __slots__ = ("_count", "_minute", "_sum", "day", "hour")
+
+    def __init__(self) -> None:
+        self.hour = Ring(STEP_S, HOUR_STEPS)
+        self.day = Ring(MINUTE_S, DAY_STEPS)
+        self._minute = -1
+        self._sum = 0.0
+        self._count = 0
+
+    def put(self, at_s: float, value: float) -> None:
+        self.hour.put(at_s, value)
+        minute = int(at_s // MINUTE_S)
+        if minute != self._minute:
+            self._minute, self._sum, self._count = minute, 0.0, 0
+        self._sum += value
+        self._count += 1
+        self.day.put(at_s, self._sum / self._count)
+
+    def trend(self, points: int, since_s: float) -> tuple[float, ...]:
+        """The newest values for a sparkline, thinned out to so many points."""
+        values = [value for _, value in self.hour.readings(since_s)]
+        if len(values) <= points:
+            return tuple(values)
+        step = (len(values) - 1) / (points - 1)
+        return tuple(values[round(index * step)] for index in range(points))
+
+
+class Histories(Generic[K]):
+    """Histories by name, at most so many."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._histories: dict[K, History] = {}
+
+    def __repr__(self) -> str:
+        return f"<Histories {len(self)} of at most {self._limit}>"
+
+    def __len__(self) -> int:
+        return len(self._histories)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._histories)
+
+    def get(self, key: K) -> History | None:
+        return self._histories.get(key)
+
+    def put(self, key: K, at_s: float, value: float) -> None:
+        """Write a value; dropped if there is no history of this name and no room for another."""
+        history = self._histories.get(key)
+        if history is None:
+            if len(self._histories) >= self._limit:
+                return
+            history = self._histories[key] = History()
+        history.put(at_s, value)
+
+    def keep(self, keys: Iterable[K]) -> None:
+        """Forget all others."""
+        wanted = set(keys)
+        for gone in self._histories.keys() - wanted:
+            del self._histories[gone]

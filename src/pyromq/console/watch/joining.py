@@ -1,0 +1,213 @@
+"""Joins the parts that brokers told into topics and groups over the whole cluster. Pure, and in slices."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from pyromq.console.watch.broker_part import BrokerPart, PairPart, TopicShape
+from pyromq.console.watch.forecast import LagForecast, LossClock
+from pyromq.console.watch.values import GroupState, GroupTopicView, GroupView, Told, TopicView
+from pyromq.protocol import names
+
+T = TypeVar("T")
+
+STUCK_AFTER_S = 120.0
+
+
+class Spread(Protocol):
+    """Yields the items, with a pause whenever this turn of the loop took long enough."""
+
+    def __call__(self, items: Iterable[T]) -> AsyncIterator[T]: ...
+
+
+class _TopicSum:
+    __slots__ = (
+        "brokers",
+        "groups",
+        "held",
+        "in_per_s",
+        "kind",
+        "out_per_s",
+        "perm",
+        "read",
+        "told",
+        "write",
+    )
+
+    def __init__(self, shape: TopicShape, told: Told) -> None:
+        self.kind = shape.kind
+        self.read = self.write = self.perm = 0
+        self.brokers: list[str] = []
+        self.held: int | None = None
+        self.in_per_s: float | None = None
+        self.out_per_s: float | None = None
+        self.groups: dict[str, int] = {}
+        self.told = told
+
+
+class _GroupSum:
+    __slots__ = ("is_broadcasting", "lost", "members", "moved_at", "out_per_s", "told", "topics")
+
+    def __init__(self, told: Told) -> None:
+        self.members: int | None = None
+        self.is_broadcasting: bool | None = None
+        self.topics: dict[str, list[PairPart]] = {}
+        self.moved_at: float | None = None
+        self.out_per_s: float | None = None
+        self.lost: int | None = None
+        self.told = told
+
+
+class Joined:
+    """Topics and groups of all parts, summed up."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, _TopicSum] = {}
+        self.groups: dict[str, _GroupSum] = {}
+
+    async def add(self, part: BrokerPart, spread: Spread) -> None:
+        name, told = part.member.broker_name, part.lists_told
+        async for topic, here in spread(list(part.topics.items())):
+            whole = self.topics.get(topic)
+            if whole is None:
+                whole = self.topics[topic] = _TopicSum(here.shape, told)
+            whole.brokers.append(name)
+            whole.read += here.shape.read_queues
+            whole.write += here.shape.write_queues
+            whole.perm |= here.shape.perm
+            whole.held = plus(whole.held, here.held)
+            whole.in_per_s = plus(whole.in_per_s, here.in_per_s)
+            whole.told = older(whole.told, told)
+        async for group, (members, is_broadcasting) in spread(list(part.groups.items())):
+            found = self._group(group, told)
+            # Every member is connected to every broker of its topics: the largest number is the true one.
+            found.members = members if found.members is None else max(found.members, members or 0)
+            found.is_broadcasting = found.is_broadcasting or is_broadcasting
+        async for (topic, group), pair in spread(list(part.pairs.items())):
+            found = self._group(group, told)
+            found.topics.setdefault(topic, []).append(pair)
+            found.out_per_s = plus(found.out_per_s, pair.out_per_s)
+            found.lost = plus(found.lost, pair.lost)
+            if found.moved_at is None or pair.moved_at > found.moved_at:
+                found.moved_at = pair.moved_at
+            read = self.topics.get(topic)
+            if read is not None:
+                read.groups[group] = read.groups.get(group, 0) + pair.lag
+                read.out_per_s = plus(read.out_per_s, pair.out_per_s)
+
+    def _group(self, group: str, told: Told) -> _GroupSum:
+        found = self.groups.get(group)
+        if found is None:
+            found = self.groups[group] = _GroupSum(told)
+        else:
+            found.told = older(found.told, told)
+        return found
+
+    def topic_view(self, name: str, system: frozenset[str], trend: tuple[float, ...]) -> TopicView:
+        found = self.topics[name]
+        worst = max(found.groups, key=found.groups.__getitem__, default=None)
+        return TopicView(
+            name=name,
+            kind=found.kind,
+            is_system=is_system_topic(name, system),
+            brokers=tuple(found.brokers),
+            read_queues=found.read,
+            write_queues=found.write,
+            perm=found.perm,
+            in_per_s=found.in_per_s,
+            out_per_s=found.out_per_s,
+            messages=found.held,
+            worst_lag=None if worst is None else found.groups[worst],
+            worst_group=worst,
+            groups=tuple(sorted(found.groups)),
+            trend=trend,
+            told=found.told,
+        )
+
+    def group_view(
+        self,
+        name: str,
+        now_s: float,
+        members_changed_s: float | None,
+        *,
+        forecast: LagForecast | None,
+        loss: LossClock | None,
+        trend: tuple[float, ...],
+    ) -> GroupView:
+        found = self.groups[name]
+        topics = sorted((_in_topic(*each) for each in found.topics.items()), key=_worst_first)
+        lag = sum(each.lag for each in topics) if topics else None
+        times = [each.oldest_unread_ms for each in topics if each.oldest_unread_ms is not None]
+        letters = self.topics.get(names.dlq_topic(name))
+        return GroupView(
+            name=name,
+            is_system=name in names.SYSTEM_GROUPS or names.is_system_group(name),
+            state=_state(found, lag or 0, now_s, members_changed_s),
+            lag=lag,
+            oldest_unread_ms=min(times, default=None),
+            members=found.members,
+            is_broadcasting=found.is_broadcasting,
+            out_per_s=found.out_per_s,
+            topics=tuple(topics),
+            lost=found.lost,
+            dead_letters=0 if letters is None else letters.held,
+            forecast=forecast,
+            loss=loss,
+            trend=trend,
+            told=found.told,
+        )
+
+
+def _in_topic(topic: str, parts: list[PairPart]) -> GroupTopicView:
+    rate: float | None = None
+    lost: int | None = None
+    for part in parts:
+        rate, lost = plus(rate, part.out_per_s), plus(lost, part.lost)
+    return GroupTopicView(
+        topic=topic,
+        lag=sum(part.lag for part in parts),
+        oldest_unread_ms=min((part.oldest_ms for part in parts if part.oldest_ms), default=None),
+        out_per_s=rate,
+        lost=lost,
+    )
+
+
+def _worst_first(view: GroupTopicView) -> tuple[int, str]:
+    return -view.lag, view.topic
+
+
+def _state(found: _GroupSum, lag: int, now_s: float, members_changed_s: float | None) -> GroupState:
+    if found.members == 0:
+        return GroupState.EMPTY
+    if members_changed_s is not None:
+        return GroupState.BALANCING
+    is_still = found.moved_at is None or now_s - found.moved_at >= STUCK_AFTER_S
+    if found.members is None:
+        # Apache's brokers do not tell the members: only a group whose offsets move is known to have some.
+        return GroupState.UNKNOWN if is_still else GroupState.READING
+    return GroupState.STUCK if lag and is_still else GroupState.READING
+
+
+def plus(one: T | None, other: T | None) -> T | None:
+    """The sum of what is known."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other  # type: ignore[operator, no-any-return]
+
+
+def older(one: Told, other: Told) -> Told:
+    """A joined figure is as old as its oldest part, and has the first problem of its parts."""
+    times = [each.at_ms for each in (one, other) if each.at_ms is not None]
+    return Told(min(times, default=None), one.problem or other.problem)
+
+
+def is_system_topic(name: str, system: frozenset[str]) -> bool:
+    return name in names.SYSTEM_TOPICS or name in system or name.startswith(names.SYSTEM_TOPIC_PREFIX)
+
+
+def system_topics(parts: Mapping[str, BrokerPart]) -> frozenset[str]:
+    """Each cluster and each broker has topics of its own, named after it."""
+    found: set[str] = set()
+    for part in parts.values():
+        member = part.member
+        found |= {member.cluster, member.broker_name, names.reply_topic(member.cluster)}
+    return frozenset(found)

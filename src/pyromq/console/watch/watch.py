@@ -1,0 +1,545 @@
+"""One poller per cluster, for all viewers: the number of its requests depends on the servers alone.
+
+Each question to each server has its own pace and time-out, and runs as a task of its own, so a silent server
+delays nobody. What was told is joined into a `Snapshot`, at most once a second.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, replace
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+from zlib import crc32
+
+from pyromq.admin import figures, name_servers
+from pyromq.admin.cluster import BrokerMember, Cluster, members_of
+from pyromq.clock import Clock
+from pyromq.console.watch import asking, joining, problems, runtime
+from pyromq.console.watch.aside import Aside
+from pyromq.console.watch.broker_part import BrokerPart
+from pyromq.console.watch.forecast import (
+    LagForecast,
+    LossClock,
+    full_disk,
+    lag_forecast,
+    loss_clock,
+    retention_passes,
+)
+from pyromq.console.watch.history import Histories, History
+from pyromq.console.watch.joining import Joined
+from pyromq.console.watch.values import (
+    BrokerView,
+    GroupView,
+    NameServerView,
+    Snapshot,
+    Told,
+    TopicView,
+)
+from pyromq.errors import PyroError
+from pyromq.protocol.bodies.brokers import ClusterInfo
+from pyromq.protocol.requests.routes import GetClusterInfo
+from pyromq.remoting.slices import Slices
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str, str]
+"""What a history is about: `broker`, `topic`, `group` or `cluster`, its name, and the figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often each question is asked, in seconds."""
+
+    cluster_s: float = 5.0
+    routes_s: float = 30.0
+    runtime_s: float = 5.0
+    figures_s: float = 5.0
+    topics_s: float = 300.0
+    settings_s: float = 600.0
+    offsets_s: float = 15.0
+    lags_s: float = 60.0
+    silent_max_s: float = 30.0
+    """A server that does not answer is asked less and less often, down to this."""
+
+
+_TIMEOUT_S: Final = 3.0
+_AT_ONCE: Final = 32
+_TICK_S: Final = 0.25
+_PUBLISH_S: Final = 1.0
+_MAX_LOAD: Final = 0.05
+"""Joining takes at most this part of the time: large clusters are joined less often."""
+_BALANCING_S: Final = 20.0
+_FORECAST_S: Final = 30.0
+_FORECAST_SPAN_S: Final = 900.0
+_TREND_POINTS: Final = 30
+_BUSY_TOPICS: Final = 500
+_MAX_HISTORIES: Final = 8000
+
+
+class _Question:
+    """One question to one server, asked again and again; the first wait differs from server to server, so
+    that they are not all asked at the same time."""
+
+    def __init__(self, key: tuple[str, str], ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+        self.key = key
+        self.ask = ask
+        self.every_s = every_s
+        self.due_s = 0.0
+        self.failures = 0
+        self.task: asyncio.Task[None] | None = None
+        self._share = 0.5 + crc32(key[0].encode()) / 2**33
+
+    def wait(self, now_s: float, silent_max_s: float) -> None:
+        """It was asked: when again?"""
+        wait_s = self.every_s * 2 ** min(self.failures, 10)
+        self.due_s = now_s + min(wait_s, max(self.every_s, silent_max_s)) * self._share
+        self._share = 1.0
+
+
+class _NameServer:
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.told = Told()
+        self.info: ClusterInfo | None = None
+        self.topics: frozenset[str] | None = None
+        self.digests: dict[str, str] | None = None
+        self.has_digests: bool | None = None
+
+
+class Watch:
+    """`async with Watch(cluster) as watch:` and `watch.run()` in a task; `watch.snapshot` is the latest."""
+
+    def __init__(
+        self, cluster: Cluster, *, pace: Pace | None = None, clock: Clock | None = None, name: str = ""
+    ) -> None:
+        self.name = name
+        self.pace = pace or Pace()
+        self._cluster = cluster
+        self._clock = clock or cluster.clock
+        self._aside = Aside(cluster)
+        self._slices = Slices(self._clock)
+        self._resources = AsyncExitStack()
+        self._servers = {address: _NameServer(address) for address in cluster.name_servers}
+        self._parts: dict[str, BrokerPart] = {}
+        """By address."""
+        self._questions: dict[tuple[str, str], _Question] = {}
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._standing = problems.Standing()
+        self._histories: Histories[Key] = Histories(_MAX_HISTORIES)
+        self._members: dict[str, tuple[int | None, float | None]] = {}
+        """The number of members of each group, and when it last changed."""
+        self._forecasts: dict[str, tuple[float, LagForecast | None, LossClock | None]] = {}
+        self._open_topics: dict[str, float] = {}
+        self._is_changed = False
+        self._publish_at_s = 0.0
+        self._published = asyncio.Event()
+        self._listeners: list[Callable[[Snapshot], None]] = []
+        self.snapshot = Snapshot()
+        self.asked = 0
+        """How many questions were asked so far."""
+        for server in self._servers.values():
+            self._add(server.address, "info", self._ask_info(server), self.pace.cluster_s)
+            self._add(server.address, "topics", self._ask_topics(server), self.pace.routes_s)
+
+    def __repr__(self) -> str:
+        return f"<Watch {self.name or self._cluster!r} brokers={len(self._parts)} asked={self.asked}>"
+
+    async def __aenter__(self) -> Self:
+        await self._resources.enter_async_context(self._aside)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [each.task for each in self._questions.values() if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._resources.aclose()
+
+    # For pages
+
+    def on_snapshot(self, listener: Callable[[Snapshot], None]) -> None:
+        """Call `listener` with every new snapshot."""
+        self._listeners.append(listener)
+
+    async def first(self, timeout_s: float) -> Snapshot:
+        """The first snapshot with brokers, or what there is after a time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.snapshot.is_first:
+                    self._published.clear()
+                    await self._published.wait()
+        except TimeoutError:
+            pass
+        return self.snapshot
+
+    def open_topic(self, topic: str) -> None:
+        """A page of a topic is open: keep its history for the next ten minutes."""
+        self._open_topics[topic] = self._clock.monotonic() + 600.0
+
+    def changed_something(self, address: str | None = None) -> None:
+        """The console wrote to the cluster: ask everybody, or one server, again soon."""
+        for question in self._questions.values():
+            if address is None or question.key[0] == address:
+                question.due_s = 0.0
+
+    def readings(self, about: str, name: str, figure: str, span_s: float) -> list[tuple[float, float]]:
+        """The history of a figure for a chart: times in seconds since the epoch, and values, oldest first.
+
+        Brokers (`name/id`) have `in`, `out`, `disk`; topics `in`, `out`; groups `lag`, `age`; the cluster
+        (with an empty name) `in`, `out`, `lag`.
+        """
+        history = self._histories.get((about, name, figure))
+        if history is None:
+            return []
+        since_s = self._clock.now_ms() / 1000 - span_s
+        return (history.hour if span_s <= 3600 else history.day).readings(since_s)
+
+    # Asking
+
+    async def run(self) -> None:
+        """Ask for ever."""
+        while True:
+            self._start_due()
+            if self._is_changed and self._clock.monotonic() >= self._publish_at_s:
+                await self.publish()
+            await asyncio.sleep(_TICK_S)
+
+    async def look(self) -> Snapshot:
+        """Ask whatever is due now, and whatever is due then, wait for the answers, and join them."""
+        while tasks := self._start_due():
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await self.publish()
+        return self.snapshot
+
+    def _start_due(self) -> "list[asyncio.Task[None]]":
+        now_s = self._clock.monotonic()
+        started = []
+        for question in list(self._questions.values()):
+            if question.due_s <= now_s and question.task is None:
+                question.task = asyncio.create_task(self._ask(question), name=f"console {question.key}")
+                started.append(question.task)
+        return started
+
+    async def _ask(self, question: _Question) -> None:
+        # Questions aside wait for each other, and must not make the others wait.
+        async with nullcontext() if question.key[1] in _ASIDE else self._places:
+            self.asked += 1
+            try:
+                await question.ask()
+            except PyroError:
+                question.failures += 1
+            except Exception:
+                question.failures += 1
+                _log.exception("the console failed question=%s", question.key)
+            else:
+                question.failures = 0
+            finally:
+                question.wait(self._clock.monotonic(), self.pace.silent_max_s)
+                question.task = None
+                self._is_changed = True
+
+    def _add(self, address: str, what: str, ask: Callable[[], Awaitable[None]], every_s: float) -> None:
+        key = address, what
+        if key not in self._questions:
+            self._questions[key] = _Question(key, ask, every_s)
+
+    def _drop(self, address: str, *what: str) -> None:
+        for key in [each for each in self._questions if each[0] == address and (not what or each[1] in what)]:
+            question = self._questions.pop(key)
+            if question.task is not None:
+                question.task.cancel()
+
+    # Name servers
+
+    def _ask_info(self, server: _NameServer) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            try:
+                answer = await self._cluster.ask(server.address, GetClusterInfo(), _TIMEOUT_S)
+            except PyroError as problem:
+                server.told = replace(server.told, problem=str(problem))
+                raise
+            server.info = answer.body
+            server.told = Told(self._clock.now_ms())
+            self._follow_members()
+
+        return ask
+
+    def _ask_topics(self, server: _NameServer) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            if server.has_digests is not False:
+                server.digests = await figures.route_digests(self._cluster, server.address)
+                server.has_digests = server.digests is not None
+            if server.digests is not None:
+                server.topics = frozenset(server.digests)
+            else:
+                server.topics = frozenset(await name_servers.topics_at(self._cluster, server.address))
+
+        return ask
+
+    def _follow_members(self) -> None:
+        """Start to ask new brokers, and stop to ask those that no name server knows any more."""
+        members: dict[str, BrokerMember] = {}
+        for server in self._servers.values():
+            if server.info is not None:
+                for member in members_of(server.info):
+                    members.setdefault(member.address, member)
+        for gone in self._parts.keys() - members.keys():
+            self._drop(gone)
+            del self._parts[gone]
+        for address, member in members.items():
+            part = self._parts.get(address)
+            if part is None:
+                part = self._parts[address] = BrokerPart(member)
+                self._add(address, "runtime", self._ask_runtime(part), self.pace.runtime_s)
+            part.member = member
+        for address, part in self._parts.items():
+            if part.member == self._teller(part.member.broker_name):
+                self._add(address, "lists", self._ask_lists(part), self.pace.figures_s)
+            elif (address, "lists") in self._questions:
+                self._drop(address, "lists", *_APACHE)
+                part.forget_lists()
+
+    def _teller(self, broker_name: str) -> BrokerMember | None:
+        """Who tells the lists of a broker group: its master or, without one, its first replica."""
+        members = [part.member for part in self._parts.values() if part.member.broker_name == broker_name]
+        return min(members, key=lambda member: member.broker_id, default=None)
+
+    # Brokers
+
+    def _ask_runtime(self, part: BrokerPart) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            try:
+                await asking.runtime(self._cluster, part)
+            except PyroError as problem:
+                part.told = replace(part.told, problem=str(problem))
+                raise
+            part.told = Told(self._clock.now_ms())
+
+        return ask
+
+    def _ask_lists(self, part: BrokerPart) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            address, pace, aside, clock = part.member.address, self.pace, self._aside, self._clock
+            is_ours = await self._noting(part, asking.bulk(self._cluster, part))
+            # A broker of ours may take the place of one of Apache.
+            self._questions[address, "lists"].every_s = pace.figures_s if is_ours else pace.settings_s
+            if is_ours:
+                self._drop(address, *_APACHE)
+                return
+            questions: dict[str, tuple[Callable[[], Awaitable[object]], float]] = {
+                "table": (lambda: asking.topic_table(self._cluster, part), pace.topics_s),
+                "settings": (lambda: asking.settings(self._cluster, part), pace.settings_s),
+                "offsets": (lambda: asking.offset_table(aside, part, clock.monotonic()), pace.offsets_s),
+                "lags": (lambda: asking.lag_table(aside, part, clock.monotonic()), pace.lags_s),
+            }
+            for what in _APACHE:
+                question, every_s = questions[what]
+                self._add(address, what, self._noted(part, question), every_s)
+
+        return ask
+
+    def _noted(
+        self, part: BrokerPart, question: Callable[[], Awaitable[object]]
+    ) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            await self._noting(part, question())
+
+        return ask
+
+    async def _noting(self, part: BrokerPart, question: Awaitable[object]) -> bool:
+        """Whether a broker knew a question about lists; note when it was answered, or why not."""
+        try:
+            known = await question
+        except PyroError as problem:
+            part.lists_told = replace(part.lists_told, problem=str(problem))
+            raise
+        if known is False:
+            return False
+        part.lists_told = Told(self._clock.now_ms())
+        return True
+
+    # Joining
+
+    async def publish(self) -> None:
+        """Join what was told into a new snapshot."""
+        self._is_changed = False
+        start_s, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        joined = Joined()
+        tellers = [part for part in self._parts.values() if part.lists_told.at_ms is not None]
+        for part in tellers:
+            await joined.add(part, self._slices.spread)
+        brokers = tuple(self._broker_view(part, now_ms) for part in self._in_order())
+        groups = await self._group_views(joined, tellers, now_ms)
+        topic_views = await self._topic_views(joined, now_ms)
+        servers = self._name_server_views()
+        found = [
+            *problems.of_name_servers(servers),
+            *problems.of_brokers(brokers),
+            *problems.of_groups(groups.values(), now_ms),
+        ]
+        in_per_s = _sum(view.in_per_s for view in brokers if view.is_master)
+        out_per_s = _sum(view.out_per_s for view in brokers if view.is_master)
+        self.snapshot = Snapshot(
+            at_ms=now_ms,
+            version=self.snapshot.version + 1,
+            brokers=brokers,
+            topics=MappingProxyType(topic_views),
+            groups=MappingProxyType(groups),
+            name_servers=servers,
+            problems=self._standing.dated(found, now_ms),
+            in_per_s=in_per_s,
+            out_per_s=out_per_s,
+        )
+        self._remember_totals(now_ms / 1000)
+        self._publish_at_s = start_s + max(_PUBLISH_S, (self._clock.monotonic() - start_s) / _MAX_LOAD)
+        self._published.set()
+        for listener in self._listeners:
+            listener(self.snapshot)
+
+    def _in_order(self) -> list[BrokerPart]:
+        return sorted(
+            self._parts.values(),
+            key=lambda part: (part.member.cluster, part.member.broker_name, part.member.broker_id),
+        )
+
+    def _broker_view(self, part: BrokerPart, now_ms: int) -> BrokerView:
+        key = f"{part.member.broker_name}/{part.member.broker_id}"
+        history = self._histories.get(("broker", key, "disk"))
+        ratios = [] if history is None else history.hour.readings()
+        view = runtime.view(part, full_disk(ratios, runtime.clean_at(part), now_ms))
+        if part.told.is_answering:
+            at_s = now_ms / 1000
+            for figure, value in (("in", view.in_per_s), ("out", view.out_per_s), ("disk", view.disk_ratio)):
+                if value is not None:
+                    self._histories.put(("broker", key, figure), at_s, value)
+        return view
+
+    async def _topic_views(self, joined: Joined, now_ms: int) -> dict[str, TopicView]:
+        system = joining.system_topics(self._parts)
+        views: dict[str, TopicView] = {}
+        now_s, at_s = self._clock.monotonic(), now_ms / 1000
+        self._open_topics = {name: until for name, until in self._open_topics.items() if until > now_s}
+        async for name in self._slices.spread(joined.topics):
+            history = self._histories.get(("topic", name, "in"))
+            views[name] = joined.topic_view(name, system, _trend(history, at_s))
+        busy = sorted(views.values(), key=lambda view: view.in_per_s or 0.0, reverse=True)[:_BUSY_TOPICS]
+        remembered = {view.name for view in busy if view.in_per_s} | self._open_topics.keys()
+        for name in remembered & views.keys():
+            for figure, value in (("in", views[name].in_per_s), ("out", views[name].out_per_s)):
+                if value is not None:
+                    self._histories.put(("topic", name, figure), at_s, value)
+        return views
+
+    async def _group_views(
+        self, joined: Joined, tellers: list[BrokerPart], now_ms: int
+    ) -> dict[str, GroupView]:
+        now_s, at_s = self._clock.monotonic(), now_ms / 1000
+        retention_s = _shortest_retention(tellers, now_ms)
+        views: dict[str, GroupView] = {}
+        async for name in self._slices.spread(joined.groups):
+            _, forecast, loss = self._forecasts.get(name, (0.0, None, None))
+            view = joined.group_view(
+                name,
+                now_s,
+                self._members_changed(name, joined.groups[name].members, now_s),
+                forecast=forecast,
+                loss=loss,
+                trend=_trend(self._histories.get(("group", name, "lag")), at_s),
+            )
+            if view.lag is not None:
+                self._histories.put(("group", name, "lag"), at_s, view.lag)
+                self._histories.put(("group", name, "age"), at_s, (view.age_ms(now_ms) or 0) / 1000)
+            views[name] = self._forecast(view, retention_s, now_s, now_ms)
+        for gone in self._forecasts.keys() - views.keys():
+            del self._forecasts[gone]
+        self._members = {name: each for name, each in self._members.items() if name in views}
+        return views
+
+    def _members_changed(self, group: str, members: int | None, now_s: float) -> float | None:
+        """When the members of a group changed, if that was just now."""
+        before = self._members.get(group)
+        if before is None:
+            self._members[group] = members, None
+        elif before[0] != members:
+            self._members[group] = members, now_s
+        changed_s = self._members[group][1]
+        return changed_s if changed_s is not None and now_s - changed_s < _BALANCING_S else None
+
+    def _forecast(self, view: GroupView, retention_s: float | None, now_s: float, now_ms: int) -> GroupView:
+        """With a forecast that is at most half a minute old: it takes a while to compute."""
+        if not view.lag:
+            self._forecasts.pop(view.name, None)
+            return replace(view, forecast=None, loss=None) if view.forecast or view.loss else view
+        known = self._forecasts.get(view.name)
+        if known is not None and now_s - known[0] < _FORECAST_S:
+            return view
+        since_s = now_ms / 1000 - _FORECAST_SPAN_S
+        lags = self._histories.get(("group", view.name, "lag"))
+        ages = self._histories.get(("group", view.name, "age"))
+        forecast = None if lags is None else lag_forecast(lags.hour.readings(since_s), now_ms)
+        loss = None
+        if ages is not None and retention_s is not None and view.oldest_unread_ms is not None:
+            loss = loss_clock(ages.hour.readings(since_s), retention_s, now_ms)
+        self._forecasts[view.name] = now_s, forecast, loss
+        return replace(view, forecast=forecast, loss=loss)
+
+    def _name_server_views(self) -> tuple[NameServerView, ...]:
+        infos = {each.address: each.info for each in self._servers.values() if each.info is not None}
+        differing = name_servers.differing_brokers(infos)
+        return tuple(
+            NameServerView(
+                address=server.address,
+                told=server.told,
+                brokers=None if server.info is None else len(members_of(server.info)),
+                topics=None if server.topics is None else len(server.topics),
+                differs=differing.get(server.address, ()),
+            )
+            for server in self._servers.values()
+        )
+
+    def _remember_totals(self, at_s: float) -> None:
+        snapshot = self.snapshot
+        lags = [view.lag for view in snapshot.groups.values() if view.lag is not None]
+        for figure, value in (
+            ("in", snapshot.in_per_s),
+            ("out", snapshot.out_per_s),
+            ("lag", float(sum(lags)) if lags else None),
+        ):
+            if value is not None:
+                self._histories.put(("cluster", "", figure), at_s, value)
+        if snapshot.version % 60 == 0:
+            brokers = {("broker", view.key) for view in snapshot.brokers}
+            groups = {("group", name) for name in snapshot.groups}
+            kept = brokers | groups | {("topic", name) for name in snapshot.topics} | {("cluster", "")}
+            self._histories.keep(key for key in self._histories if key[:2] in kept)
+
+
+_ASIDE: Final = ("offsets", "lags")
+_APACHE: Final = ("table", "settings", *_ASIDE)
+"""The questions that Apache's brokers are asked instead of one for all figures."""
+
+
+def _trend(history: History | None, at_s: float) -> tuple[float, ...]:
+    return () if history is None else history.trend(_TREND_POINTS, at_s - _FORECAST_SPAN_S)
+
+
+def _shortest_retention(parts: list[BrokerPart], now_ms: int) -> float | None:
+    """How old a message gets on the broker that deletes first; None if no broker tells it."""
+    found = []
+    for part in parts:
+        promised_s = runtime.retention_s(part)
+        if promised_s is not None:
+            oldest_ms = runtime.whole(part.runtime, "earliestMessageTimeStamp") or 0
+            span_s = (now_ms - oldest_ms) / 1000 if oldest_ms > 0 else None
+            is_early = runtime.is_cleaning_early(part)
+            found.append(retention_passes(promised_s, span_s, is_cleaning_early=is_early))
+    return min(found, default=None)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
