@@ -404,7 +404,7 @@ def figures_table(results: Results, names: Sequence[str], others: Sequence[str])
     return "\n".join(lines)
 
 
-def behind(results: Results, own: str, other: str) -> list[str]:
+def behind(results: Results, own: str, other: str, names: Sequence[str] = tuple(TITLES)) -> list[str]:
     """Where the other is better: a lower rate, more CPU a message, longer waits, more memory."""
     said = []
     for (cell, server), ours in results.samples.items():
@@ -412,7 +412,8 @@ def behind(results: Results, own: str, other: str) -> list[str]:
         if server != own or theirs is None:
             continue
         reasons = []
-        for name, is_worse in (("rate", -1), ("cpu_us", 1), ("p50", 1), ("p99", 1), ("p999", 1)):
+        for name in names:
+            is_worse = -1 if name == "rate" else 1
             found = ratios([getattr(s, name) for s in ours], [getattr(s, name) for s in theirs])
             if found and (statistics.median(found) - 1) * is_worse > 0:
                 reasons.append(f"{TITLES[name]} × {statistics.median(found):.2f}")

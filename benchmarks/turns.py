@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,16 @@ class Running:
             os.kill(self.pid, signal.SIGSTOP)
 
 
+R = TypeVar("R", bound=Running)
+
+
 def hold(server: Running, stack: contextlib.ExitStack) -> None:
     """Stop a server until its turn; it goes on before it is ended, as whoever is stopped hears nothing."""
     stack.callback(os.kill, server.pid, signal.SIGCONT)
     os.kill(server.pid, signal.SIGSTOP)
 
 
-def orders(servers: Sequence[Running], rounds: int) -> Iterator[list[Running]]:
+def orders(servers: Sequence[R], rounds: int) -> Iterator[list[R]]:
     """Who comes after whom in each round; who begins changes."""
     for number in range(rounds):
         first = number % len(servers)

@@ -19,6 +19,7 @@ from pyromq.errors import StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.server import Server
 from pyromq.store.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ class Standalone:
         self._brokers: dict[int, Broker] = {}
         self._grpc_port = settings.grpc_port
         self._proxy: Proxy | None = None
+        self._http2: Proxy | None = None
 
     def __repr__(self) -> str:
         return f"<Standalone {self._name_server!r} {list(self._brokers.values())!r}>"
@@ -209,21 +211,24 @@ class Standalone:
             if self.settings.replicas > 1:
                 self._controller = Controller(self.settings.controller_settings(), clock=self._clock)
                 await self._controller.start()
+            front = None if self._grpc_port is None else self._front(self._grpc_port)
+            self._http2 = front
             for number in range(self.settings.broker_count):
                 await self.start_broker(number)
             await self.wait_in_sync()
-            if self._grpc_port is not None:
-                await self._start_proxy(self._grpc_port)
+            if front is not None:
+                await front.start()
+                self._grpc_port, self._proxy = front.address[1], front
         except BaseException:
             await self.stop()
             raise
 
-    async def _start_proxy(self, port: int) -> None:
+    def _front(self, port: int) -> "Proxy":
         # Imported late: protobuf is an extra.
         from pyromq.proxy.proxy import Proxy
         from pyromq.proxy.settings import ProxySettings
 
-        proxy = Proxy(
+        return Proxy(
             ProxySettings(
                 listen_port=port,
                 bind_address=self.settings.host,
@@ -232,10 +237,12 @@ class Standalone:
                 log_dir=None,
             ),
             clock=self._clock,
+            in_process=self._server_at,
         )
-        await proxy.start()
-        self._grpc_port = proxy.address[1]
-        self._proxy = proxy
+
+    def _server_at(self, address: str) -> Server | None:
+        found = (broker.server_at(address) for broker in self._brokers.values())
+        return next((server for server in found if server is not None), None)
 
     async def run_until_stopped(self) -> None:
         brokers = [broker.run_until_stopped() for broker in self.brokers]
@@ -262,7 +269,7 @@ class Standalone:
         port = self._broker_ports[number]
         controller = "" if self._controller is None else self._controller.advertised_address
         configuration = self.settings.broker_configuration(self.namesrv, number, port, controller)
-        broker = Broker(configuration, clock=self._clock)
+        broker = Broker(configuration, clock=self._clock, http2=self._http2)
         await broker.start()
         self._broker_ports[number] = broker.address[1]
         self._brokers[number] = broker

@@ -88,7 +88,10 @@ class SharedFront:
 
 
 @asynccontextmanager
-async def front(*, settings: dict[str, Any] | None = None, **broker: Any) -> AsyncIterator[Front]:
+async def front(
+    *, settings: dict[str, Any] | None = None, beside: bool = False, **broker: Any
+) -> AsyncIterator[Front]:
+    """`beside`: the front calls its broker in the process, without a socket."""
     async with aio_cluster(**broker) as cluster:
         chosen: dict[str, Any] = {
             "listen_port": 0,
@@ -97,7 +100,8 @@ async def front(*, settings: dict[str, Any] | None = None, **broker: Any) -> Asy
             "shutdown_wait_seconds": 1,
             "log_dir": None,
         }
-        async with Proxy(ProxySettings(**chosen | (settings or {}))) as proxy:
+        find = (lambda address: cluster.broker.server_at(address)) if beside else None
+        async with Proxy(ProxySettings(**chosen | (settings or {})), in_process=find) as proxy:
             running = Front(cluster, proxy)
             try:
                 yield running

@@ -126,6 +126,7 @@ class ProxyWithBroker:
         inner = settings.inner_credentials or configuration.broker.inner_credentials
         self.proxy = Proxy(replace(settings, inner_credentials=inner))
         self.broker = Broker(configuration, http2=self.proxy)
+        self.proxy.in_process = self.broker.server_at
 
     async def start(self) -> None:
         await self.broker.start()
@@ -170,8 +171,10 @@ def run(loaded: Loaded[ProxySettings]) -> None:
     proxy = server.proxy if isinstance(server, ProxyWithBroker) else server
 
     def started() -> None:
-        warn_if_open(settings, [proxy.address])
+        warn_if_open(settings, proxy.addresses)
         log.info("serving gRPC address=%s mode=%s", format_address(*proxy.address), settings.mode)
+        if settings.metrics_exporter == "PROM":
+            log.info("serving metrics and health address=%s", format_address(*proxy.metrics_address))
         # java: operators' scripts wait for this line, up to the comma.
         announce(f"rocketmq-proxy startup successfully, address {format_address(*proxy.address)}")
 

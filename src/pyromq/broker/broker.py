@@ -21,7 +21,7 @@ from pyromq.remoting.admission import Admission
 from pyromq.remoting.handshake import Http2Front
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
-from pyromq.remoting.server import ServerStatistics, listening_socket
+from pyromq.remoting.server import Server, ServerStatistics, listening_socket
 from pyromq.store.filesystem import Files
 from pyromq.store.message_store import MessageStore
 from pyromq.store.statistics import StoreStatistics
@@ -93,6 +93,11 @@ class Broker(Lifetime):
     def advertised_address(self) -> str:
         """The address that clients use."""
         return self._started.advertised
+
+    def server_at(self, address: str) -> Server | None:
+        """The server that listens on an advertised address, for callers in the same process."""
+        is_here = self._parts is not None and not self._is_stopping and address == self._parts.advertised
+        return self._started.server if is_here else None
 
     @property
     def metrics_address(self) -> tuple[str, int]:

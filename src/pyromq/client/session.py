@@ -37,6 +37,7 @@ from pyromq.protocol.requests.membership import SendHeartbeat, UnregisterClient
 from pyromq.remoting import routing
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer, DialerStatistics
+from pyromq.remoting.in_process import Find
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +67,15 @@ class Session:
     """Obtained by `obtain`, released by `release`."""
 
     def __init__(
-        self, settings: ClientSettings, *, clock: Clock | None = None, stable_id: bool = False
+        self,
+        settings: ClientSettings,
+        *,
+        clock: Clock | None = None,
+        stable_id: bool = False,
+        in_process: Find | None = None,
     ) -> None:
         self.settings = settings
+        self.in_process = in_process
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.is_stable = stable_id
         # java: unique among the clients of a machine
@@ -107,6 +114,7 @@ class Session:
             before_send=self._sign,
             form=settings.form,
             connect_timeout_s=settings.connect_timeout_s,
+            in_process=in_process,
         )
         self._dialer.on_connection_lost(self._connection_lost)
 
@@ -137,17 +145,19 @@ class Session:
         consumer_group: str | None = None,
         stable_id: bool = False,
         clock: Clock | None = None,
+        in_process: Find | None = None,
     ) -> Self:
         """The session for these settings; every call needs a `release`.
 
         Consumers of one group must have different client ids: a caller with a `consumer_group` gets a session
         that has no consumer of that group yet, unless an instance name was chosen. With `stable_id` the
         client id is the same after a restart, because the offset files of broadcasting consumers are named
-        after it.
+        after it. `in_process` finds brokers of this process, which are called without a socket.
         """
         sessions = _SESSIONS.setdefault(asyncio.get_running_loop(), [])
         for session in sessions:
             is_fitting = session.settings == settings and session.is_stable == stable_id
+            is_fitting = is_fitting and session.in_process == in_process
             is_free = (
                 consumer_group is None
                 or not settings.is_default_instance
@@ -156,7 +166,7 @@ class Session:
             if is_fitting and is_free and isinstance(session, cls):
                 break
         else:
-            session = cls(settings, clock=clock, stable_id=stable_id)
+            session = cls(settings, clock=clock, stable_id=stable_id, in_process=in_process)
             session._start()
             sessions.append(session)
         session._users += 1

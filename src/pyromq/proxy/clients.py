@@ -44,6 +44,7 @@ class FrontClient:
         self.settings: Any = None
         self.stream: Call | None = None
         self.last_seen = 0.0
+        self.has_left = False
         self._questions: dict[str, asyncio.Future[Any]] = {}
         self._asked = 0
 
@@ -191,6 +192,7 @@ class Clients:
         if self._by_id.get(client.client_id) is not client:
             return
         del self._by_id[client.client_id]
+        client.has_left = True
         _log.info("client left id=%s", client.client_id)
         for callback in self._leave_callbacks:
             callback(client)

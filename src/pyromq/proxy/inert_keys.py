@@ -79,7 +79,6 @@ localServeAddr=
 """,
     "it is known by its address": """
 proxyName=
-rocketMQClusterName=DefaultCluster
 """,
     "brokers know the members themselves": """
 channelExpiredInSeconds=60
@@ -99,7 +98,6 @@ transactionDataMaxWaitClearMillis=30000
 enableRemotingLocalProxyGrpc=true
 localProxyConnectTimeoutMs=3000
 remotingAccessAddr=
-remotingListenPort=8080
 """,
     "sends take turns over the brokers": """
 detectInterval=2000
@@ -121,17 +119,14 @@ enableAclRpcHookForClusterMode=false
 metricCollectorAddress=
 metricCollectorMode=off
 """,
-    "metrics of the brokers carry the same figures": """
+    "metrics are read over HTTP": """
 metricGrpcExporterIntervalInMills=60000
 metricGrpcExporterTimeOutInMills=3000
 metricLoggingExporterIntervalInMills=10000
-metricsExporterType=DISABLE
 metricsGrpcExporterHeader=
 metricsGrpcExporterTarget=
 metricsInDelta=false
 metricsLabel=
-metricsPromExporterHost=
-metricsPromExporterPort=5557
 """,
     "acknowledgements are sent as they come": """
 enableBatchAck=false

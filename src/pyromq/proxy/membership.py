@@ -8,11 +8,11 @@ for each topic: a broker's question about a transaction may go to any of them.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from pyromq.client.members import ProducerMember
 from pyromq.clock import Clock
-from pyromq.errors import BadExpression, PyroError
+from pyromq.errors import BadExpression, ConnectionLost, PyroError
 from pyromq.filtering.tags import parse_tags
 from pyromq.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
@@ -22,7 +22,7 @@ from pyromq.protocol.bodies.heartbeat import (
     MessageModel,
     SubscriptionData,
 )
-from pyromq.protocol.catalogue import CLIENT
+from pyromq.protocol.catalogue import CLIENT, Answer, Request
 from pyromq.protocol.requests.membership import SendHeartbeat
 from pyromq.proxy.clients import FrontClient
 from pyromq.proxy.cluster import Cluster
@@ -33,6 +33,8 @@ from pyromq.remoting.dialer import Dialer
 from pyromq.remoting.routing import Routes
 
 _log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Answer)
 
 _SQL = enum_values("FilterType")["SQL"]
 
@@ -132,17 +134,29 @@ class Membership:
         except PyroError as problem:
             _log.info("client not announced client=%s: %s", client.client_id, problem)
 
-    async def _announce(self, client: FrontClient) -> None:
+    async def call(self, client: FrontClient, broker_name: str, request: Request[A], timeout_s: float) -> A:
+        """A call that waits, on the client's own connection: it counts there, and it ends with the client."""
+        return await self._dialer(client).call(self._cluster.address(broker_name), request, timeout_s)
+
+    def _dialer(self, client: FrontClient) -> Dialer:
         dialer = self._dialers.get(client)
         if dialer is None:
-            questions, settings = Questions(client, self._relay_timeout_s), self._cluster.session.settings
+            if client.has_left:
+                raise ConnectionLost(f"the client {client.client_id} has left")
+            questions, session = Questions(client, self._relay_timeout_s), self._cluster.session
             dialer = self._dialers[client] = self._new_dialer(
                 routes=Routes(questions, serving=CLIENT),
-                tls=settings.tls,
-                connect_timeout_s=settings.connect_timeout_s,
+                tls=session.settings.tls,
+                connect_timeout_s=session.settings.connect_timeout_s,
                 clock=self._clock,
                 before_send=self._cluster.signer,
+                in_process=session.in_process,
+                source=client.peer_address,
             )
+        return dialer
+
+    async def _announce(self, client: FrontClient) -> None:
+        dialer = self._dialer(client)
         addresses: dict[str, None] = {}
         for topic in client.topics:
             route = await self._cluster.route(topic)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +10,7 @@ from tempfile import TemporaryDirectory
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings
 from pyromq.clock import Clock, SystemClock
+from pyromq.cluster.local_address import local_address
 from pyromq.errors import StateError
 from pyromq.protocol.catalogue import BROKER
 from pyromq.proxy.access import FrontAccess
@@ -18,6 +20,7 @@ from pyromq.proxy.clients import Clients
 from pyromq.proxy.cluster import Cluster, FrontAdmission
 from pyromq.proxy.grpc.server import GrpcServer
 from pyromq.proxy.membership import Membership
+from pyromq.proxy.metering import Metering
 from pyromq.proxy.receiving import Receiving
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.routing import Routing
@@ -28,6 +31,8 @@ from pyromq.proxy.telemetry import Telemetry
 from pyromq.proxy.topics import Topics
 from pyromq.proxy.transactions import Transactions
 from pyromq.remoting.access.keeping import AccessRules
+from pyromq.remoting.addresses import format_address
+from pyromq.remoting.in_process import Find
 from pyromq.remoting.lifetime import Lifetime, end
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.server import Server, listening_socket
@@ -56,29 +61,45 @@ class Proxy(Lifetime):
         *,
         clock: Clock | None = None,
         access: AccessRules | None = None,
+        in_process: Find | None = None,
     ) -> None:
-        """`access`: the rules of the broker in the same process; else those of the settings hold."""
+        """`access`: the rules of the broker in the same process; else those of the settings hold.
+        `in_process` finds brokers in the same process."""
         super().__init__()
         self.settings = settings
         self.access = access
+        self.in_process = in_process
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._session: Session | None = None
-        self._server: Server | None = None
+        self._servers: list[Server] = []
         self._grpc: GrpcServer | None = None
         self._membership: Membership | None = None
         self._renewal: Renewal | None = None
         self._receiving: Receiving | None = None
         self._clients = Clients(self._clock, settings.client_expiry_ms / 1000)
         self._certificate: TemporaryDirectory[str] | None = None
+        self._metering: Metering | None = None
 
     def __repr__(self) -> str:
-        return f"<Proxy {self._server!r} {self._clients!r}>"
+        return f"<Proxy {self._servers!r} {self._clients!r}>"
 
     @property
     def address(self) -> tuple[str, int]:
-        if self._server is None:
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """All addresses it listens on for clients."""
+        if not self._servers:
             raise StateError("the proxy has not been started")
-        return self._server.address
+        return [server.address for server in self._servers]
+
+    @property
+    def metrics_address(self) -> tuple[str, int]:
+        """The address of metrics and health; raises StateError if they are off."""
+        if self._metering is None:
+            raise StateError("metrics are off: metricsExporterType is not PROM")
+        return self._metering.address
 
     # Other ports hand their HTTP/2 connections over: it is a `Http2Front`.
 
@@ -94,17 +115,16 @@ class Proxy(Lifetime):
 
     async def start(self) -> None:
         settings = self.settings
-        listening = listening_socket(
-            settings.bind_address,
-            settings.listen_port,
-            send_buffer_bytes=settings.socket_send_buffer_bytes,
-            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
-        )
+        listening = self._take_ports()
+        port = listening[0].getsockname()[1]
         try:
-            self._session = await Session.obtain(self._client_settings(), clock=self._clock)
+            self._session = await Session.obtain(
+                self._client_settings(), clock=self._clock, in_process=self.in_process
+            )
             tls = self._tls_server()
         except BaseException:
-            listening.close()
+            for each in listening:
+                each.close()
             raise
         access = self.access
         if access is None:
@@ -112,23 +132,52 @@ class Proxy(Lifetime):
             self._run_in_background(access.run(), "access rules")
         admission = FrontAccess(access.control) if access.control is not None else None
         limits = replace(settings.limits, idle_s=settings.idle_ms / 1000)
+        observe = None
+        if settings.metrics_exporter == "PROM":
+            node = format_address(local_address(), port)
+            self._metering = Metering(settings, node, lambda: self._grpc, self._clients, self._clock)
+            observe = self._metering.call_ended
+        handlers = self._handlers(self._session, port, admission)
         self._grpc = GrpcServer(
-            methods(self._handlers(self._session, listening.getsockname()[1], admission), admission),
+            methods(handlers, admission, observe),
             limits=limits,
             max_message_bytes=settings.max_request_bytes,
         )
-        self._server = Server(
-            Routes(serving=BROKER),
-            limits=limits,
-            tls=tls,
-            trusted_proxies=settings.trusted_proxies,
-            clock=self._clock,
-            http2=self._grpc,
-        )
-        await self._server.listen(listening, settings.socket_backlog)
+        for each in listening:
+            server = Server(
+                Routes(serving=BROKER),
+                limits=limits,
+                tls=tls,
+                trusted_proxies=settings.trusted_proxies,
+                clock=self._clock,
+                http2=self._grpc,
+            )
+            self._servers.append(server)
+            await server.listen(each, settings.socket_backlog)
+        if self._metering is not None:
+            await self._metering.start(settings.metrics_address, settings.metrics_port)
         assert self._renewal is not None
         self._run_in_background(self._forget_silent_clients(), "silent clients")
         self._run_in_background(self._renewal.run(), "renewal")
+
+    def _take_ports(self) -> list[socket.socket]:
+        settings, taken = self.settings, list[socket.socket]()
+        try:
+            for port in (settings.listen_port, settings.second_port):
+                if port is not None:
+                    taken.append(
+                        listening_socket(
+                            settings.bind_address,
+                            port,
+                            send_buffer_bytes=settings.socket_send_buffer_bytes,
+                            receive_buffer_bytes=settings.socket_receive_buffer_bytes,
+                        )
+                    )
+        except OSError:
+            for each in taken:
+                each.close()
+            raise
+        return taken
 
     def _client_settings(self) -> ClientSettings:
         settings = self.settings
@@ -160,12 +209,14 @@ class Proxy(Lifetime):
         renewal = self._renewal = Renewal(cluster, topics, clock, settings)
         clients.on_leave(membership.leave)
         clients.on_leave(renewal.release)
+        if self._metering is not None:
+            self._metering.watch(renewal, transactions)
         routing = Routing(cluster, topics, settings, port)
         sending = Sending(cluster, topics, clients, transactions, clock, settings)
         telemetry = Telemetry(clients, membership, topics, settings)
         acknowledging = Acknowledging(cluster, clients, renewal, clock, settings)
         receiving = self._receiving = Receiving(
-            cluster, topics, clients, acknowledging, renewal, clock, settings
+            cluster, topics, clients, membership, acknowledging, renewal, clock, settings
         )
         return {
             "QueryRoute": routing.query_route,
@@ -190,14 +241,14 @@ class Proxy(Lifetime):
     async def stop(self) -> None:
         if not self._begin_stop():
             return
-        assert self._server is not None
         assert self._grpc is not None
         assert self._membership is not None
         assert self._renewal is not None
         assert self._receiving is not None
         assert self._session is not None
         await self._grpc.stop(self.settings.shutdown_wait_seconds)
-        await self._server.stop(0)
+        for server in self._servers:
+            await server.stop(0)
         await end(*self._background)
         for client in self._clients:
             self._clients.forget(client)
@@ -205,6 +256,8 @@ class Proxy(Lifetime):
         await self._renewal.close()
         await self._membership.close()
         await self._session.release()
+        if self._metering is not None:
+            await self._metering.stop()
         self._grpc = None
         if self._certificate is not None:
             self._certificate.cleanup()

@@ -17,6 +17,7 @@ from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.grpc.call import Call
 from pyromq.proxy.incoming import received
+from pyromq.proxy.membership import Membership
 from pyromq.proxy.messages import enum_values, message
 from pyromq.proxy.receipts import Handle, popped
 from pyromq.proxy.renewal import Renewal
@@ -40,6 +41,7 @@ class Receiving:
         cluster: Cluster,
         topics: Topics,
         clients: Clients,
+        membership: Membership,
         acknowledging: Acknowledging,
         renewal: Renewal,
         clock: Clock,
@@ -48,6 +50,7 @@ class Receiving:
         self._cluster = cluster
         self._topics = topics
         self._clients = clients
+        self._membership = membership
         self._acknowledging = acknowledging
         self._renewal = renewal
         self._clock = clock
@@ -120,7 +123,8 @@ class Receiving:
             target_broker_name=broker_name,
         )
         timeout_s = poll_ms / 1000 + self._settings.send_timeout_ms / 1000
-        answer = await self._call_pop(broker_name, pop, call, timeout_s)
+        self._cluster.admit(pop, call)
+        answer = await self._call_pop(client, broker_name, pop, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             code = code_of_broker(answer.code)
             if code is Code.TOO_MANY_REQUESTS:
@@ -140,9 +144,11 @@ class Receiving:
             return Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"), []
         return OK, found
 
-    async def _call_pop(self, broker_name: str, pop: PopMessage, call: Call, timeout_s: float) -> Any:
+    async def _call_pop(
+        self, client: FrontClient, broker_name: str, pop: PopMessage, timeout_s: float
+    ) -> Any:
         """A pop that the client does not wait for any more may still take messages: they are given back."""
-        calling = asyncio.ensure_future(self._cluster.call(broker_name, pop, call, timeout_s))
+        calling = asyncio.ensure_future(self._membership.call(client, broker_name, pop, timeout_s))
         try:
             return await asyncio.shield(calling)
         except asyncio.CancelledError:

@@ -4,12 +4,14 @@ A refusal is an ordinary answer whose status says why; gRPC itself reports succe
 are not implemented, as in Apache's proxy.
 """
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pyromq.errors import PyroError
 from pyromq.proxy.cluster import FrontAdmission
-from pyromq.proxy.codes import status_of
+from pyromq.proxy.codes import Code, status_of
 from pyromq.proxy.grpc.call import Call, Method, Shape
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.proxy.messages import SERVICE, Rpc, rpc_types
@@ -17,7 +19,15 @@ from pyromq.proxy.messages import SERVICE, Rpc, rpc_types
 Handler = Callable[..., Awaitable[Any]]
 
 
-def methods(handlers: dict[str, Handler], admission: FrontAdmission | None = None) -> dict[str, Method]:
+Observe = Callable[[str, int, float | None], None]
+"""Takes the name of an rpc that ended, its status, and the seconds it took; None for a stream."""
+
+
+def methods(
+    handlers: dict[str, Handler],
+    admission: FrontAdmission | None = None,
+    observe: Observe | None = None,
+) -> dict[str, Method]:
     """The table of a gRPC server, by path; with an admission the sender of every call is known."""
     table: dict[str, Method] = {}
     for name, rpc in rpc_types().items():
@@ -29,9 +39,45 @@ def methods(handlers: dict[str, Handler], admission: FrontAdmission | None = Non
         elif rpc.has_answer_stream:
             method = Method(Shape.ANSWER_STREAM, rpc.request_type, _identified(handler, rpc, admission))
         else:
-            method = Method(Shape.UNARY, rpc.request_type, _answering(handler, rpc.answer_type, admission))
+            handler = _answering(handler, rpc.answer_type, admission)
+            handler = handler if observe is None else _observed(handler, name, observe)
+            method = Method(Shape.UNARY, rpc.request_type, handler)
+        if observe is not None and method.shape is not Shape.UNARY:
+            method = Method(method.shape, rpc.request_type, _observed_stream(method.handler, name, observe))
         table[f"/{SERVICE}/{name}"] = method
     return table
+
+
+def _observed(handler: Handler, name: str, observe: Observe) -> Handler:
+    async def answer(request: Any, call: Call) -> Any:
+        began = time.perf_counter()
+        status = int(Code.INTERNAL_SERVER_ERROR)
+        try:
+            answered = await handler(request, call)
+            status = answered.status.code
+            return answered
+        finally:
+            observe(name, status, time.perf_counter() - began)
+
+    return answer
+
+
+def _observed_stream(handler: Handler, name: str, observe: Observe) -> Handler:
+    async def stream(*arguments: Any) -> None:
+        status = int(Code.INTERNAL_SERVER_ERROR)
+        try:
+            await handler(*arguments)
+            status = int(Code.OK)
+        except asyncio.CancelledError:
+            status = int(GrpcCode.CANCELLED)
+            raise
+        except GrpcError as error:
+            status = int(error.code)
+            raise
+        finally:
+            observe(name, status, None)
+
+    return stream
 
 
 def _identified_stream(handler: Handler, admission: FrontAdmission | None) -> Handler:

@@ -14,6 +14,7 @@ from pyromq.proxy.inert_keys import INERT_KEYS
 from pyromq.remoting.settings import ServerSettings, addresses_in
 
 ProxyMode = Literal["CLUSTER", "LOCAL"]
+MetricsExporter = Literal["DISABLE", "PROM"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 _MIB = 1024 * 1024
@@ -27,6 +28,7 @@ class ProxySettings(ServerSettings):
 
     # Where it listens, and for whom
     listen_port: int = setting(8081, "The TCP port for gRPC, with TLS and without; 0 lets the system choose one.", key="grpcServerPort", check=PORT)
+    second_port: int | None = setting(None, "Another TCP port for gRPC, where Apache's proxy forwards it; empty opens none. Clients of the other protocol speak to brokers.", key="remotingListenPort", check=PORT)
     mode: ProxyMode = setting("CLUSTER", "CLUSTER serves the brokers that the name servers know; LOCAL starts a broker in the same process and serves it.", key="proxyMode", local=True)
     namesrv_addr: str = setting("", "The name servers, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
     broker_config_path: Path | None = setting(None, "The properties file of the broker that LOCAL starts.")
@@ -77,6 +79,12 @@ class ProxySettings(ServerSettings):
     renew_max_ms: Millis = setting(10_800_000, "A message is renewed for at most this time after it was received.", key="renewMaxTimeMillis", check=POSITIVE)
     max_renew_retries: int = setting(3, "After so many failures in a row a message is not renewed any more.", key="maxRenewRetryTimes", check=POSITIVE)
     invisible_when_gone_ms: Millis = setting(1000, "Messages of a client that is gone become visible after this time.", key="invisibleTimeMillisWhenClear", check=POSITIVE)
+
+    # Metrics
+    metrics_exporter: MetricsExporter = setting("DISABLE", "PROM serves metrics over HTTP; RocketMQ's other exporters are refused.", key="metricsExporterType")
+    metrics_port: int = setting(5557, "The HTTP port for metrics and health; 0 lets the system choose one. In LOCAL mode the broker has one of its own.", key="metricsPromExporterPort", check=PORT)
+    metrics_address: str = setting("127.0.0.1", "The address of that HTTP port.", key="metricsPromExporterHost", local=True)
+    cluster_name: str = setting("DefaultCluster", "The name of the cluster, a label of metrics.", key="rocketMQClusterName")
 
     # The log
     log_dir: Path | None = setting(Path("~/logs/rocketmqlogs"), "The directory of proxy.log; empty writes to the console only.")

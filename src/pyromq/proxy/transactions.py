@@ -53,6 +53,9 @@ class Transactions:
     def __repr__(self) -> str:
         return f"<Transactions open={len(self._halves)}>"
 
+    def __len__(self) -> int:
+        return len(self._halves)
+
     def ask(self, publishers: Any) -> None:
         """`publishers(topic)`: the clients that may know how a transaction of a topic ended."""
         self._publishers = publishers

@@ -19,6 +19,7 @@ from pyromq.protocol.request_forms import FilledForm
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.connection_group import ConnectionGroup, ConnectionStatistics, Observer
+from pyromq.remoting.in_process import Find, connect
 from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.routing import Routes
 from pyromq.remoting.sweep import Sweep
@@ -73,7 +74,11 @@ class Dialer:
         before_send: Callable[[Frame], None] | None = None,
         form: int = HeaderForm.JSON,
         connect_timeout_s: float = 3.0,
+        in_process: Find | None = None,
+        source: str = "127.0.0.1:0",
     ) -> None:
+        """`in_process` finds servers of this process, which are reached without a socket; they see `source`
+        as the address of this side."""
         self._group = ConnectionGroup(
             routes=routes,
             limits=limits,
@@ -85,6 +90,8 @@ class Dialer:
         )
         self._tls = TlsClient(tls, clock) if tls is not None else None
         self._connect_timeout_s = connect_timeout_s
+        self._in_process = in_process
+        self._source = source
         self._destinations: dict[str, _Destination] = {}
         self._lost_callbacks: list[Callable[[Connection], None]] = []
         self._sweep = Sweep(self._group.limits.idle_s / 12, self.close_idle)
@@ -199,6 +206,11 @@ class Dialer:
         return connection
 
     async def _connect(self, address: str) -> Connection:
+        server = self._in_process(address) if self._in_process is not None else None
+        if server is not None:
+            connection = self._new_connection(address)
+            connect(connection, server.accept(self._source))
+            return connection
         host, port = parse_address(address)
         context = self._tls.context() if self._tls is not None else None
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 
 from pyromq.clock import Clock
-from pyromq.errors import StateError
+from pyromq.errors import ConnectFailed, StateError
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.frame import HeaderForm
 from pyromq.remoting.acceptor import Acceptor
@@ -106,6 +106,17 @@ class Server:
             raise
         self._address = taken.getsockname()[:2]
         self._sweep.start()
+
+    def accept(self, source: str) -> Connection:
+        """This side of a connection from the same process; `source`: the address of its user.
+
+        Raises ConnectFailed if there is no room for it.
+        """
+        if self._acceptor is None or not self._handshake.has_room:
+            raise ConnectFailed(f"{self!r} takes no connection now")
+        connection = Connection(self._group, source)
+        self._accepted(connection)
+        return connection
 
     def _accepted(self, connection: Connection) -> None:
         connection.on_close(self._lost)

@@ -1,6 +1,7 @@
 """Serves a table of gRPC methods on the HTTP/2 connections of one or more ports, within limits."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 
 from pyromq.http2.limits import Http2Limits
@@ -43,6 +44,11 @@ class GrpcServer:
     def new_connection(self, source: str | None) -> asyncio.Protocol:
         self._sweep.start()
         return GrpcConnection(self, source)
+
+    def open_calls(self) -> Counter[str]:
+        """How many calls of each method, by its name, are not over."""
+        calls = (call for connection in self._connections for call in connection.calls)
+        return Counter(call.name.rpartition("/")[2] for call in calls)
 
     # Called by connections
 
