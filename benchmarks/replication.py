@@ -1,21 +1,25 @@
-"""Replication over the loopback: how fast a master sends its log, how fast replicas copy it, and SYNC_MASTER.
+"""Replication over the loopback, beside Apache's in the same run: synchronous sends, and the log as a stream.
 
-    python -m benchmarks.replication [--quick] [--mib 512] [--servers pyromq,apache-5.3.3] [--json FILE]
+    python -m benchmarks.replication [--quick] [--rounds 5] [--mib 512] [--servers pyromq,apache-5.3.3]
+                                     [--json FILE]
 
+- `sync`: a SYNC_MASTER with `inSyncReplicas=2` and one replica of its kind. The pairs take turns, load by
+  load, round by round (benchmarks/turns.py). CPU time is that of master and replica together.
 - `stream`: a master sends its log to a peer that only reads; beside it, a plain socket that sends as much.
-- `catch up`: an empty replica of the same kind copies the log, until it has reported all of it.
-- `send`: one message after the other, to a master alone and to a SYNC_MASTER with `inSyncReplicas=2`.
+- `catch up`: an empty replica copies a log of one file, until it has reported all of it.
 
-CPU time is the master's.
+CPU time of the last two is the master's.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import statistics
 import struct
@@ -23,17 +27,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from benchmarks.broker import APACHE_JVM, LONGEST, SETTINGS, Cell, Sample, available, load
+from benchmarks.native import run_loadgen
 from benchmarks.store import append
+from benchmarks.turns import Running, compared, orders, short
 from tests.support.apache import ApacheBroker, free_ports
-from tests.support.apache_releases import APACHE_4, APACHE_5, PeerUnavailable
+from tests.support.apache_releases import APACHE_4, APACHE_5
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
 
-from pyromq import Message, Producer
 from pyromq.protocol.replication import encode_report
 from pyromq.protocol.requests.replication import GetHaStatus
 from pyromq.remoting.blocking_link import Link, LinkOptions
@@ -45,6 +52,15 @@ OWN: Final = "pyromq"
 RELEASES: Final = {"apache-4.9.7": APACHE_4, "apache-5.3.3": APACHE_5}
 FILE_BYTES: Final = 1 << 30
 NAME: Final = "broker-a"
+LOADS: Final = ((1, 1), (8, 1), (8, 8), (32, 8))
+"""Connections, and sends in flight on each."""
+PAIR: Final = {
+    **SETTINGS,
+    "inSyncReplicas": "2",
+    # Those who wait for their turn are silent, and nobody shall hang up on them.
+    "haHousekeepingInterval": "3600000",
+    "haMaxTimeSlaveNotCatchup": "3600000",
+}
 
 
 def fill(root: Path, mib: int) -> None:
@@ -61,7 +77,7 @@ def fill(root: Path, mib: int) -> None:
 @contextlib.contextmanager
 def broker(kind: str, names: str, store: Path, **settings: str) -> Iterator[tuple[str, int, int]]:
     """A running broker: its address, its HA port and its process id."""
-    values = {"mappedFileSizeCommitLog": str(FILE_BYTES), "diskMaxUsedSpaceRatio": "95", **settings}
+    values = {**SETTINGS, **settings}
     broker_id = int(values.get("brokerId", "0"))
     if kind == OWN:
         port = free_ports(4) + 2
@@ -69,14 +85,8 @@ def broker(kind: str, names: str, store: Path, **settings: str) -> Iterator[tupl
         with OwnBroker(names, NAME, settings=values) as own:
             yield own.address, port + 1, own.pid
     else:
-        jvm = ("-Xms1g", "-Xmx1g")
-        values |= {
-            "mappedFileSizeConsumeQueue": "6000000",
-            "maxHashSlotNum": "5000000",
-            "maxIndexNum": "20000000",
-        }
         with ApacheBroker(
-            RELEASES[kind], names, store, NAME, broker_id=broker_id, settings=values, jvm=jvm
+            RELEASES[kind], names, store, NAME, broker_id=broker_id, settings=values, jvm=APACHE_JVM
         ) as other:
             assert other.pid is not None
             yield other.address, other.port + 1, other.pid
@@ -142,18 +152,7 @@ def catch_up(kind: str, names: str, work: Path, address: str, end: int, pid: int
         return time.perf_counter() - began, cpu_s(pid) - used
 
 
-def sends(names: str, count: int) -> float:
-    """The median of the milliseconds that a send takes."""
-    with Producer("bench", names) as producer:
-        times = []
-        for _ in range(count):
-            began = time.perf_counter()
-            producer.send(Message("Bench", b"x" * 1024))
-            times.append((time.perf_counter() - began) * 1000)
-    return statistics.median(times)
-
-
-def measure(kind: str, mib: int, count: int, work: Path) -> dict[str, float]:
+def streams(kind: str, mib: int, work: Path) -> dict[str, float]:
     figures: dict[str, float] = {}
     end = mib * MIB
     with OwnNameServer() as names:
@@ -164,53 +163,158 @@ def measure(kind: str, mib: int, count: int, work: Path) -> dict[str, float]:
             seconds = read_stream(("127.0.0.1", ha_port), end)
             figures["stream MiB/s"] = mib / seconds
             figures["stream CPU ms/MiB"] = (cpu_s(pid) - used) * 1000 / mib
-            if kind == OWN:  # an empty replica of Apache's master gets the last file only
+            if kind != "apache-4.9.7":  # it does not tell how far its replica is
                 seconds, cpu = catch_up(kind, names.address, work, address, end, pid)
                 figures["catch up MiB/s"] = mib / seconds
                 figures["catch up CPU ms/MiB"] = cpu * 1000 / mib
-    for role in ("ASYNC_MASTER", "SYNC_MASTER"):
-        with OwnNameServer() as names, contextlib.ExitStack() as stack:
-            fresh = Path(tempfile.mkdtemp(dir=work))
-            address, _, _ = stack.enter_context(
-                broker(kind, names.address, fresh / "m", brokerRole=role, inSyncReplicas="2")
-            )
-            stack.enter_context(broker(kind, names.address, fresh / "r", brokerId="1", brokerRole="SLAVE"))
-            if kind != "apache-4.9.7":
-                while acknowledged(address) < 0:
-                    time.sleep(0.1)
-            sends(names.address, count // 4)
-            figures[f"{role} send ms"] = sends(names.address, count)
     return figures
+
+
+# --------------------------------------------------------------------------------------- synchronous sends
+
+
+@dataclass(frozen=True)
+class Pair(Running):
+    """A master; its replica is stopped and goes on with it."""
+
+    replica: int
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        for pid in (self.pid, self.replica):
+            os.kill(pid, signal.SIGCONT)
+        try:
+            self._wait()
+            yield
+        finally:
+            self.hold()
+
+    def hold(self) -> None:
+        for pid in (self.replica, self.pid):
+            os.kill(pid, signal.SIGSTOP)
+
+    def _wait(self) -> None:
+        """Until one send is answered with success: master and replica are connected."""
+        options = ("-m", "send", "-T", "sync", "-c", "1", "-w", "1", "-u", "0", "-t", "1")
+        while int(run_loadgen("-P", str(self.port), "-p", str(self.pid), *options)["errors"]):
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def pairs(kinds: Sequence[str], work: Path) -> Iterator[list[Pair]]:
+    """All pairs, stopped."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for kind in kinds:
+            names = stack.enter_context(OwnNameServer()).address
+            store = work / f"pair-{kind}"
+            address, _, pid = stack.enter_context(
+                broker(kind, names, store / "master", **PAIR, brokerRole="SYNC_MASTER")
+            )
+            _, _, replica = stack.enter_context(
+                broker(kind, names, store / "replica", **PAIR, brokerRole="SLAVE", brokerId="1")
+            )
+            pair = Pair(kind, int(address.rpartition(":")[2]), pid, replica)
+            for each in (replica, pid):  # whoever is stopped cannot be ended
+                stack.callback(os.kill, each, signal.SIGCONT)
+            pair.hold()
+            found.append(pair)
+        yield found
+
+
+def sample(pair: Pair, cell: Cell, cpu_s: int, warm_up: int) -> Sample:
+    said = run_loadgen(
+        "-P", str(pair.port), "-p", f"{pair.pid},{pair.replica}", "-u", str(warm_up),
+        "-C", str(1000 * cpu_s), "-t", str(LONGEST * cpu_s), *cell.options,
+    )  # fmt: skip
+    figures = {name: float(said[name]) for name in ("rate", "cpu_us", "p50", "p99", "p999")}
+    return Sample(**figures, errors=int(said["errors"]))
+
+
+Found = dict[str, dict[str, list[Sample]]]
+
+
+def synchronous(kinds: Sequence[str], rounds: int, quick: bool, work: Path) -> Found:
+    """Samples by load and by kind of broker."""
+    found: Found = {}
+    cells = [
+        Cell(f"{size:,} B, {c} × {w}",
+             ("-m", "send", "-T", "sync", "-b", str(size), "-c", str(c), "-w", str(w)))
+        for size, (c, w) in itertools.product((1024,) if quick else (100, 1024), LOADS)
+    ]  # fmt: skip
+    with pairs(kinds, work) as all_pairs:
+        for pair in all_pairs:
+            print(f"warming up {pair.name}", file=sys.stderr)
+            with pair.turn():
+                for cell in cells[1::2]:
+                    load(pair, cell, 1 if quick else 15)
+        by_name = {pair.name: pair for pair in all_pairs}
+        for order in orders(all_pairs, rounds):
+            for cell in cells:
+                for pair in (by_name[each.name] for each in order):
+                    with pair.turn():
+                        one = sample(pair, cell, 1 if quick else 4, 0 if quick else 1)
+                    print(f"  {cell.name}: {pair.name}: {one.rate:,.0f}/s, {one.cpu_us:.1f} µs CPU,"
+                          f" p99 {one.p99:,.0f} µs", file=sys.stderr)  # fmt: skip
+                    if one.errors:
+                        raise RuntimeError(f"{pair.name} answered {one.errors} sends without success")
+                    found.setdefault(cell.name, {}).setdefault(pair.name, []).append(one)
+    return found
+
+
+def sync_table(found: Found, other: str) -> list[str]:
+    titles = {"rate": "messages/s", "cpu_us": "CPU µs/message", "p50": "p50 µs", "p99": "p99 µs"}
+    lines = [f"| sync | {' | '.join(f'{title} | {other} | ratio' for title in titles.values())} |"]
+    lines.append("|---" * (3 * len(titles) + 1) + "|")
+    for cell, samples in found.items():
+        row = [cell]
+        for name in titles:
+            row += compared(*([getattr(each, name) for each in samples[kind]] for kind in (OWN, other)))
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
+
+
+def stream_table(found: dict[str, list[dict[str, float]]]) -> list[str]:
+    columns = list(dict.fromkeys(column for rounds in found.values() for each in rounds for column in each))
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, rounds in found.items():
+        values = [[each[column] for each in rounds if column in each] for column in columns]
+        cells = [short(statistics.median(each)) if each else "" for each in values]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--quick", action="store_true", help="one short round: does it work at all?")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--mib", type=int, default=512, help="the length of the log, less than a file of it")
     parser.add_argument("--servers", default=f"{OWN},apache-5.3.3")
+    parser.add_argument("--only", choices=("sync", "streams"))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    mib, count = (64, 200) if options.quick else (options.mib, 4000)
-    results: dict[str, dict[str, Any]] = {"plain socket": {"stream MiB/s": mib / plain_socket(mib)}}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    rounds, mib = (1, 128) if options.quick else (options.rounds, options.mib)
+    kinds = available(options.servers.split(","))
+    sends: Found = {}
+    logs: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as work:
-        for kind in options.servers.split(","):
-            try:
-                results[kind] = measure(kind, mib, count, Path(work))
-            except PeerUnavailable as problem:
-                print(f"{kind} left out: {problem}", file=sys.stderr)
-    columns = sorted({column for figures in results.values() for column in figures})
-    print("|", " | ".join(["", *columns]), "|")
-    print("|" + "---|" * (len(columns) + 1))
-    for name, figures in results.items():
-        print(
-            "|",
-            " | ".join([name, *(f"{figures[each]:.2f}" if each in figures else "" for each in columns)]),
-            "|",
-        )
+        if options.only != "streams":
+            sends = synchronous(kinds, rounds, options.quick, Path(work))
+        for number in range(0 if options.only == "sync" else min(rounds, 3)):
+            logs.setdefault("plain socket", []).append({"stream MiB/s": mib / plain_socket(mib)})
+            for kind in kinds:
+                logs.setdefault(kind, []).append(streams(kind, mib, Path(work, f"streams{number}")))
+    for other in kinds[1:] if sends else ():
+        print("\n".join([*sync_table(sends, other), ""]))
+    if logs:
+        print("\n".join(stream_table(logs)))
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+        samples = {cell: {kind: [asdict(each) for each in found] for kind, found in by_kind.items()}
+                   for cell, by_kind in sends.items()}  # fmt: skip
+        options.json.write_text(json.dumps({"sync": samples, "streams": logs}, indent=1))
 
 
 if __name__ == "__main__":

@@ -371,11 +371,13 @@ async def test_replicas_copy_users_and_policies_and_sign_to_their_master(tmp_pat
         group.replica(**SECURE) as replica,
     ):
         async with client(master.address, ROOT) as root:
+            await until(lambda: replica.replication.table_sync.copies)
             await root.create_topic()
             await root.call(user_creation(ALICE))
+            assert "alice" in replica.access.users.users
             await root.call(grant(ALICE, f"Pub,Sub on Topic:{TOPIC}", f"Sub on Group:{GROUP}"))
+            assert replica.access.users.policies.get("alice")
             await root.send(properties=UNIQUE)
-        await until(lambda: replica.access.users.policies.get("alice"), "policies")
         await caught_up(replica, master)
         async with client(replica.address, ALICE) as alice, client(replica.address, WRONG) as thief:
             assert len((await alice.pull(0)).messages) == 1

@@ -1,12 +1,13 @@
 """Brokers under a controller, over real sockets: one of them leads, and nothing acknowledged is lost."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.support.broker_cluster import CLUSTER, BrokerClient, running_broker
+from tests.support.broker_cluster import CLUSTER, TIMEOUT_S, BrokerClient, running_broker
 from tests.support.controlled_group import controlled_group, members_of, side_of
 from tests.support.replicas import caught_up, http_get, log_of, until
 from tests.support.small_stores import messages_in
@@ -15,7 +16,9 @@ from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.errors import Refused
+from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.controller import GetReplicaInfo
 from pyromq.protocol.requests.replication import GetEpochs
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.addresses import format_address
@@ -173,6 +176,39 @@ async def test_an_operator_sees_the_group_and_chooses_its_master(tmp_path: Path)
         assert re.search(r"pyromq_broker_master_epoch{.*} 2", page)
         assert re.search(r"pyromq_broker_in_sync_set{.*} 2", page)
         assert "200" in (await http_get(second.metrics_address, "/ready")).splitlines()[0]
+
+
+async def test_a_learner_has_everything_and_is_never_in_sync_nor_master(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        starting = asyncio.create_task(group.start("learner", learner=True))
+        await until_answered(group.controller.address, GetReplicaInfo(broker_name="broker-a"))
+        master = await group.start("a")  # the learner came first, and did not stand for election
+        learner = await starting
+        await send(master, range(10))
+        await caught_up(learner, master)
+        assert log_of(learner.store) == log_of(master.store)
+        assert members_of(master) == {master.replication.session._own_id}  # type: ignore[union-attr]
+        assert side_of(master).wanted_set() is None
+        directory = await group.crash(master)
+        await until(lambda: not learner.replication.replica.is_connected)
+        returned = await group.start(directory)
+        await until(lambda: returned.role.now.is_master)
+        assert not learner.role.now.is_master
+        await send(returned, range(10, 20))
+        await caught_up(learner, returned)
+        assert bodies(learner) == list(range(20))
+
+
+async def until_answered(address: tuple[str, int], request: Request[Any]) -> None:
+    """Until a request is not refused any more."""
+    async with BrokerClient(address) as client, asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                await client.call(request)
+            except Refused:
+                await asyncio.sleep(0.01)
+            else:
+                return
 
 
 async def test_a_broker_without_a_controller_is_not_ready_and_takes_no_messages(tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 from tests.conftest import ErrorLogs
+from tests.support.broker_cluster import BrokerClient
 from tests.support.certificates import Authority
 from tests.support.controlled_brokers import ControlledBroker, controller
+from tests.support.controlled_group import ControlledGroup
 from tests.support.etcd import Etcd, running_etcd
 from tests.support.loop import turn_until
+from tests.support.name_servers import name_server
+from tests.support.replicas import until
 
 from pyromq.clock import ManualClock
 from pyromq.controller.controller import Controller
@@ -216,6 +220,37 @@ async def test_when_the_leading_controller_stops_the_next_knows_everything(
         await turn_until(lambda: second.is_leading)
         assert (await broker.call(GetReplicaInfo(broker_name="g"))).master_broker_id == 1
         assert (await broker.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+
+
+async def test_brokers_fail_over_under_the_controller_that_is_left(
+    etcd: Etcd, prefix: str, tmp_path: Path
+) -> None:
+    chosen: dict[str, Any] = {"store_kind": "etcd", "etcd_endpoints": etcd.endpoint, "etcd_prefix": prefix}
+    async with AsyncExitStack() as running:
+        names = await running.enter_async_context(name_server(tmp_path / "names"))
+        leader, other = [
+            await running.enter_async_context(controller(tmp_path / name, self_id=name, **chosen))
+            for name in ("n0", "n1")
+        ]
+        broker_group = ControlledGroup(tmp_path, names, leader, other)
+        running.push_async_callback(broker_group.stop_all)
+        first, second = [await broker_group.start(name) for name in "ab"]
+        await broker_group.settled(2)
+        async with BrokerClient(first.address) as client:
+            await client.create_topic()
+            await client.send(b"under the first")
+        await leader.stop()
+        await until(lambda: other.is_leading)
+        async with BrokerClient(first.address) as client:
+            await client.send(b"between them")  # who waits for others needs no controller
+        await broker_group.crash(first)
+        await until(lambda: second.role.now.is_master and not second.role.barrier)
+        async with BrokerClient(second.address) as client:
+            await client.send(b"under the second")
+            found = (await client.pull()).bodies
+        assert found == [b"under the first", b"between them", b"under the second"]
+        await broker_group.start("a")
+        assert await broker_group.settled(2) is second
 
 
 async def test_a_controller_does_not_start_without_its_etcd(tmp_path: Path) -> None:

@@ -436,4 +436,4 @@ async def test_a_broker_with_access_control_warns_that_its_ha_port_has_none(
         async with running_broker(
             tmp_path / str(warnings), bind_address="0.0.0.0", ha_allowed_networks=networks
         ):
-            assert caplog.text.count("may read the whole log: set haAllowedNetworks") == warnings
+            assert caplog.text.count("may read the whole log: set haTls, or haAllowedNetworks") == warnings

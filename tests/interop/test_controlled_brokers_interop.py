@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from tests.support.broker_cluster import BROKER_NAME, CLUSTER, TOPIC, BrokerClie
 from tests.support.controlled_group import ControlledGroup, controlled_group, members_of
 from tests.support.replicas import log_of, until
 
+from pyromq.admin import controllers
+from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import GetReplicaInfo
@@ -127,8 +129,10 @@ def _topics(broker: ApacheBroker) -> str:
     return path.read_text() if path.exists() else ""
 
 
-async def test_our_brokers_under_apaches_controller(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", [APACHE_5, APACHE_NEWEST], ids=str)
+async def test_our_brokers_and_apaches_under_apaches_controller(tmp_path: Path, release: Release) -> None:
     port = free_ports()
+    controller = f"127.0.0.1:{port}"
     settings = {
         "enableControllerInNamesrv": "true",
         "controllerDLegerGroup": "group1",
@@ -137,12 +141,12 @@ async def test_our_brokers_under_apaches_controller(tmp_path: Path) -> None:
         "controllerStorePath": str(tmp_path / "controller"),
         "mappedFileSize": str(1 << 20),
     }
-    names = ApacheNameServer(APACHE_5, settings=settings)
+    names = ApacheNameServer(release, settings=settings)
     await asyncio.to_thread(names.start)
     try:
         chosen: dict[str, Any] = {
             "controller_mode": True,
-            "controller_addr": f"127.0.0.1:{port}",
+            "controller_addr": controller,
             "namesrv_addr": names.address,
             "all_in_sync": True,
         }
@@ -161,11 +165,40 @@ async def test_our_brokers_under_apaches_controller(tmp_path: Path) -> None:
                     await until(lambda: returned.store.log_end == second.store.log_end)
                     assert log_of(returned.store) == log_of(second.store)
                     assert second.role.now.epoch > 1
+                await until(lambda: members_of(second) == {2})
+                async with apaches(release, names.address, controller, tmp_path / "theirs") as theirs:
+                    await _taken_over_in_turns(second, theirs, controller, names.address)
     finally:
         await asyncio.to_thread(names.__exit__)
 
 
-async def _led(broker: Broker) -> None:
-    async with asyncio.timeout(120):
-        while not broker.role.now.is_master:  # noqa: ASYNC110
+async def _taken_over_in_turns(ours: Broker, theirs: ApacheBroker, controller: str, names: str) -> None:
+    """Ours leads, then Apache's, then ours again."""
+    address = "127.0.0.1", theirs.port
+    await in_time(lambda: members_of(ours) == {2, 3})
+    await fill(ours.address, 1100, 100)
+    assert await end_of(address) == ours.store.log_end
+    await in_time(lambda: TOPIC in _topics(theirs))
+    async with Cluster(names) as cluster:
+        await controllers.elect_master(cluster, [controller], CLUSTER, BROKER_NAME, 3)
+    await in_time(lambda: not ours.role.now.is_master and ours.replication.replica.is_connected)
+    await fill(address, 1200, 100)
+    end = await end_of(address)
+    await in_time(lambda: ours.store.log_end == end)
+    assert bytes_in(theirs.store, end) == log_of(ours.store)
+    assert await epochs_of(address) == await epochs_of(ours.address)
+    await asyncio.to_thread(theirs.kill)
+    await _led(ours)
+    await fill(ours.address, 1300, 100)
+    assert ours.store.max_offset(TOPIC, 0) == 1400
+
+
+async def in_time(is_true: Callable[[], object]) -> None:
+    """Like `until`, but a JVM may have to start first."""
+    async with asyncio.timeout(240):
+        while not is_true():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+
+async def _led(broker: Broker) -> None:
+    await in_time(lambda: broker.role.now.is_master)

@@ -18,10 +18,11 @@ from pyromq.remoting.addresses import format_address
 
 
 class ControlledGroup:
-    def __init__(self, root: Path, names: NameServer, leader: Controller) -> None:
+    def __init__(self, root: Path, names: NameServer, leader: Controller, *others: Controller) -> None:
         self.root = root
         self.names = format_address(*names.address)
         self.controller = leader
+        self._controllers = ";".join(format_address(*each.address) for each in (leader, *others))
         self._running: dict[str, tuple[Broker, AsyncExitStack]] = {}
 
     @property
@@ -33,7 +34,7 @@ class ControlledGroup:
         stack = AsyncExitStack()
         chosen: dict[str, Any] = {
             "controller_mode": True,
-            "controller_addr": format_address(*self.controller.address),
+            "controller_addr": self._controllers,
             "namesrv_addr": self.names,
             "heartbeat_interval_ms": 200,
             "all_in_sync": True,

@@ -6,12 +6,13 @@ and of its store, see `load_broker`. Apache's keys without effect here are in `i
 # ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
 
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
 from pyromq.broker.inert_keys import INERT_KEYS
+from pyromq.clock import Clock
 from pyromq.cluster.local_address import local_address
 from pyromq.config.inert import InertKey
 from pyromq.config.kinds import NOT_NEGATIVE, PORT, POSITIVE, Check, Millis, Seconds, SizeBytes, between
@@ -25,6 +26,7 @@ from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.inert_keys import NETTY_KEYS
 from pyromq.remoting.networks import Networks
 from pyromq.remoting.settings import MetricsExporter, ServerSettings, addresses_in
+from pyromq.remoting.tls import TlsClient, TlsOptions, TlsServer
 from pyromq.store.settings import StoreSettings
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
@@ -111,6 +113,8 @@ class BrokerSettings(ServerSettings):
     skip_pre_online: bool = setting(False, "A starting master registers at once even then.")
     group_period_ms: Millis = setting(1000, "How often a replica with enableSlaveActingMaster asks name servers who is in its group.", key="syncBrokerMemberGroupPeriod", mutable=True, check=POSITIVE)
     ha_allowed_networks: str = setting("", "Addresses and networks of replicas, separated by commas. The HA port hands out the whole log; empty allows every address.", local=True)
+    ha_tls: bool = setting(False, "The HA port speaks TLS only. Master and replica show each other their certificates (tls.server.*, tls.client.*) and check them (tls.server.trustCertPath, tls.client.trustCertPath). Brokers of Apache cannot.")
+    ha_tls_names: str = setting("", "Names in the certificates of brokers, separated by commas, with haTls. Empty allows every trusted certificate, also those of clients if the same authority issued them.")
 
     # Under a controller
     controller_mode: bool = setting(False, "A controller chooses the master of the brokers with this name; brokerRole and brokerId do not count.", key="enableControllerMode")
@@ -213,6 +217,15 @@ class BrokerSettings(ServerSettings):
         super().verify_together()
         _ = self.name_servers, self.controllers, self.replica_networks  # reading them checks them
         self._verify_role()
+        if self.ha_tls:
+            for key, path in (
+                ("tls.server.certPath", self.tls_cert_path),
+                ("tls.server.trustCertPath", self.tls_trust_cert_path),
+                ("tls.client.certPath", self.tls_client_cert_path),
+                ("tls.client.trustCertPath", self.tls_client_trust_cert_path),
+            ):
+                if path is None:
+                    raise ConfigError(key, "", "a file, because haTls is true")
 
     def _verify_role(self) -> None:
         if self.controller_mode:
@@ -246,6 +259,38 @@ class BrokerSettings(ServerSettings):
         """Replicas must come from these; None if they may come from anywhere."""
         text = self.ha_allowed_networks
         return Networks.parse(text, key="haAllowedNetworks") if text.strip() else None
+
+    def ha_tls_server(self, clock: Clock) -> TlsServer | None:
+        """TLS on the HA port of a master; None without haTls."""
+        if not self.ha_tls:
+            return None
+        return TlsServer(
+            mode="enforcing",
+            certificate_path=self.tls_cert_path,
+            key_path=self.tls_key_path,
+            key_password=self.tls_key_password,
+            trust_path=self.tls_trust_cert_path,
+            client_auth="require",
+            clock=clock,
+        )
+
+    def ha_tls_client(self, clock: Clock) -> TlsClient | None:
+        """TLS of a replica's connection to its master; None without haTls."""
+        if not self.ha_tls:
+            return None
+        options = TlsOptions(
+            certificate_path=self.tls_client_cert_path,
+            key_path=self.tls_client_key_path,
+            key_password=self.tls_client_key_password,
+            trust_path=self.tls_client_trust_cert_path,
+            verify=True,
+        )
+        return TlsClient(options, clock)
+
+    def is_ha_peer(self, names: Collection[str]) -> bool:
+        """Whether a broker whose certificate has these names may replicate."""
+        allowed = {name.strip() for name in self.ha_tls_names.split(",")} - {""}
+        return not self.ha_tls or not allowed or not allowed.isdisjoint(names)
 
     @property
     def in_sync_max_behind_bytes(self) -> int:

@@ -9,6 +9,7 @@ import errno
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import Callable
 from math import inf
 
@@ -21,6 +22,8 @@ RESERVED_DESCRIPTORS = 64
 """File descriptors that are never used for connections: a server that cannot open files is useless."""
 
 _PAUSE_S = 1.0
+_TLS_S = 10.0
+"""A peer that has not proved itself by then is not served."""
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Shortages that usually pass after a while."""
 
@@ -34,12 +37,14 @@ class Acceptor:
         backlog: int,
         make_protocol: Callable[[], asyncio.Protocol],
         *,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
         max_per_turn: int = _MAX_PER_TURN,
         reserved_descriptors: int = RESERVED_DESCRIPTORS,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listening = listening
         self._make_protocol = make_protocol
+        self._tls = tls
         self._max_per_turn = max_per_turn
         self._connecting: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -76,7 +81,13 @@ class Acceptor:
 
     async def _connect(self, accepted: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._make_protocol, accepted)
+            context = None if self._tls is None else self._tls()
+            await self._loop.connect_accepted_socket(
+                self._make_protocol,
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else _TLS_S,
+            )
         except OSError as problem:
             accepted.close()
             _log.info("a connection ended while it was accepted: %s", problem)

@@ -67,7 +67,7 @@ class Replication:
         return cls(
             master,
             replica,
-            TableChanges(store, tables, slices, access),
+            TableChanges(live, store, tables, slices, access, master),
             TableSync(store, tables, access, replica, dialer, clock),
             TimerSync(store, tables, replica, dialer),
             ActingMaster(live, store, tables, master, replica, registration, dialer),

@@ -189,6 +189,8 @@ class ControllerSession:
         self._learn(answer.master_broker_id, answer.master_address, answer.master_epoch, body)
 
     async def _stand_for_election(self) -> None:
+        if self._live.now.learner:
+            return
         answer = await self._controllers.call(
             ElectMaster(
                 cluster_name=self._cluster,

@@ -92,6 +92,9 @@ class InSyncMaster(Master):
         self._min_in_sync = settings.min_in_sync_replicas
         super()._apply_settings(settings)
 
+    def wants_tables_at(self, broker_id: int, *, is_watching: bool) -> bool:
+        return self._is_master and self.in_sync is not None and broker_id in self.in_sync.awaited
+
     @property
     def acknowledges_alone(self) -> bool:
         return not self._waits

@@ -64,6 +64,11 @@ class Master:
         """Whether a replica is near enough to count."""
         return self._store.log_end - link.acknowledged < self._live.now.in_sync_max_behind_bytes
 
+    def wants_tables_at(self, broker_id: int, *, is_watching: bool) -> bool:
+        """Whether a change of the tables is to be at a replica before it is acknowledged. `is_watching`: it
+        has had all tables, and its connection is open."""
+        return self._is_master and is_watching
+
     @property
     def acknowledges_alone(self) -> bool:
         return not self._needed
@@ -118,14 +123,15 @@ class Master:
                 settings.in_sync_replicas,
                 " allAckInSyncStateSet=false" if settings.controller_mode else "",
             )
-        is_open = settings.replica_networks is None and not is_loopback(self.address[0])
+        tls = settings.ha_tls_server(self._clock)
+        is_open = settings.replica_networks is None and tls is None and not is_loopback(self.address[0])
         if is_open and not settings.lets_anyone_in:
             _log.warning(
-                "ANYONE who reaches the HA port %d may read the whole log: set haAllowedNetworks to the"
-                " addresses of replicas",
+                "ANYONE who reaches the HA port %d may read the whole log: set haTls, or haAllowedNetworks to"
+                " the addresses of replicas",
                 self.address[1],
             )
-        self._acceptor = Acceptor(taken, _BACKLOG, self._make_link)
+        self._acceptor = Acceptor(taken, _BACKLOG, self._make_link, tls=None if tls is None else tls.context)
 
     def _make_link(self) -> ReplicaLink:
         return ReplicaLink(self, self._store, self._clock)
@@ -135,6 +141,8 @@ class Master:
         host = link.address.rpartition(":")[0].strip("[]")
         if networks is not None and plain_address(host) is not None and host not in networks:
             return "its address is not in haAllowedNetworks"
+        if not self._live.now.is_ha_peer(link.certificate_names):
+            return f"its certificate is of {', '.join(link.certificate_names)}, not one of haTlsNames"
         if not self._is_master:
             return "this broker is a replica itself"
         if len(self._links) >= _MAX_LINKS:

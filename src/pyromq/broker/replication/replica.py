@@ -6,7 +6,7 @@ again, for ever; it goes on serving readers meanwhile.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from pyromq.broker.flow.appending import Appending
@@ -22,6 +22,7 @@ from pyromq.protocol.epoch_replication import ReplicaGreeting
 from pyromq.protocol.requests.replication import ExchangeHaInfo, ExchangeHaInfoAnswer
 from pyromq.remoting.addresses import parse_address
 from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.tls import certificate_names
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -54,10 +55,12 @@ class Replica:
         self._clock = clock
         self._ask_for_master = ask_for_master
         self._listeners: list[Callable[[], None]] = []
+        self._before_log: Callable[[], Awaitable[None]] | None = None
         self._woken = asyncio.Event()
         self._role = role.now
         self._is_replica = False
         self._is_controlled = live.now.controller_mode
+        self._tls = live.now.ha_tls_client(clock)
         self._confirmed: Callable[[int], None] = lambda _: None
         self._was_cut: Callable[[], None] = lambda: None
         self._failures = 0
@@ -94,6 +97,10 @@ class Replica:
     def on_master(self, listener: Callable[[], None]) -> None:
         """Call `listener` when another master is known, or a connection to it was opened."""
         self._listeners.append(listener)
+
+    def before_log(self, ready: Callable[[], Awaitable[None]]) -> None:
+        """Under a controller: have `ready` return before the master is asked for its log."""
+        self._before_log = ready
 
     def master_is_at(self, address: str | None, ha_address: str | None) -> None:
         """What a name server says; who is master it does not decide if there is a controller."""
@@ -153,6 +160,8 @@ class Replica:
 
     async def _follow(self) -> None:
         """Copy the master's log until the connection ends; raises its error."""
+        if self._is_controlled and self.master is not None and self._before_log is not None:
+            await self._before_log()
         address = self.ha_address or await self._ask_for_ha_address()
         if self.master is not None and not (self._is_controlled and self._store.epochs.epochs):
             await check_agreement(self._dialer, self.master, self._store)
@@ -160,8 +169,18 @@ class Replica:
         loop = asyncio.get_running_loop()
         host, port = parse_address(address)
         timeout_s = self._live.now.connect_timeout_ms / 1000
+        tls = None if self._tls is None else self._tls.context()
         async with asyncio.timeout(timeout_s):
-            _, link = await loop.create_connection(self._make_link, host, port)
+            transport, link = await loop.create_connection(
+                self._make_link, host, port, ssl=tls, server_hostname=None if tls is None else host
+            )
+        if tls is not None:
+            names = certificate_names(transport.get_extra_info("ssl_object"))
+            if not self._live.now.is_ha_peer(names):
+                transport.abort()
+                raise TransportError(
+                    f"the certificate of {address} is of {', '.join(names)}, not one of haTlsNames"
+                )
         self.link = link
         _log.info("connected to the master address=%s from=%d", address, self._store.log_end)
         self._tell()

@@ -14,6 +14,7 @@ from pyromq.clock import Clock
 from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.replication import ReportReader, encode_header
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.tls import certificate_names
 from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class ReplicaLink(asyncio.Protocol):
         """Up to here a thread has read the log from the disk."""
         self._loading: asyncio.Future[None] | None = None
         self.address = ""
+        self.certificate_names: tuple[str, ...] = ()
         self.next_offset = -1
         """Where the next frame begins; -1 before the first report."""
         self.acknowledged = -1
@@ -78,6 +80,8 @@ class ReplicaLink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = format_address(*peer[:2]) if peer else "?"
+        if (tls := transport.get_extra_info("ssl_object")) is not None:
+            self.certificate_names = certificate_names(tls)
         self._transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
         if refusal := self._master.opened(self):
             self.close(refusal)

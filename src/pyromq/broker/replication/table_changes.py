@@ -1,8 +1,9 @@
 """The tables of a master, for its replicas: a replica asks for changes, and is answered when there are some.
 
 Each table counts its changes. A replica repeats the counts of the last answer; the tables that have other
-counts now are sent. Changed topics, groups, deletions and users are sent at once, offsets of consumers and
-delays once a second. Replicas of Apache do not ask; they read whole tables with Apache's requests.
+counts now are sent. Changed topics, groups, deletions and users are sent at once, and promised to nobody
+before the replicas in sync have them (`table_copies`); offsets of consumers and delays are sent once a
+second. Replicas of Apache do not ask; they read whole tables with Apache's requests.
 """
 
 import asyncio
@@ -10,7 +11,11 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Final
 
+from pyromq.broker.replication.master import Master
+from pyromq.broker.replication.table_copies import TableCopies
+from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
+from pyromq.config.live import LiveSettings
 from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.protocol.bodies.replicated_tables import DeletedTopic, ReplicatedTables
 from pyromq.protocol.bodies.topic_tables import TopicConfigSerializeWrapper
@@ -28,10 +33,20 @@ _PAIRS_PER_S: Final = 5000
 """A larger table of offsets is sent less often."""
 _MAX_WAIT_S: Final = 30.0
 _TABLES: Final = 6
+_PROMISED: Final = 4
+"""The first of them: topics, groups, deletions, users."""
 
 
 class TableChanges:
-    def __init__(self, store: MessageStore, tables: Tables, slices: Slices, access: AccessRules) -> None:
+    def __init__(
+        self,
+        live: LiveSettings[BrokerSettings],
+        store: MessageStore,
+        tables: Tables,
+        slices: Slices,
+        access: AccessRules,
+        master: Master,
+    ) -> None:
         self._store = store
         self._tables = tables
         self._slices = slices
@@ -47,6 +62,11 @@ class TableChanges:
         tables.topics.on_change(self._topics_changed)
         tables.groups.on_change(self._groups_changed)
         access.on_change(self._rules_changed)
+        self.copies = TableCopies(
+            master, lambda: self._counts()[:_PROMISED], lambda: live.now.replica_timeout_ms
+        )
+        tables.topics.copied = tables.groups.copied = access.copied = self.copies.wait
+        tables.topics.is_copied = self._is_topic_copied
 
     def __repr__(self) -> str:
         return f"<TableChanges {self._token()} waiting={len(self._waiting)}>"
@@ -60,6 +80,9 @@ class TableChanges:
             self._changed_topics.clear()
             self._deletions += 1
         self._wake()
+
+    def _is_topic_copied(self, topic: str) -> bool:
+        return self.copies.has(0, self._changed_topics.get(topic, self._topics_deleted))
 
     def _groups_changed(self) -> None:
         self._groups += 1
@@ -103,6 +126,8 @@ class TableChanges:
     @handles(WatchTables)
     async def watch(self, request: WatchTables, caller: Caller) -> RawAnswer:
         seen = self._seen(request.seen or "")
+        if request.broker_id is not None:
+            self.copies.heard(request.broker_id, seen[:_PROMISED], caller.channel)
         await self._wait_for_change(seen, min(max(request.wait_millis / 1000, 0.0), _MAX_WAIT_S))
         token, now = self._token(), self._counts()
         topics, groups, deletions, rules, offsets, delays = (a != b for a, b in zip(seen, now, strict=True))
@@ -139,7 +164,11 @@ class TableChanges:
         until = loop.time() + wait_s
         may_send_offsets = loop.time() + max(_OFFSETS_S, len(self._tables.offsets) / _PAIRS_PER_S)
         try:
-            while (now := loop.time()) < until and self._counts()[:4] == seen[:4] and not self._is_stopping:
+            while (
+                (now := loop.time()) < until
+                and self._counts()[:_PROMISED] == seen[:_PROMISED]
+                and not self._is_stopping
+            ):
                 if now >= may_send_offsets and self._counts() != seen:
                     return
                 with suppress(TimeoutError):

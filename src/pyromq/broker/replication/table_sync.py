@@ -2,14 +2,16 @@
 
 A master of ours is asked for changes and answers when there are some (`table_changes`). A master of Apache
 is asked for whole tables every ten seconds. Either way a table is replaced as one value: readers see the old
-one or the new one. Offsets that consumers committed here while the master was away are newer than the
-master's: they are kept, and handed back to it.
+one or the new one. What was copied from a master of ours is on this replica's disk before it asks again: the
+master may have promised it (`table_copies`). Offsets that consumers committed here while the master was away
+are newer than the master's: they are kept, and handed back to it.
 """
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from pyromq.broker.replication.replica import Replica
 from pyromq.broker.tables.all_tables import Tables
@@ -34,11 +36,15 @@ from pyromq.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
+A = TypeVar("A")
+
 _POLL_S: Final = 10.0
-_RETRY_S: Final = 3.0
+_RETRY_S: Final = 0.1
+_MAX_RETRY_S: Final = 5.0
 _WAIT_MS: Final = 15_000
 _TIMEOUT_S: Final = 30.0
 _PAGE: Final = 2000
+_FIRST_COPY_S: Final = 5.0
 
 
 class TableSync:
@@ -59,22 +65,42 @@ class TableSync:
         self._clock = clock
         self._woken = asyncio.Event()
         self._role = tables.role.now
+        self._master: str | None = None
         self._seen = ""
         self._is_polling = False
+        self._has_copy = asyncio.Event()
+        self._masters = 0
+        """How many there were: what was copied from a former one says nothing about the present one."""
         self._copied_topics: frozenset[str] = frozenset()
         self._told = ""
         self._modes_due = 0.0
         self.copies = 0
         """How many times all tables were up to date."""
-        replica.on_master(self._master_changed)
+        replica.on_master(self._master_connected)
+        replica.before_log(self._first_copy)
         tables.role.on_change(self._role_changed)
 
     def __repr__(self) -> str:
         return f"<TableSync from {self._replica.master} copies={self.copies}>"
 
+    def _master_connected(self) -> None:
+        if self._replica.master != self._master:
+            self._master_changed()
+        else:
+            self._is_polling = False  # it may be a broker of ours now
+
     def _master_changed(self) -> None:
+        self._master = self._replica.master
         self._seen, self._is_polling, self._modes_due = "", False, 0.0
+        self._masters += 1
+        self._has_copy.clear()
         self._woken.set()
+
+    async def _first_copy(self) -> None:
+        """A replica that has the whole log of its master may become master: it needs the tables, too."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_COPY_S):
+                await self._has_copy.wait()
 
     def _role_changed(self, role: Role) -> None:
         self._role = role
@@ -82,6 +108,7 @@ class TableSync:
         self._master_changed()
 
     async def run(self) -> None:
+        retry_s = _RETRY_S
         while True:
             self._woken.clear()
             pause_s: float | None = None
@@ -89,9 +116,9 @@ class TableSync:
             if master is not None and not self._role.is_master:
                 try:
                     pause_s = await self._copy(master)
-                    self._told = ""
+                    self._told, retry_s = "", _RETRY_S
                 except (PyroError, OSError) as problem:
-                    pause_s = _RETRY_S
+                    pause_s, retry_s = retry_s, min(2 * retry_s, _MAX_RETRY_S)
                     if self._told != str(problem):
                         self._told = str(problem)
                         _log.warning("tables of the master not copied address=%s: %s", master, problem)
@@ -101,23 +128,40 @@ class TableSync:
 
     async def _copy(self, master: str) -> float:
         """Copy what has changed; returns the seconds until the next time."""
-        await self._copy_modes(master)
+        masters, seen, pause_s = self._masters, "", 0.0
         if not self._is_polling:
-            request = WatchTables(seen=self._seen, wait_millis=_WAIT_MS)
+            request = WatchTables(seen=self._seen, wait_millis=_WAIT_MS, broker_id=self._role.broker_id)
+            watch = self._dialer.call(master, request, _TIMEOUT_S + _WAIT_MS / 1000)
             try:
-                answer = await self._dialer.call(master, request, _TIMEOUT_S + _WAIT_MS / 1000)
+                answer = await self._unless_woken(watch)
             except Refused as refused:
                 if refused.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
                 self._is_polling = True
             else:
+                if answer is None:
+                    return pause_s
                 await self._take(master, answer.body)
-                self._seen = answer.seen
-                self.copies += 1
-                return 0.0
-        await self._poll(master)
-        self.copies += 1
-        return _POLL_S
+                seen = answer.seen
+        if self._is_polling:
+            await self._poll(master)
+            pause_s = _POLL_S
+        await self._copy_modes(master)
+        if self._masters == masters:
+            self._seen = seen
+            self.copies += 1
+            self._has_copy.set()
+        return pause_s
+
+    async def _unless_woken(self, call: Coroutine[Any, Any, A]) -> A | None:
+        """What a call brings; None if there is another master meanwhile. A master that hangs answers late."""
+        calling, woken = asyncio.ensure_future(call), asyncio.ensure_future(self._woken.wait())
+        try:
+            await asyncio.wait((calling, woken), return_when=asyncio.FIRST_COMPLETED)
+            return calling.result() if calling.done() else None
+        finally:
+            calling.cancel()
+            woken.cancel()
 
     async def _copy_modes(self, master: str) -> None:
         """Operators seldom change which groups pop, so this table is asked for from time to time."""
@@ -143,6 +187,8 @@ class TableSync:
             await self._access.copy(tables.access)
         if tables.delay_offsets is not None:
             self._take_delays(tables.delay_offsets)
+        await self._tables.topics.saved()
+        await self._tables.groups.saved()
 
     async def _poll(self, master: str) -> None:
         end = self._store.log_end  # before the question: later records may be of topics made since

@@ -67,6 +67,6 @@ class Protection:
             await asyncio.sleep(LOOK_INTERVAL_S)
             try:
                 self.stop_slow_groups()
-                await self._groups.saved()
+                await self._groups.written()
             except (StoreError, OSError) as problem:
                 _log.error("slow groups could not be stopped, trying again next time: %s", problem)

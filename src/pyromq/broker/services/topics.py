@@ -162,9 +162,10 @@ class Topics:
         try:
             queues = self._store.begin_deletion(topic)
             self._forget(topic)
-            await self._topics.saved()
+            await self._topics.written()
             await self._offsets.persist_in_thread(self._slices)
             await asyncio.to_thread(self._store.finish_deletion, topic)
+            await self._topics.saved()
         except StoreError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         except OSError as error:

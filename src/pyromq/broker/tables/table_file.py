@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -157,9 +157,19 @@ class FiledTable:
     """A table with a file; see the methods of `TableFile`."""
 
     _file: TableFile
+    copied: Callable[[], Awaitable[None]] | None = None
+    """Waits for the replicas that must have the changes, too."""
+
+    async def written(self) -> None:
+        """Return when all changes up to this call are on this broker's disk; raises OSError."""
+        await self._file.saved()
 
     async def saved(self) -> None:
-        await self._file.saved()
+        """Return when replicas that may take over have all changes up to this call, too; raises OSError, or
+        Refused if they are late."""
+        await self.written()
+        if self.copied is not None:
+            await self.copied()
 
     def write_in_threads(self) -> None:
         self._file.write_in_threads()

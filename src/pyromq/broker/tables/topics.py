@@ -1,6 +1,6 @@
 """The topics of this broker.
 
-Every change advances the data version and is told to `on_change`. It is on disk after `saved`: operators and
+Every change advances the data version and is told to `on_change`. It is safe after `saved`: operators and
 first messages wait for that. Readers do not: reading goes on while the disk is full.
 """
 
@@ -80,7 +80,9 @@ class TopicTable(FiledTable):
         self._topics = system_configs | loaded.topic_config_table
         self.data_version = loaded.data_version
         self._made: dict[str, int] = {}
-        """New topics that may not be on disk yet, with the number of the change that made them."""
+        """New topics that may not be safe yet, with the number of the change that made them."""
+        self.is_copied: Callable[[str], bool] = lambda _: True
+        """Whether the replicas that must have a topic have it."""
 
     def __repr__(self) -> str:
         return f"<TopicTable topics={len(self._topics)} version={self.data_version.counter}>"
@@ -178,15 +180,18 @@ class TopicTable(FiledTable):
 
     def is_written(self, topic: str) -> bool:
         """Whether a topic survives a crash, in whatever state."""
-        if not self._made:
+        made = self._made.get(topic)
+        if made is None:
             return True
-        if self._file.written == self._file.changes:
-            self._made.clear()
-        return self._made.get(topic, 0) <= self._file.written
+        if made > self._file.written or not self.is_copied(topic):
+            return False
+        del self._made[topic]
+        return True
 
     def delete(self, topic: str) -> bool:
         if self._topics.pop(topic, None) is None:
             return False
+        self._made.pop(topic, None)
         self._changed([])
         return True
 

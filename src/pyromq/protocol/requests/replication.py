@@ -61,6 +61,8 @@ class WatchTables(Request[WatchTablesAnswer]):
     # What the last answer said; absent or unknown asks for all tables.
     seen: str | None = None
     wait_millis: Int64 = 0
+    # Of the replica: what it has seen is on its disk.
+    broker_id: Int64 | None = None
 
 
 @request(1007, to=BROKER, needs=(cluster(GET),), java_name="get_broker_epoch_cache")

@@ -5,7 +5,7 @@ A changed file that cannot be read changes nothing: the server goes on with the 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +35,8 @@ class AccessRules:
             UsersFile(settings.auth_config_path or directory) if settings.authenticates else None
         )
         self._listeners: list[Callable[[], None]] = []
+        self.copied: Callable[[], Awaitable[None]] | None = None
+        """Waits for the replicas that must have a change, too."""
         self._writing = asyncio.Lock()
         self._told = ""
         self._stamp: Stamp = ()
@@ -141,6 +143,8 @@ class AccessRules:
             await asyncio.to_thread(self._users_file.save, new)
             self._stamp = await asyncio.to_thread(self._stamp_now)
             self._apply(new)
+        if self.copied is not None:
+            await self.copied()
 
     async def change_accounts(self, change: Callable[[AccountFiles], bool]) -> bool:
         """Change the account files; whether there was something to change."""

@@ -1,0 +1,80 @@
+"""How far the replicas in sync have the tables of their master.
+
+Whoever may become master has what an operator was promised: a topic, a group or a user is acknowledged when
+the replicas in sync have it on disk. A replica says so by asking for the changes after it. Replicas of Apache
+never ask for changes, so nobody waits for them.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from pyromq.broker.replication.master import Master
+from pyromq.errors import Refused
+from pyromq.protocol.codes import ResponseCode
+from pyromq.remoting.channel import Channel
+
+Counts = tuple[int, ...]
+
+_LOOK_AGAIN_S: Final = 0.25
+"""A replica may leave the others in sync meanwhile."""
+
+
+class TableCopies:
+    def __init__(self, master: Master, counts: Callable[[], Counts], timeout_ms: Callable[[], int]) -> None:
+        """`counts` are the changes of each table so far."""
+        self._master = master
+        self._counts = counts
+        self._timeout_ms = timeout_ms
+        self._copied: dict[int, tuple[Counts, Channel]] = {}
+        """By broker id: the changes that a replica has, and the connection on which it said so."""
+        self._told = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<TableCopies { ({broker_id: counts for broker_id, (counts, _) in self._copied.items()}) }>"
+
+    def heard(self, broker_id: int, counts: Counts, channel: Channel) -> None:
+        """A replica has all changes up to `counts`."""
+        self._copied[broker_id] = counts, channel
+        self._told.set()
+
+    def has(self, table: int, change: int) -> bool:
+        """Whether all replicas in sync have a change of a table, or none needs it."""
+        return self._master.acknowledges_alone or all(
+            self._copied[each][0][table] >= change for each in self._awaited()
+        )
+
+    async def wait(self) -> None:
+        """Return when all replicas in sync have the changes up to this call. Raises Refused if they do not
+        get them in time, unless this master acknowledges messages alone, too."""
+        if not (late := self._late(wanted := self._counts())):
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._timeout_ms() / 1000
+        while late and (now := loop.time()) < until:
+            self._told.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_LOOK_AGAIN_S, until - now)):
+                    await self._told.wait()
+            late = self._late(wanted)
+        if late and not self._master.acknowledges_alone:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the change is stored on this master, but {late} replicas in sync did not confirm it within"
+                f" {self._timeout_ms()} ms (slaveTimeout): try again",
+            )
+
+    def _late(self, wanted: Counts) -> int:
+        """How many replicas do not have all changes up to `wanted`."""
+        return sum(
+            any(copied < change for copied, change in zip(self._copied[each][0], wanted, strict=True))
+            for each in self._awaited()
+        )
+
+    def _awaited(self) -> list[int]:
+        return [
+            broker_id
+            for broker_id, (counts, channel) in self._copied.items()
+            if self._master.wants_tables_at(broker_id, is_watching=channel.is_open and counts[0] >= 0)
+        ]
