@@ -144,6 +144,10 @@ READS: list[tuple[list[str], str]] = [
     (["getBrokerConfig", "-b", "broker-a"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*brokerName +=  broker-a"),
     (["getBrokerConfig", *ON, "-k", "brokername"], r"=Master: 127\.0\.0\.1:\d+=+\nbrokerName +=  broker-a\n"),
     (["producer", "-b", "broker-a"], r"#Group +#ClientId"),
+    (["consumeTimeSpan", "-g", GROUP, "-t", TOPIC], r"broker-a +0 +\d{4}-.* +\d{4}-.* +\d+\.\d s"),
+    (["replicationStatus"], r"broker-a +0 +127\.0\.0\.1:\d+ +master +\d+ +- +"),
+    (["diagnoseGroup", "-g", GROUP], r"offline +no member of group shop is online"),
+    (["namesrvDiff"], r"^1 name servers compared, \d+ topics, 0 differences\n$"),
     (["getNamesrvConfig"], r"=127\.0\.0\.1:\d+=+\n(.*\n)*listenPort +=  \d+"),
     (["queryMsgById", "-t", TOPIC, "-i", "{id}"], r"OffsetID: +7F000001[0-9A-F]{24}\n"),
     (["queryMsgById", "-t", TOPIC, "-i", "{offset_id}"], r"Message Body: +hello\n"),
@@ -210,6 +214,9 @@ DATA: list[tuple[list[str], str, Any]] = [
     (["brokerConsumeStats", "-b", "broker-a"], "diffTotal", 3),
     (["getConsumerConfig", "-g", GROUP], "brokers.0.config.retryMaxTimes", 16),
     (["brokerStatus", "-b", "broker-a"], "brokerVersionDesc", "V5_3_3"),
+    (["namesrvDiff"], "hasComparedRoutes", True),
+    (["diagnoseGroup", "-g", GROUP], "findings.0.fault", "offline"),
+    (["replicationStatus"], "members.0.isMaster", True),
     (["producer", "-b", "broker-a"], "producers", []),
     (["queryMsgById", "-t", TOPIC, "-i", "{id}"], "message.body", "hello"),
     (["queryMsgByKey", "-t", TOPIC, "-k", "k1"], "messages.1.properties.TAGS", "B"),
@@ -237,6 +244,18 @@ def test_messages_in_json_come_one_on_a_line(tool: Tool) -> None:
     lines = tool.text("printMsg", "-t", TOPIC, "--json").splitlines()
     assert [json.loads(line)["body"] for line in lines] == ["hello", "wörld", "tab\there"]
     assert all(json.loads(line)["brokerName"] == "broker-a" for line in lines)
+
+
+def test_the_checkpoint_of_a_streaming_query_is_compared_with_the_brokers(tool: Tool, tmp_path: Path) -> None:
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "offsets" / "3").write_text('v1\n{}\n{"v":1,"q":{"orders":{"broker-a:0":1}}}\n')
+    (tmp_path / "commits" / "3").write_text("v1\n{}\n")
+    shown = tool.text("sparkCheckpoint", "-d", str(tmp_path))
+    assert re.search(r"Committed Batch: 3\n", shown), shown
+    assert re.search(r"orders +broker-a +0 +1 +3 +2 +0\n", shown), shown
+    assert tool.data("sparkCheckpoint", "-d", str(tmp_path), "-t", "others")["queues"] == []
+    assert tool("sparkCheckpoint", "-d", str(tmp_path / "none")).exit_code == 2
 
 
 WRITES: list[tuple[list[str], str]] = [
@@ -492,6 +511,7 @@ def test_a_failure_says_what_to_try(tool: Tool, words: list[str], code: int, exp
 def test_every_command_is_tried_here_or_with_clients_or_controllers() -> None:
     with_clients = {"consumerStatus", "consumerConnection", "producerConnection", "resumeCheckHalfMessage"}
     with_files = {"exportConfigs", "exportMetadata", "exportMetrics", "updateTopicList", "updateSubGroupList"}
+    with_files |= {"sparkCheckpoint"}
     with_controllers = NOUNS["controllers"][1].keys() | NOUNS["access"][1].keys()
     tried = {words[0] for words, *_ in [*READS, *WRITES]} | with_clients | with_files | with_controllers
     assert tried == {name for _, commands in NOUNS.values() for name in commands}

@@ -13,9 +13,9 @@ from pyromq.errors import Refused
 from pyromq.protocol.bodies.heartbeat import MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.bodies.routes import TopicRouteData
-from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper
+from pyromq.protocol.bodies.statistics import ConsumeStats, OffsetWrapper, QueueTimeSpan
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.requests.inspection import GetConsumeStats, GetTopicStats
+from pyromq.protocol.requests.inspection import GetConsumeStats, GetConsumeTimeSpans, GetTopicStats
 from pyromq.protocol.requests.offsets import (
     GetAllConsumerOffsets,
     GetMaxOffset,
@@ -29,6 +29,7 @@ TO_THE_END = -1
 """A timestamp that means the end of every queue."""
 
 _STATS_TIMEOUT_FACTOR = 3
+_NO_QUEUE = MessageQueue("", "", 0)
 
 
 class Moved(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,6 +53,14 @@ async def lag(cluster: Cluster, group: str, topic: str | None = None) -> Consume
     if not whole.offset_table:
         raise NotFound(await _why_no_offsets(cluster, group, topic))
     return whole
+
+
+async def time_spans(cluster: Cluster, group: str, topic: str) -> list[QueueTimeSpan]:
+    """Lag as time: of each queue of a topic the times of its messages, and the one that a group reached."""
+    addresses = route_addresses(await cluster.route(topic)).values()
+    answers = await cluster.ask_each(addresses, GetConsumeTimeSpans(topic=topic, group=group))
+    spans = [span for answer in answers.values() for span in answer.body.consume_time_span_set]
+    return sorted(spans, key=lambda span: (span.message_queue is None, span.message_queue or _NO_QUEUE))
 
 
 async def totals(cluster: Cluster, address: str) -> dict[tuple[str, str], int]:

@@ -27,6 +27,8 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Progress",
         {
             "consumerProgress": "Show the lag of groups.",
+            "consumeTimeSpan": "Show the lag of a group in a topic as time.",
+            "sparkCheckpoint": "Show how far a streaming query of Spark is, from its checkpoint.",
             "brokerConsumeStats": "Show the lag of all groups of a broker.",
             "statsAll": "Show rates and lag of every topic and group.",
             "startMonitoring": "Watch the lag of all groups and report members in trouble.",
@@ -95,6 +97,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Replication",
         {
             "haStatus": "Show how far replicas have the log.",
+            "replicationStatus": "Show broker groups: roles, who follows whom, who is in sync.",
             "resetMasterFlushOffset": "Tell a replica how far its master has flushed the log.",
         },
     ),
@@ -102,6 +105,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
         "Connections",
         {
             "consumerStatus": "Show what the members of a group report.",
+            "diagnoseGroup": "Show what is wrong with a group and its members.",
             "consumerConnection": "List the members of a consumer group.",
             "producerConnection": "List the members of a producer group.",
             "producer": "List every producer of a broker.",
@@ -110,6 +114,7 @@ NOUNS: dict[str, tuple[str, dict[str, str]]] = {
     "name_servers": (
         "Name servers",
         {
+            "namesrvDiff": "Show where name servers disagree.",
             "getNamesrvConfig": "Show the settings of name servers.",
             "updateNamesrvConfig": "Change a setting of running name servers.",
             "updateKvConfig": "Set a key.",

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pyromq.admin import connections
+from pyromq.admin import connections, diagnosis
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import flag, option
 from pyromq.cli.mqadmin.output import Output
@@ -132,6 +132,17 @@ async def consumer_status(
         },
     )
     out.show(Report.of(Table("members", columns, rows), verdict))
+
+
+@admin_command("diagnoseGroup")
+async def diagnose_group(cluster: Cluster, out: Output, group: _Group) -> None:
+    """Show what is wrong with a group: members that disagree, are stuck or silent, queues without owner."""
+    found = await diagnosis.of_group(cluster, group)
+    columns = (Column("#Fault", "fault", of="fault"), Column("#Text", "text", of="text"))
+    lines = [] if found.findings else [f"{len(found.members)} members, nothing is wrong with group {group}"]
+    facts = {"members": [member.client_id for member in found.members], "owners": found.owners}
+    parts = [Table.of("findings", found.findings, columns)] if found.findings or out.as_json else []
+    out.show(Report([*parts, Lines(lines, facts | {"subscriptions": found.subscriptions})]))
 
 
 def _with_text_keys(running: ConsumerRunningInfo | None) -> dict[str, Any] | None:

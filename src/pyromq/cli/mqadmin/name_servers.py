@@ -1,12 +1,12 @@
-"""Commands about name servers: settings, key-value entries, and the write permission of brokers."""
+"""Commands about name servers: settings, key-value entries, write permissions, and where they disagree."""
 
 from typing import Annotated
 
-from pyromq.admin import kv, name_servers
+from pyromq.admin import kv, name_servers, route_differences
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Facts, Lines, Report, done
+from pyromq.cli.mqadmin.report import Column, Facts, Lines, Report, Table, done
 from pyromq.cli.mqadmin.running import admin_command
 
 _Namespace = Annotated[str, option("-s --namespace", "The namespace.")]
@@ -78,3 +78,38 @@ def _permissions(what: str, broker_name: str, counts: dict[str, int]) -> Report:
         for address, count in counts.items()
     ]
     return Report.of(Lines(lines, {"brokerName": broker_name, "topics": counts}))
+
+
+@admin_command("namesrvDiff")
+async def namesrv_diff(cluster: Cluster, out: Output) -> None:
+    """Show brokers, addresses, topics and queues that the name servers know differently."""
+    found = await route_differences.of_name_servers(cluster)
+    columns = (
+        Column("#Kind", "kind"),
+        Column("#Name", "name"),
+        Column("#Name Server", "nameServer"),
+        Column("#Knows", "knows", lambda known: "-" if known is None else known.replace("\n", "; ")),
+    )
+    rows = [
+        (each.kind, each.name, server, known)
+        for each in found.differences
+        for server, known in each.known.items()
+    ]
+    lines = [f"{server} did not answer: {problem}" for server, problem in found.silent.items()]
+    lines.append(
+        f"{len(found.servers)} name servers compared, {found.topics} topics,"
+        f" {len(found.differences)} differences"
+    )
+    if not found.has_compared_routes:
+        lines.append("routes were not compared, only names: not all of these are name servers of PyroMQ")
+    if found.not_asked:
+        lines.append(f"the routes of {found.not_asked} more differing topics were not asked for")
+    facts = {
+        "servers": found.servers,
+        "silent": found.silent,
+        "topics": found.topics,
+        "hasComparedRoutes": found.has_compared_routes,
+        "notAsked": found.not_asked,
+    }
+    parts = [Table("differences", columns, rows)] if rows or out.as_json else []
+    out.show(Report([*parts, Lines(lines, facts)]))

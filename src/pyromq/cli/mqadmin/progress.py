@@ -1,15 +1,16 @@
-"""Commands about progress: the lag of groups, and the rates of topics."""
+"""Commands about progress: the lag of groups and of streaming queries, and the rates of topics."""
 
+from pathlib import Path
 from typing import Annotated
 
 import click
 
-from pyromq.admin import groups, monitoring, progress, throughput
+from pyromq.admin import checkpoints, groups, monitoring, offsets, progress, throughput
 from pyromq.admin.cluster import Cluster
 from pyromq.admin.groups import GroupSummary
 from pyromq.admin.progress import Progress, ProgressRates
 from pyromq.admin.rates import Histories
-from pyromq.cli.mqadmin.options import IGNORED, SECONDS, flag, option
+from pyromq.cli.mqadmin.options import IGNORED, SECONDS, Topic, flag, option
 from pyromq.cli.mqadmin.output import Output
 from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table
 from pyromq.cli.mqadmin.running import address_of, admin_command
@@ -22,7 +23,7 @@ _UNKNOWN = "N/A"
 
 
 def _last_time(timestamp_ms: int) -> str:
-    return to_seconds(timestamp_ms) if timestamp_ms else _UNKNOWN
+    return to_seconds(timestamp_ms) if timestamp_ms > 0 else _UNKNOWN
 
 
 _TOPIC = Column("#Topic", "topic", of="queue.topic")
@@ -130,6 +131,67 @@ def _type(consume_type: ConsumeType | None) -> str:
 
 def _version(number: int | None) -> str:
     return "OFFLINE" if number is None else version_name(number)
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.1f} s"
+
+
+@admin_command("consumeTimeSpan")
+async def consume_time_span(
+    cluster: Cluster, out: Output, group: Annotated[str, option("-g --group", "The group.")], topic: Topic
+) -> None:
+    """Show for each queue of a topic the times of its messages, and how long a group is behind."""
+    columns = (
+        Column("#Broker Name", "brokerName", of="message_queue.broker_name"),
+        Column("#QID", "queueId", of="message_queue.queue_id"),
+        Column("#First", "first", _last_time, of="min_time_stamp"),
+        Column("#Last", "last", _last_time, of="max_time_stamp"),
+        Column("#Consumed", "consumed", _last_time, of="consume_time_stamp"),
+        Column("#Behind", "behindMs", _seconds, is_number=True, of="delay_time"),
+    )
+    found = [
+        span for span in await offsets.time_spans(cluster, group, topic) if span.message_queue is not None
+    ]
+    out.show(Report.of(Table.of("queues", found, columns)))
+
+
+@admin_command("sparkCheckpoint")
+async def spark_checkpoint(
+    cluster: Cluster,
+    out: Output,
+    directory: Annotated[
+        Path, option("-d --directory", "A checkpoint, or a table with a _checkpoint in it.")
+    ],
+    topic: Annotated[str | None, option("-t --topic", "Only this topic.")] = None,
+) -> None:
+    """Show the last batch of a streaming query, and how far it is behind the brokers in each queue."""
+    checkpoint = checkpoints.read(directory)
+    if checkpoint.problem:
+        raise click.UsageError(f"{directory}: {checkpoint.problem}")
+    names = sorted({queue.topic for queue in checkpoint.positions if topic in (None, queue.topic)})
+    gaps = [gap for name in names for gap in await checkpoints.gaps(cluster, checkpoint, name)]
+    columns = (
+        _TOPIC,
+        *_QUEUE[:2],
+        Column("#Position", "position", of="position"),
+        Column("#Broker Offset", "brokerOffset", _if_told, of="end"),
+        Column("#Unread", "unread", _if_told, of="unread"),
+        Column("#Lost", "lost", _if_told, of="lost"),
+    )
+    facts = Facts(
+        [
+            Fact("Planned Batch", "batch", checkpoint.batch),
+            Fact("Planned At", "plannedMs", checkpoint.planned_ms or 0, _last_time),
+            Fact("Committed Batch", "committedBatch", checkpoint.committed_batch, _if_told),
+            Fact("Committed At", "committedMs", checkpoint.committed_ms or 0, _last_time),
+        ]
+    )
+    out.show(Report.of(facts, Table.of("queues", gaps, columns)))
+
+
+def _if_told(value: int | None) -> str:
+    return _UNKNOWN if value is None else str(value)
 
 
 @admin_command("brokerConsumeStats")

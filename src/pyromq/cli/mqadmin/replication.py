@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from pyromq.admin import brokers
+from pyromq.admin import brokers, replication
 from pyromq.admin.cluster import Cluster
 from pyromq.cli.mqadmin.options import SECONDS, Broker, ClusterName, option
 from pyromq.cli.mqadmin.output import Output
-from pyromq.cli.mqadmin.report import Column, Fact, Facts, Report, Table, done
+from pyromq.cli.mqadmin.report import Column, Fact, Facts, Lines, Report, Table, done, plainly
 from pyromq.cli.mqadmin.running import address_of, addresses_of, admin_command
 from pyromq.cli.mqadmin.times import to_seconds
 from pyromq.cli.mqadmin.watching import watch
@@ -88,3 +88,53 @@ async def reset_master_flush_offset(
     address = await address_of(cluster, broker)
     await brokers.reset_master_flush_offset(cluster, address, offset)
     out.show(done(f"reset master flush offset to {offset} success", address=address, offset=offset))
+
+
+def _told(value: object) -> str:
+    return "-" if value is None else plainly(value)
+
+
+_MEMBERS = (
+    Column("#BrokerName", "brokerName"),
+    Column("#BID", "brokerId"),
+    Column("#Addr", "address"),
+    Column("#Role", "isMaster", lambda is_master: "master" if is_master else "replica"),
+    Column("#LogEnd", "logEnd", _told, is_number=True),
+    Column("#Behind", "behindBytes", _told, is_number=True),
+    Column("#InSync", "isInSync", _told),
+    Column("#Epoch", "epoch", _told, is_number=True),
+    Column("#Follows", "follows", _told),
+    Column("#Problem", "problem"),
+)
+
+
+@admin_command("replicationStatus")
+async def replication_status(
+    cluster: Cluster,
+    out: Output,
+    cluster_name: ClusterName = None,
+    controllers: Annotated[
+        str | None, option("-a --controllerAddress", "Controllers; else the brokers' settings name them.")
+    ] = None,
+) -> None:
+    """Show every broker group: the role of each member, whom it follows, and how far it is behind."""
+    addresses = [each for each in (controllers or "").split(";") if each]
+    found = await replication.pictures(cluster, cluster_name, addresses)
+    rows = [
+        (
+            group.broker_name,
+            member.broker_id,
+            member.address,
+            member.is_master,
+            member.log_end,
+            member.behind_bytes,
+            member.is_in_sync,
+            member.epochs[-1].epoch if member.epochs else None,
+            member.follows,
+            member.problem,
+        )
+        for group in found
+        for member in group.members
+    ]
+    remarks = [f"{group.broker_name}: {remark}" for group in found for remark in group.remarks]
+    out.show(Report.of(Table("members", _MEMBERS, rows), Lines(remarks, {"remarks": remarks})))

@@ -1,0 +1,114 @@
+"""What is wrong with a consumer group, from what its members report about themselves.
+
+Members must subscribe alike, each queue must have one owner, and an owner must make progress. What cannot be
+known, because members did not answer, is said and not guessed.
+"""
+
+from collections import defaultdict
+from enum import StrEnum
+
+import msgspec
+
+from pyromq.admin import connections
+from pyromq.admin.cluster import Cluster
+from pyromq.admin.connections import Member
+from pyromq.admin.failures import NotFound
+from pyromq.admin.offsets import readable_queues
+from pyromq.protocol.bodies.heartbeat import MessageModel
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.names import is_retry_topic
+
+
+class Fault(StrEnum):
+    OFFLINE = "offline"
+    """No member is online."""
+    SILENT = "silent"
+    """A member did not answer."""
+    DISAGREE = "disagree"
+    """Members subscribe differently: each loses messages that another one should get."""
+    NO_OWNER = "no-owner"
+    """Nobody reads a queue."""
+    TWO_OWNERS = "two-owners"
+    """Several members read a queue."""
+    NOT_PROGRESSING = "not-progressing"
+    """A member holds messages of a queue and does not consume, or cannot lock or unlock it."""
+
+
+class Finding(msgspec.Struct, frozen=True, rename="camel"):
+    fault: Fault
+    text: str
+    queue: MessageQueue | None = None
+
+
+class Diagnosis(msgspec.Struct, frozen=True, rename="camel"):
+    members: list[Member]
+    findings: list[Finding]
+    owners: dict[str, list[str]]
+    """Queue, as text → the client ids of the members that read it."""
+    subscriptions: dict[str, list[str]]
+    """Client id → `topic expression`, sorted."""
+
+
+async def of_group(cluster: Cluster, group: str) -> Diagnosis:
+    try:
+        members = await connections.status(cluster, group)
+        model = (await connections.consumers(cluster, group)).message_model
+    except NotFound as absence:
+        return Diagnosis([], [Finding(Fault.OFFLINE, str(absence))], {}, {})
+    queues: set[MessageQueue] = set()
+    for topic in _topics(members):
+        (route,) = await cluster.known([cluster.route(topic)])
+        if route is not None:
+            queues.update(readable_queues(topic, route))
+    return judged(members, model, queues, cluster.clock.now_ms())
+
+
+def judged(
+    members: list[Member], model: MessageModel | None, queues: set[MessageQueue], now_ms: int
+) -> Diagnosis:
+    """Pure. `queues` are all readable queues of the topics that the group reads."""
+    findings: list[Finding] = []
+    owners: defaultdict[MessageQueue, list[str]] = defaultdict(list)
+    subscriptions: dict[str, list[str]] = {}
+    for member in members:
+        if member.running is None:
+            findings.append(Finding(Fault.SILENT, f"{member.client_id} did not answer"))
+            continue
+        for queue in [*member.running.mq_table, *member.running.mq_pop_table]:
+            owners[queue].append(member.client_id)
+        subscriptions[member.client_id] = sorted(
+            f"{each.topic} {each.sub_string or '*'}" for each in member.running.subscription_set
+        )
+        findings += [Finding(Fault.NOT_PROGRESSING, text) for text in connections.complaints(member, now_ms)]
+    if not connections.subscribe_alike(members, now_ms):
+        findings.insert(0, Finding(Fault.DISAGREE, "its members subscribe differently"))
+    pulled = {queue for member in members if member.running is not None for queue in member.running.mq_table}
+    if model is MessageModel.CLUSTERING and pulled:
+        for queue in sorted(pulled):
+            if len(owners[queue]) > 1:
+                text = f"{_named(queue)} is read by {', '.join(sorted(owners[queue]))}"
+                findings.append(Finding(Fault.TWO_OWNERS, text, queue))
+        # Queues of a silent member have an owner that is not known.
+        if all(member.running is not None for member in members):
+            for queue in sorted(queues - owners.keys()):
+                findings.append(Finding(Fault.NO_OWNER, f"nobody reads {_named(queue)}", queue))
+    return Diagnosis(
+        members,
+        findings,
+        {_named(queue): sorted(ids) for queue, ids in sorted(owners.items())},
+        subscriptions,
+    )
+
+
+def _topics(members: list[Member]) -> set[str]:
+    return {
+        each.topic
+        for member in members
+        if member.running is not None
+        for each in member.running.subscription_set
+        if not is_retry_topic(each.topic)
+    }
+
+
+def _named(queue: MessageQueue) -> str:
+    return f"{queue.topic} {queue.broker_name}:{queue.queue_id}"
