@@ -69,12 +69,13 @@ fuzz: setup ## examples that nobody has tried yet, for the property tests
 	$(BIN)/python -m tests.support.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
 	  $(if $(SEED),--seed $(SEED)) $(TESTS)
 
-# Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair, group; FAULTS=kill,hang limits what happens.
-chaos: MINUTES ?= 10
+# Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair, group, etcd; FAULTS=kill,hang limits what happens.
+# FAILOVERS=1000 kills the master of a group that often instead, for at most three hours.
+chaos: MINUTES ?= $(if $(FAILOVERS),180,10)
 chaos: SECONDS ?= 45
 chaos: setup ## whole clusters, broken in every way we know, round after round: what was acknowledged must be there
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(FAULTS),--faults $(FAULTS))
+	  $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(FAILOVERS),--failovers $(FAILOVERS))
 
 # TIMES is how many kills a test gets for each one in make test; SEED repeats a round.
 kills: MINUTES ?= 10

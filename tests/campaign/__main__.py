@@ -5,24 +5,31 @@
 A round has its own cluster and its own faults, which follow from its seed; the next round has the next seed
 and the next kind of cluster. A violation ends the campaign, and the last line says how to repeat its round.
 The directory gets `report.txt`, `rounds.jsonl`, `availability.png`, and the logs of a round that failed.
+
+With `--failovers` the master of a group is killed again and again, so many times in all, as soon as every
+broker is in sync. `--totals` only adds up the rounds that the directory has, of all campaigns so far.
 """
 
 import argparse
 import asyncio
+import json
 import secrets
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.campaign.clusters import KINDS
 from tests.campaign.plans import KINDS_OF_FAULTS
-from tests.campaign.report import json_line, plot, round_text, summary
-from tests.campaign.rounds import Round, run_round
+from tests.campaign.report import as_row, plot, round_text, summary
+from tests.campaign.rounds import Round, run_failovers, run_round
 from tests.support.fuzzing import ANY_SEED, explore, say
 from tests.support.loop import FASTEST_LOOP
+
+_FAIL_OVERS_A_ROUND = 40
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,11 +39,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cluster", default="", help=f"some of {','.join(KINDS)}; all without it")
     parser.add_argument("--seconds", type=float, default=45, help="how long a round breaks things")
     parser.add_argument("--faults", default="", help=f"some of {','.join(KINDS_OF_FAULTS)}; all without it")
+    parser.add_argument("--failovers", type=int, default=0, help="kill the master of a group so many times")
+    parser.add_argument("--totals", action="store_true", help="add up what earlier campaigns found")
     parser.add_argument("--out", type=Path, default=Path("build/chaos"))
     chosen = parser.parse_args(arguments)
+    if chosen.totals:
+        rows = [json.loads(line) for line in (chosen.out / "rounds.jsonl").read_text().splitlines()]
+        say(summary(rows))
+        return 0
     if sys.platform != "linux":
         parser.error("the campaign needs Linux: it finds out which process a connection belongs to")
-    kinds = chosen.cluster.split(",") if chosen.cluster else list(KINDS)
+    default = ["group"] if chosen.failovers else list(KINDS)
+    kinds = chosen.cluster.split(",") if chosen.cluster else default
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"no such cluster: {', '.join(unknown)}; there are {', '.join(KINDS)}")
     faults = tuple(filter(None, chosen.faults.split(",")))
@@ -48,8 +62,16 @@ def main(arguments: Sequence[str]) -> int:
 
     def repeat(seed: int) -> str:
         limits = f" FAULTS={chosen.faults}" if faults else ""
-        kind = _kind_of(seed, kinds)
-        return f"make chaos SEED={seed} MINUTES=0 SECONDS={chosen.seconds:g} CLUSTER={kind}{limits}"
+        work = f"FAILOVERS={_FAIL_OVERS_A_ROUND}" if chosen.failovers else f"SECONDS={chosen.seconds:g}"
+        return f"make chaos SEED={seed} MINUTES=0 {work} CLUSTER={_kind_of(seed, kinds)}{limits}"
+
+    def fail_overs_left() -> int:
+        return int(chosen.failovers) - sum(len(each.history.faults) for each in done)
+
+    def running(seed: int, kind: str, directory: Path) -> Coroutine[Any, Any, Round]:
+        if chosen.failovers:
+            return run_failovers(seed, kind, directory, min(fail_overs_left(), _FAIL_OVERS_A_ROUND))
+        return run_round(seed, kind, directory, seconds=chosen.seconds, faults=faults)
 
     def one_round(seed: int) -> int:
         kind = _kind_of(seed, kinds)
@@ -58,14 +80,14 @@ def main(arguments: Sequence[str]) -> int:
         shutil.rmtree(directory, ignore_errors=True)
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                result = runner.run(run_round(seed, kind, directory, seconds=chosen.seconds, faults=faults))
-        except (AssertionError, RuntimeError) as problem:
+                result = runner.run(running(seed, kind, directory))
+        except (AssertionError, RuntimeError, TimeoutError) as problem:
             say(f"  FAILED: {problem}; the logs are in {directory}")
             return 1
         done.append(result)
         say(round_text(result))
         with (chosen.out / "rounds.jsonl").open("a") as lines:
-            lines.write(json_line(result) + "\n")
+            lines.write(json.dumps(as_row(result)) + "\n")
         if result.is_clean:
             shutil.rmtree(directory, ignore_errors=True)
         return not result.is_clean
@@ -75,11 +97,14 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
-    ended, seed = explore(first_seed, chosen.minutes, one_round)
+    ended, seed = explore(
+        *(first_seed, chosen.minutes, one_round),
+        is_enough=lambda: bool(chosen.failovers) and fail_overs_left() <= 0,
+    )
     text = (
         f"{len(done)} rounds in {(time.monotonic() - began) / 60:.1f} minutes, seeds {first_seed} to {seed}\n"
     )
-    text += summary(done)
+    text += summary([as_row(each) for each in done])
     (chosen.out / "report.txt").write_text(text + "\n")
     say(text)
     if done:

@@ -19,6 +19,9 @@ PAUSE_S = 1.0
 """Producers that get no acknowledgement for longer than this count as locked out."""
 
 
+LOST = "acknowledged and lost"
+
+
 class Gap(NamedTuple):
     """No acknowledgement came between these times."""
 
@@ -57,7 +60,7 @@ class Verdict:
     @property
     def violations(self) -> dict[str, list[str]]:
         found = {
-            "acknowledged and lost": self.lost,
+            LOST: self.lost,
             "acknowledged, but elsewhere": self.moved,
             "never sent": self.invented,
             "delivered, but not what is stored": self.taken_back,

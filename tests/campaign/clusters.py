@@ -2,23 +2,26 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from tests.campaign.etcd_party import EtcdParty
 from tests.campaign.history import Log
 from tests.campaign.load import TOPIC
 from tests.campaign.network import OWN_HOST, RELAYED_HOST, Network
 from tests.campaign.parties import START_TIMEOUT_S, Disk, Party
 from tests.campaign.plans import Shape
 from tests.campaign.side_load import SIDE_TOPIC
-from tests.support.broker_cluster import BROKER_PORTS, BrokerClient, configuration
+from tests.support.broker_cluster import BROKER_NAME, BROKER_PORTS, BrokerClient, configuration
 from tests.support.replicas import log_of
 
 from pyromq.errors import PyroError
+from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.record import decode_record
+from pyromq.protocol.requests.controller import GetControllerMetadata, GetReplicaInfo
 from pyromq.protocol.requests.inspection import GetBrokerRuntimeInfo
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.dialer import Dialer
@@ -28,6 +31,10 @@ from pyromq.testing.held_ports import held_port
 QUEUES = 3
 _DISK_MIB = 128
 _CALL_S = 2.0
+_LOOK_S = 0.05
+_LEASE_S = 2
+
+A = TypeVar("A", bound=Answer)
 
 _STORE: Mapping[str, Any] = {
     "log_segment_bytes": 1 << 20,
@@ -40,24 +47,19 @@ _STORE: Mapping[str, Any] = {
     "disk_clean_forcibly_percent": 100,
     "disk_warning_percent": 100,
 }
-_BROKER: Mapping[str, Any] = {
-    "bind_address": OWN_HOST,
-    "broker_ip1": RELAYED_HOST,
-    "broker_ip2": RELAYED_HOST,
-    "not_active_timeout_ms": 3000,
-    "replica_timeout_ms": 1000,
-    "ha_silence_ms": 5000,
-    "ha_heartbeat_ms": 1000,
-    "connect_timeout_ms": 1000,
+_TRANSACTIONS: Mapping[str, Any] = {
     "transaction_timeout_ms": 500,
     "transaction_check_interval_ms": 200,
     "transaction_op_interval_ms": 200,
     # Longer than any fault: nothing is given up.
     "transaction_check_max": 10**6,
 }
-
-
-_QUICK: Mapping[str, Any] = {
+_HURRIED: Mapping[str, Any] = {
+    "not_active_timeout_ms": 3000,
+    "replica_timeout_ms": 1000,
+    "ha_silence_ms": 5000,
+    "ha_heartbeat_ms": 1000,
+    "connect_timeout_ms": 1000,
     "controller_timeout_ms": 3000,
     "controller_poll_ms": 1000,
     "leader_poll_ms": 2000,
@@ -65,7 +67,11 @@ _QUICK: Mapping[str, Any] = {
     "in_sync_check_ms": 500,
     "heartbeat_interval_ms": 500,
 }
-"""Under a controller: seconds instead of tens of seconds, so that a round has many fail-overs."""
+_HURRIED_CONTROLLER: Mapping[str, Any] = {
+    "scan_interval_ms": 500,
+    "scan_masters_interval_ms": 500,
+    "unheard_broker_timeout_ms": 3000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,11 @@ class Kind:
     flush: str
     brokers: tuple[Mapping[str, Any], ...]
     name_servers: int = 1
-    has_controller: bool = False
+    controllers: int = 0
+    is_hurried: bool = True
+    """Whether its brokers wait for seconds where the defaults are tens of seconds."""
+    is_relayed: bool = True
+    """Whether its network can be broken; the relay takes part of the machine."""
 
 
 KINDS = {
@@ -90,10 +100,21 @@ KINDS = {
     "group": Kind(
         "three brokers under a controller, allAckInSyncStateSet, minInSyncReplicas=2",
         "ASYNC_FLUSH",
-        ({"controller_mode": True, "all_in_sync": True, "min_in_sync_replicas": 2, **_QUICK},) * 3,
-        has_controller=True,
+        ({"controller_mode": True, "all_in_sync": True, "min_in_sync_replicas": 2},) * 3,
+        controllers=1,
+    ),
+    "etcd": Kind(
+        "the same under three controllers that share an etcd",
+        "ASYNC_FLUSH",
+        ({"controller_mode": True, "all_in_sync": True, "min_in_sync_replicas": 2},) * 3,
+        controllers=3,
     ),
 }
+
+
+def calm(kind: Kind) -> Kind:
+    """The same cluster as users have it: with the defaults of all timings, and no relay in between."""
+    return replace(kind, is_hurried=False, is_relayed=False)
 
 
 class Cluster:
@@ -107,6 +128,7 @@ class Cluster:
         self._kind = kind
         self._ports: dict[str, int] = {}
         self._equal_end = 0
+        self._dialer = Dialer()
 
     @property
     def shape(self) -> Shape:
@@ -117,45 +139,79 @@ class Cluster:
             brokers=of("broker"),
             name_servers=of("namesrv"),
             controllers=of("controller"),
+            etcds=of("etcd"),
             small_disks=all(disk.is_mounted for disk in self.disks.values()),
         )
 
     @property
+    def _host(self) -> str:
+        """Where the parties find each other."""
+        return RELAYED_HOST if self._kind.is_relayed else OWN_HOST
+
+    def _addresses(self, names: Iterable[str]) -> list[str]:
+        return [f"{self._host}:{self._ports[name]}" for name in names]
+
+    @property
     def namesrv(self) -> str:
-        return ";".join(f"{RELAYED_HOST}:{self._ports[name]}" for name in self.shape.name_servers)
+        return ";".join(self._addresses(self.shape.name_servers))
 
     async def prepare(self, stack: AsyncExitStack) -> None:
         """Take ports and disks, and start everything; the stack gives all of it back."""
+        kind = self._kind
         stack.push_async_callback(self.network.close)
         stack.push_async_callback(self._end)
-        for number in range(self._kind.name_servers):
-            port = self._ports[f"names{number}"] = stack.enter_context(held_port())
-            self._add(f"names{number}", "namesrv", bind_address=OWN_HOST, listen_port=port)
-        controller: dict[str, Any] = {}
-        if self._kind.has_controller:
-            port = self._ports["controller0"] = stack.enter_context(held_port())
-            controller = {"controller_addr": f"{RELAYED_HOST}:{port}"}
-            self._add(
-                "controller0",
-                "controller",
-                peers=f"n0-{controller['controller_addr']}",
-                scan_interval_ms=500,
-                scan_masters_interval_ms=500,
-                unheard_broker_timeout_ms=3000,
-            )
-        for number, settings in enumerate(self._kind.brokers):
-            name = f"broker{number}"
-            port = self._ports[name] = stack.enter_context(held_port(BROKER_PORTS))
+        stack.push_async_callback(self._dialer.close)
+        for number in range(kind.name_servers):
+            port = self._take_port(stack, name := f"names{number}")
+            self._add(name, "namesrv", bind_address=OWN_HOST, listen_port=port)
+        names = [f"controller{number}" for number in range(kind.controllers)]
+        for name in names:
+            self._take_port(stack, name)
+        controllers = self._addresses(names)
+        decisions = self._add_etcd(stack) if kind.controllers > 1 else {}
+        for number, name in enumerate(names):
+            peers = ";".join(f"n{each}-{address}" for each, address in enumerate(controllers))
+            hurry = _HURRIED_CONTROLLER if kind.is_hurried else {}
+            self._add(name, "controller", self_id=f"n{number}", peers=peers, **hurry, **decisions)
+        for number, settings in enumerate(kind.brokers):
+            port = self._take_port(stack, name := f"broker{number}", BROKER_PORTS)
             disk = self.disks[name] = Disk(self._directory / name, _DISK_MIB)
             disk.mount()
-            common = {"namesrv_addr": self.namesrv, "listen_port": port, "store": self._store()}
-            self._add(name, "broker", **_BROKER, **common, **controller, **settings)
-        for name, port in self._ports.items():
-            is_broker = self.parties[name].kind == "broker"
-            await self.network.listen(name, port, *([port + 1] if is_broker else []))
-        await asyncio.gather(*(party.start() for party in self.parties.values() if party.kind != "broker"))
-        await asyncio.gather(*(party.start() for party in self.parties.values() if party.kind == "broker"))
+            self._add(
+                *(name, "broker"),
+                bind_address=OWN_HOST,
+                broker_ip1=self._host,
+                broker_ip2=self._host,
+                namesrv_addr=self.namesrv,
+                listen_port=port,
+                store=self._store(),
+                **({"controller_addr": ";".join(controllers)} if controllers else {}),
+                **{**_TRANSACTIONS, **(_HURRIED if kind.is_hurried else {}), **settings},
+            )
+        if kind.is_relayed:
+            for name, port in self._ports.items():
+                is_broker = self.parties[name].kind == "broker"
+                await self.network.listen(name, port, *([port + 1] if is_broker else []))
+        for others in ("etcd", "namesrv", "controller", "broker"):
+            await asyncio.gather(*(each.start() for each in self.parties.values() if each.kind == others))
         await self._create_topic()
+
+    def _take_port(self, stack: AsyncExitStack, name: str, distances: Sequence[int] = (0,)) -> int:
+        self._ports[name] = stack.enter_context(held_port(distances))
+        return self._ports[name]
+
+    def _add_etcd(self, stack: AsyncExitStack) -> dict[str, Any]:
+        """An etcd, and the settings of the controllers that keep their decisions in it."""
+        port = self._take_port(stack, "etcd0")
+        directory = self._directory / "etcd0"
+        self.parties["etcd0"] = EtcdParty(
+            "etcd0", directory, self.network, port, stack.enter_context(held_port())
+        )
+        return {
+            "store_kind": "etcd",
+            "etcd_endpoints": f"http://{self._host}:{port}",
+            "etcd_lease_seconds": _LEASE_S,
+        }
 
     def _add(self, name: str, kind: str, **settings: Any) -> None:
         self.parties[name] = Party(name, kind, self._directory / name, self.network, **settings)
@@ -184,16 +240,37 @@ class Cluster:
     async def find_master(self) -> str:
         """The broker that name servers show as master; the first one if they show none."""
         address = f"{OWN_HOST}:{self._ports[self.shape.name_servers[0]]}"
-        dialer = Dialer()
         try:
-            route = (await dialer.call(address, GetRoute(topic=TOPIC), _CALL_S)).body
-            found = route.broker_datas[0].broker_addrs[0]
+            route = (await self._dialer.call(address, GetRoute(topic=TOPIC), _CALL_S)).body
+            return self._broker_at(route.broker_datas[0].broker_addrs[0])
         except (PyroError, LookupError):
-            found = ""
-        finally:
-            await dialer.close()
-        by_address = {f"{RELAYED_HOST}:{self._ports[name]}": name for name in self.shape.brokers}
-        return by_address.get(found, self.shape.brokers[0])
+            return self.shape.brokers[0]
+
+    def _broker_at(self, address: str | None) -> str:
+        """Raises LookupError."""
+        return {f"{self._host}:{self._ports[name]}": name for name in self.shape.brokers}[address or ""]
+
+    async def find_leader(self) -> str:
+        """The controller that leads; the first one if none does."""
+        for name in self.shape.controllers:
+            with suppress(PyroError):
+                answer = await self._ask(name, GetControllerMetadata())
+                if answer.is_leader:
+                    return name
+        return self.shape.controllers[0]
+
+    async def wait_in_sync(self) -> str:
+        """Until the controllers say that every broker is in sync; returns the master."""
+        while True:
+            with suppress(PyroError, LookupError):
+                question = GetReplicaInfo(broker_name=BROKER_NAME)
+                found = await self._ask(await self.find_leader(), question)
+                if len(found.body.sync_state_set) == len(self.shape.brokers):
+                    return self._broker_at(found.master_address)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _ask(self, name: str, question: Request[A]) -> A:
+        return await self._dialer.call(f"{OWN_HOST}:{self._ports[name]}", question, _CALL_S)
 
     # How a round ends
 
@@ -226,7 +303,7 @@ class Cluster:
         return info.body.table.get(key)
 
     async def stop(self) -> None:
-        for kind in ("broker", "controller", "namesrv"):
+        for kind in ("broker", "controller", "namesrv", "etcd"):
             await asyncio.gather(*(party.stop() for party in self.parties.values() if party.kind == kind))
 
     def stored(self) -> tuple[dict[str, Log], dict[str, Counter[str]], list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tests.campaign.network import Network
 from tests.campaign.parties import Disk, Party
-from tests.campaign.plans import MASTER, Planned
+from tests.campaign.plans import LEADER, MASTER, Planned
 
 
 class Faults:
@@ -15,23 +15,25 @@ class Faults:
         disks: Mapping[str, Disk],
         network: Network,
         find_master: Callable[[], Awaitable[str]],
+        find_leader: Callable[[], Awaitable[str]],
     ) -> None:
         self._parties = parties
         self._disks = disks
         self._network = network
-        self._find_master = find_master
+        self._finders = {MASTER: find_master, LEADER: find_leader}
         self._starting = {name: asyncio.Lock() for name in parties}
         """Two faults may hit the same server: it is started again once, after both."""
 
     async def inflict(self, planned: Planned) -> None:
         """Returns when it is over."""
-        targets = planned.targets
-        if MASTER in targets:
-            master = await self._find_master()
-            if master in targets:  # nobody can be parted from itself
-                return
-            targets = tuple(master if each == MASTER else each for each in targets)
+        targets = tuple([await self._found(each) for each in planned.targets])
+        if len(set(targets)) < len(targets):  # nobody can be parted from itself
+            return
         await getattr(self, f"_{planned.kind}")(planned, targets)
+
+    async def _found(self, target: str) -> str:
+        find = self._finders.get(target)
+        return target if find is None else await find()
 
     async def heal(self) -> None:
         """All is as it was in the beginning; whoever is down is started."""

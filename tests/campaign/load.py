@@ -1,6 +1,6 @@
 """Producers and consumers under which a cluster is broken; whatever they do and see goes into a history.
 
-A producer sends to one queue, one message after the other, and never sends a message again. Consumers of two
+A producer sends to one queue, one message after the other. Consumers of two
 groups read everything, one of them in order.
 """
 
@@ -9,6 +9,7 @@ import io
 import time
 from collections import defaultdict
 from contextlib import AsyncExitStack
+from typing import Any
 
 from tests.campaign.history import Delivered, History, Sent
 from tests.campaign.side_load import SideLoad
@@ -30,9 +31,11 @@ _CLOSE_TIMEOUT_S = 60.0
 class Load:
     """`async with Load(...) as load`; `load.history` is kept up to date."""
 
-    def __init__(self, namesrv: str, broker_name: str, queues: int) -> None:
+    def __init__(self, namesrv: str, broker_name: str, queues: int, **producer: Any) -> None:
+        """`producer`: settings of the producer that are not as users have them."""
         self.history = History(groups=dict(GROUPS))
         self._namesrv = namesrv
+        self._producer = producer
         self._queues = [MessageQueue(TOPIC, broker_name, number) for number in range(queues)]
         self._began = time.monotonic()
         self._is_over = False
@@ -49,7 +52,9 @@ class Load:
 
     async def __aenter__(self) -> "Load":
         producer = await self._stack.enter_async_context(
-            aio.Producer("tills", self._namesrv, retries=0, instance_name="producer", connect_timeout_s=1.0)
+            aio.Producer(
+                "tills", self._namesrv, instance_name="producer", connect_timeout_s=1.0, **self._producer
+            )
         )
         for group, ordered in GROUPS.items():
             for number in range(_MEMBERS):

@@ -42,12 +42,15 @@ class Party:
     def log(self) -> Path:
         return self.directory.parent / f"{self.name}.log"
 
+    def _command(self) -> list[str]:
+        settings = json.dumps(self.settings | {"directory": str(self.directory)})
+        return [sys.executable, "-m", "tests.campaign.server", self.kind, settings]
+
     async def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        settings = json.dumps(self.settings | {"directory": str(self.directory)})
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.campaign.server", self.kind, settings),
+                *self._command(),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
@@ -56,11 +59,14 @@ class Party:
             )
         self.starts += 1
         self._network.runs_as(self._process.pid, self.name)
-        assert self._process.stdout is not None
         async with asyncio.timeout(START_TIMEOUT_S):
-            line = await self._process.stdout.readline()
-        if line.decode().strip() != READY:
+            is_up = await self._comes_up(self._process)
+        if not is_up:
             raise RuntimeError(f"{self.name} did not start, see {self.log}")
+
+    async def _comes_up(self, process: Process) -> bool:
+        assert process.stdout is not None
+        return (await process.stdout.readline()).decode().strip() == READY
 
     async def kill(self) -> None:
         if self._process is not None:
@@ -71,7 +77,7 @@ class Party:
     async def stop(self) -> None:
         """As an operator would; killed if it takes too long."""
         self.resume()
-        self.tell("stop")
+        self._ask_to_stop()
         if self._process is not None:
             try:
                 async with asyncio.timeout(START_TIMEOUT_S):
@@ -79,6 +85,9 @@ class Party:
             except TimeoutError:
                 await self.kill()
                 raise RuntimeError(f"{self.name} did not stop, see {self.log}") from None
+
+    def _ask_to_stop(self) -> None:
+        self.tell("stop")
 
     def hang(self) -> None:
         self._signal(signal.SIGSTOP)

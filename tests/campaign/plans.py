@@ -9,6 +9,8 @@ from tests.campaign.network import CLIENTS
 
 MASTER = "master"
 """Whoever is the master when the fault begins, in a cluster where that changes."""
+LEADER = "leader"
+"""Whichever controller leads when the fault begins, if there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,7 @@ class Shape:
     brokers: tuple[str, ...]
     name_servers: tuple[str, ...]
     controllers: tuple[str, ...] = ()
+    etcds: tuple[str, ...] = ()
     small_disks: bool = False
     """Whether disks can be filled."""
 
@@ -46,12 +49,15 @@ _Maker = Callable[[Shape, random.Random], tuple[tuple[str, ...], float, float]]
 
 def _a_server(shape: Shape, chance: random.Random) -> str:
     """Mostly a broker."""
-    others = (*shape.name_servers, *shape.controllers)
+    leader = (LEADER, LEADER) if len(shape.controllers) > 1 else ()
+    others = (*shape.name_servers, *shape.controllers, *leader, *shape.etcds)
     return shape.a_broker(chance) if chance.random() < 0.75 else chance.choice(others)
 
 
 def _a_pair(shape: Shape, chance: random.Random) -> tuple[str, str]:
-    """A broker and another party, in either direction."""
+    """A broker and another party, or the leading controller and its etcd, in either direction."""
+    if shape.etcds and chance.random() < 0.15:
+        return (LEADER, shape.etcds[0]) if chance.random() < 0.5 else (shape.etcds[0], LEADER)
     broker = shape.a_broker(chance)
     others = [*shape.brokers, *shape.name_servers, *shape.controllers, CLIENTS]
     if len(shape.brokers) > 1:

@@ -1,12 +1,12 @@
-"""What a campaign found, for people: a text, a line of JSON for each round, and a plot of availability."""
+"""What a campaign found, for people: a text, a row for each round, and a plot of availability."""
 
-import json
-import statistics
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.campaign.checker import PAUSE_S, gap_of_fault, gaps_of
+from tests.campaign.checker import LOST, PAUSE_S, gap_of_fault, gaps_of
 from tests.campaign.clusters import KINDS
 from tests.campaign.history import Fault
 from tests.campaign.rounds import Round
@@ -15,6 +15,8 @@ _SHOWN = 5
 _BIN_S = 0.5
 _PLOTTED = 30
 """Rounds in a plot: the last ones."""
+
+Row = dict[str, Any]
 
 
 def round_text(result: Round) -> str:
@@ -43,64 +45,74 @@ def gaps_of_faults(result: Round) -> list[float]:
     return [gap_of_fault(fault, gaps) for fault in result.history.faults]
 
 
-def summary(rounds: Sequence[Round]) -> str:
+def as_row(result: Round) -> Row:
+    """What is kept of a round: the totals of many campaigns are made of this."""
+    verdict, faults = result.verdict, result.history.faults
+    return {
+        "seed": result.seed,
+        "cluster": result.kind,
+        "acknowledged": verdict.acknowledged,
+        "half_or_timed": verdict.decided,
+        "unacknowledged": verdict.unacknowledged,
+        "delivered_twice": verdict.delivered_twice,
+        "longest_gap_s": round(verdict.longest_gap.seconds, 3),
+        "unavailable_s": round(verdict.unavailable_s, 3),
+        "loaded_s": round(result.history.ended, 1),
+        "violations": verdict.violations,
+        "faults": [
+            (_name_of(fault, faults), round(gap, 3))
+            for fault, gap in zip(faults, gaps_of_faults(result), strict=True)
+        ],
+    }
+
+
+def summary(rows: Sequence[Row]) -> str:
     """All rounds of each kind of cluster together."""
     lines = []
-    for kind in dict.fromkeys(each.kind for each in rounds):
-        some = [each for each in rounds if each.kind == kind]
-        verdicts = [each.verdict for each in some]
+    for kind in dict.fromkeys(row["cluster"] for row in rows):
+        some = [row for row in rows if row["cluster"] == kind]
         broken = Counter[str]()
-        for verdict in verdicts:
-            broken.update({name: len(found) for name, found in verdict.violations.items()})
-        loaded_s = sum(each.history.ended for each in some)
-        away_s = sum(verdict.unavailable_s for verdict in verdicts)
+        for row in some:
+            broken.update({name: len(found) for name, found in row["violations"].items()})
+        loaded_s = sum(row["loaded_s"] for row in some)
+        away_s = sum(row["unavailable_s"] for row in some)
         lines += [
             f"{kind}: {KINDS[kind].what}",
-            f"  {len(some)} rounds, {sum(len(each.history.faults) for each in some)} faults in"
+            f"  {len(some)} rounds, {sum(len(row['faults']) for row in some)} faults in"
             f" {loaded_s / 60:.1f} minutes of load",
-            f"  {sum(verdict.acknowledged for verdict in verdicts)} messages acknowledged,"
-            f" {sum(len(verdict.lost) for verdict in verdicts)} lost;"
-            f" {sum(verdict.delivered_twice for verdict in verdicts)} delivered twice",
+            f"  {sum(row['acknowledged'] for row in some)} messages acknowledged,"
+            f" {broken[LOST]} lost;"
+            f" {sum(row['delivered_twice'] for row in some)} delivered twice",
             f"  without service (no acknowledgement for {PAUSE_S:g} s)"
             f" {100 * away_s / max(loaded_s, 1):.1f} % of the time; longest gap"
-            f" {max(v.longest_gap.seconds for v in verdicts):.2f} s",
+            f" {max(row['longest_gap_s'] for row in some):.2f} s",
             f"  violations: {dict(broken) or 'none'}",
-            "  gap between acknowledgements around a fault, in s:    number  median  longest",
+            "  gap between acknowledgements around a fault, in s:    number  median    90 %    99 %  longest"
+            f"  within {PAUSE_S:g} s",
         ]
         by_name: dict[str, list[float]] = defaultdict(list)
-        for each in some:
-            for fault, gap in zip(each.history.faults, gaps_of_faults(each), strict=True):
-                by_name[_name_of(fault)].append(gap)
+        for row in some:
+            for name, gap in row["faults"]:
+                by_name[name].append(gap)
         for name, gaps in sorted(by_name.items(), key=lambda item: -max(item[1])):
-            lines.append(f"    {name:<50} {len(gaps):>6} {statistics.median(gaps):>7.2f} {max(gaps):>8.2f}")
+            shares = "".join(f" {_below(gaps, share):>7.2f}" for share in (0.5, 0.9, 0.99))
+            short = sum(gap < PAUSE_S for gap in gaps)
+            lines.append(f"    {name:<50} {len(gaps):>6}{shares} {max(gaps):>8.2f} {short:>11}")
     return "\n".join(lines)
 
 
-def _name_of(fault: Fault) -> str:
-    """A fault without its numbers: `kill broker1 for 3 s` is a `kill broker1`."""
-    return fault.name.partition(" by ")[0].partition(" for ")[0]
+def _below(gaps: Sequence[float], share: float) -> float:
+    """So long is the longest of this share of the gaps."""
+    return sorted(gaps)[max(0, math.ceil(share * len(gaps)) - 1)]
 
 
-def json_line(result: Round) -> str:
-    verdict = result.verdict
-    return json.dumps(
-        {
-            "seed": result.seed,
-            "cluster": result.kind,
-            "acknowledged": verdict.acknowledged,
-            "half_or_timed": verdict.decided,
-            "unacknowledged": verdict.unacknowledged,
-            "delivered_twice": verdict.delivered_twice,
-            "longest_gap_s": round(verdict.longest_gap.seconds, 3),
-            "unavailable_s": round(verdict.unavailable_s, 3),
-            "loaded_s": round(result.history.ended, 1),
-            "violations": verdict.violations,
-            "faults": [
-                (fault.name, round(gap, 3))
-                for fault, gap in zip(result.history.faults, gaps_of_faults(result), strict=True)
-            ],
-        }
-    )
+def _name_of(fault: Fault, faults: Sequence[Fault]) -> str:
+    """A fault without its numbers: `kill broker1 for 3 s` is a `kill broker1`. One that another one overlaps
+    is a different thing: of three brokers, two are away."""
+    name = fault.name.partition(" by ")[0].partition(" for ")[0]
+    others = (each for each in faults if each is not fault)
+    is_alone = all(each.ended <= fault.began or each.began >= fault.ended for each in others)
+    return name if is_alone else f"{name} and more"
 
 
 def plot(rounds: Sequence[Round], path: Path) -> None:
@@ -116,7 +128,14 @@ def plot(rounds: Sequence[Round], path: Path) -> None:
         axes.fill_between([number * _BIN_S for number in range(count)], rates, step="post", color="tab:green")
         for fault in each.history.faults:
             axes.axvspan(fault.began, max(fault.ended, fault.began + 0.2), color="tab:red", alpha=0.25)
-            axes.text(fault.began, 0, _name_of(fault), fontsize=6, rotation=90, verticalalignment="bottom")
+            axes.text(
+                fault.began,
+                0,
+                _name_of(fault, each.history.faults),
+                fontsize=6,
+                rotation=90,
+                verticalalignment="bottom",
+            )
         verdict = f"lost {len(each.verdict.lost)}, longest gap {each.verdict.longest_gap.seconds:.1f} s"
         axes.set_title(f"{each.kind}, seed {each.seed}: {verdict}", fontsize=8, loc="left")
         axes.set(xlim=(0, each.history.ended), ylabel="ack/s")

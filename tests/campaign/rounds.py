@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.campaign.checker import Verdict, check
-from tests.campaign.clusters import KINDS, QUEUES, Cluster, running_cluster
+from tests.campaign.clusters import KINDS, QUEUES, Cluster, Kind, calm, running_cluster
+from tests.campaign.failovers import fail_over
 from tests.campaign.faults import Faults
 from tests.campaign.history import Fault, History
 from tests.campaign.load import Load
@@ -17,6 +18,8 @@ from tests.support.broker_cluster import BROKER_NAME
 
 HEAL_TIMEOUT_S = 90.0
 """When nothing is broken any more, a cluster has so long to take messages again and to deliver all."""
+FAIL_OVER_TIMEOUT_S = 60.0
+"""So long a fail-over may take on average, with the return of the broker that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,39 @@ async def run_round(
     seed: int, kind: str, directory: Path, *, seconds: float, faults: tuple[str, ...] = ()
 ) -> Round:
     """`faults` limits the kinds of faults. The directory keeps the logs of all parties."""
+    planned: list[Planned] = []
+
+    async def breaking(cluster: Cluster, load: Load) -> None:
+        planned.extend(plan(seed, cluster.shape, seconds, faults))
+        await _break(cluster, load, planned)
+
+    return await _run(seed, kind, KINDS[kind], directory, planned, breaking, retries=0)
+
+
+async def run_failovers(seed: int, kind: str, directory: Path, times: int) -> Round:
+    """The master is killed so many times. The producer has the settings that users have."""
+
+    async def breaking(cluster: Cluster, load: Load) -> None:
+        async with asyncio.timeout(times * FAIL_OVER_TIMEOUT_S):
+            await fail_over(cluster, load, times, seed)
+
+    return await _run(seed, kind, calm(KINDS[kind]), directory, [], breaking)
+
+
+async def _run(
+    seed: int,
+    name: str,
+    kind: Kind,
+    directory: Path,
+    planned: list[Planned],
+    breaking: Callable[[Cluster, Load], Coroutine[Any, Any, None]],
+    **producer: Any,
+) -> Round:
     began = time.monotonic()
-    async with running_cluster(directory, KINDS[kind]) as cluster:
-        planned = plan(seed, cluster.shape, seconds, faults)
-        async with Load(cluster.namesrv, BROKER_NAME, QUEUES) as load:
+    async with running_cluster(directory, kind) as cluster:
+        async with Load(cluster.namesrv, BROKER_NAME, QUEUES, **producer) as load:
             await _until(load.wait_acknowledged(), "the new cluster takes messages")
-            await _break(cluster, load, planned)
+            await breaking(cluster, load)
             await _until(load.wait_acknowledged(), "the healed cluster takes messages")
             await load.finish(HEAL_TIMEOUT_S)
             await _until(cluster.wait_ended(), "all transactions are over")
@@ -50,7 +80,7 @@ async def run_round(
         await _until(cluster.wait_equal(), "all replicas have the whole log")
         await cluster.stop()
         history.logs, history.copies, history.broken = await asyncio.to_thread(cluster.stored)
-    return Round(seed, kind, planned, history, check(history), time.monotonic() - began)
+    return Round(seed, name, planned, history, check(history), time.monotonic() - began)
 
 
 async def _until(wait: Coroutine[Any, Any, None], what: str) -> None:
@@ -62,7 +92,7 @@ async def _until(wait: Coroutine[Any, Any, None], what: str) -> None:
 
 
 async def _break(cluster: Cluster, load: Load, planned: list[Planned]) -> None:
-    faults = Faults(cluster.parties, cluster.disks, cluster.network, cluster.find_master)
+    faults = Faults(cluster.parties, cluster.disks, cluster.network, cluster.find_master, cluster.find_leader)
     start = load.now
 
     async def one(each: Planned) -> None:

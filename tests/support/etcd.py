@@ -58,6 +58,18 @@ def _fetch(program: Path) -> None:
         Path(fresh.name).replace(program)
 
 
+def etcd_command(directory: Path, endpoint: str, peer_port: int) -> list[str]:
+    """How to start the only member of an etcd; skips the test, with the reason, if it cannot be had."""
+    peer = f"http://127.0.0.1:{peer_port}"
+    return [
+        etcd_program(),
+        *("--data-dir", str(directory / "etcd"), "--name", "one", "--log-level", "error"),
+        *("--listen-client-urls", endpoint, "--advertise-client-urls", endpoint),
+        *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+        *("--initial-cluster", f"one={peer}", "--heartbeat-interval", "50", "--election-timeout", "500"),
+    ]
+
+
 class Etcd:
     """One member; it can be stopped for a while, killed and started again."""
 
@@ -65,14 +77,7 @@ class Etcd:
         self.port = port
         self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
         self._log = directory / "etcd.log"
-        peer = f"http://127.0.0.1:{peer_port}"
-        self._command = [
-            etcd_program(),
-            *("--data-dir", str(directory / "etcd"), "--name", "one", "--log-level", "error"),
-            *("--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"one={peer}", "--heartbeat-interval", "50", "--election-timeout", "500"),
-        ]
+        self._command = etcd_command(directory, self.endpoint, peer_port)
         if tls is not None:
             self._command += ["--cert-file", str(tls.certificate), "--key-file", str(tls.key)]
         self._process: subprocess.Popen[bytes] | None = None

@@ -41,14 +41,18 @@ def how_to_repeat(seed: int, examples: int, more: Sequence[str]) -> str:
 
 
 def explore(
-    first_seed: int, minutes: float, one_round: Round, now_s: Callable[[], float] = time.monotonic
+    first_seed: int,
+    minutes: float,
+    one_round: Round,
+    now_s: Callable[[], float] = time.monotonic,
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> tuple[int, int]:
-    """Run rounds; how the last one ended, and its seed."""
+    """Run rounds until the time is over or it `is_enough`; how the last one ended, and its seed."""
     deadline_s = now_s() + 60 * minutes
     seed = first_seed
     while True:
         ended = one_round(seed)
-        if ended or now_s() >= deadline_s:
+        if ended or now_s() >= deadline_s or is_enough():
             return ended, seed
         seed += 1
 

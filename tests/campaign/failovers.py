@@ -1,0 +1,30 @@
+"""Fail-overs, as many as there is time for: the master is killed as soon as every broker is in sync.
+
+The killed broker comes back at once or a little later; the seed says when.
+"""
+
+import asyncio
+import random
+
+from tests.campaign.clusters import Cluster
+from tests.campaign.history import Fault
+from tests.campaign.load import Load
+from tests.campaign.plans import MASTER
+
+FAULT = f"kill {MASTER}"
+_MOST_S = 0.5
+
+
+async def fail_over(cluster: Cluster, load: Load, times: int, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(times):
+        await cluster.wait_in_sync()
+        await asyncio.sleep(chance.uniform(0.0, _MOST_S))
+        master = cluster.parties[await cluster.wait_in_sync()]
+        began = load.now
+        await master.kill()
+        await load.wait_acknowledged(1)
+        load.history.faults.append(Fault(FAULT, began, load.now))
+        await asyncio.sleep(chance.choice((0.0, chance.uniform(0.0, _MOST_S))))
+        await master.start()
+    await cluster.wait_in_sync()
