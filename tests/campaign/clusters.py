@@ -202,11 +202,9 @@ class Cluster:
 
     def _add_etcd(self, stack: AsyncExitStack) -> dict[str, Any]:
         """An etcd, and the settings of the controllers that keep their decisions in it."""
-        port = self._take_port(stack, "etcd0")
-        directory = self._directory / "etcd0"
-        self.parties["etcd0"] = EtcdParty(
-            "etcd0", directory, self.network, port, stack.enter_context(held_port())
-        )
+        name, peer_port = "etcd0", stack.enter_context(held_port())
+        port = self._take_port(stack, name)
+        self.parties[name] = EtcdParty(name, self._directory / name, self.network, port, peer_port)
         return {
             "store_kind": "etcd",
             "etcd_endpoints": f"http://{self._host}:{port}",

@@ -2,21 +2,36 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from tests.campaign.forks import Forked
 from tests.campaign.network import Network
-from tests.campaign.server import READY
 
-ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 60.0
+
+
+class Running(Protocol):
+    """A process."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def is_over(self) -> bool: ...
+
+    async def comes_up(self) -> bool:
+        """Wait until it serves; False if it has ended."""
+        ...
+
+    async def ends(self) -> None: ...
+
+    def tell(self, command: str) -> None: ...
 
 
 class Party:
@@ -28,7 +43,7 @@ class Party:
         self.directory = directory
         self.settings = settings
         self._network = network
-        self._process: Process | None = None
+        self._running: Running | None = None
         self.starts = 0
 
     def __repr__(self) -> str:
@@ -36,58 +51,42 @@ class Party:
 
     @property
     def is_up(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+        return self._running is not None and not self._running.is_over
 
     @property
     def log(self) -> Path:
         return self.directory.parent / f"{self.name}.log"
 
-    def _command(self) -> list[str]:
-        settings = json.dumps(self.settings | {"directory": str(self.directory)})
-        return [sys.executable, "-m", "tests.campaign.server", self.kind, settings]
+    async def _launch(self) -> Running:
+        settings = self.settings | {"directory": str(self.directory)}
+        return Forked(self.kind, settings, self.log)
 
     async def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command(),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=log,
-                cwd=ROOT,
-                start_new_session=True,  # Ctrl-C is for the campaign alone
-            )
+        self._running = await self._launch()
         self.starts += 1
-        self._network.runs_as(self._process.pid, self.name)
+        self._network.runs_as(self._running.pid, self.name)
         async with asyncio.timeout(START_TIMEOUT_S):
-            is_up = await self._comes_up(self._process)
+            is_up = await self._running.comes_up()
         if not is_up:
             raise RuntimeError(f"{self.name} did not start, see {self.log}")
 
-    async def _comes_up(self, process: Process) -> bool:
-        assert process.stdout is not None
-        return (await process.stdout.readline()).decode().strip() == READY
-
     async def kill(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+        self._signal(signal.SIGKILL)
+        if self._running is not None:
+            await self._running.ends()
 
     async def stop(self) -> None:
         """As an operator would; killed if it takes too long."""
         self.resume()
-        self._ask_to_stop()
-        if self._process is not None:
+        self.tell("stop")
+        if self._running is not None:
             try:
                 async with asyncio.timeout(START_TIMEOUT_S):
-                    await self._process.wait()
+                    await self._running.ends()
             except TimeoutError:
                 await self.kill()
                 raise RuntimeError(f"{self.name} did not stop, see {self.log}") from None
-
-    def _ask_to_stop(self) -> None:
-        self.tell("stop")
 
     def hang(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -96,13 +95,13 @@ class Party:
         self._signal(signal.SIGCONT)
 
     def tell(self, command: str) -> None:
-        if self.is_up and self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(f"{command}\n".encode())
+        if self._running is not None and not self._running.is_over:
+            self._running.tell(command)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.is_up and self._process is not None:
+        if self._running is not None and not self._running.is_over:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                os.kill(self._running.pid, number)
 
 
 class Disk:

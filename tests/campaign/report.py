@@ -128,14 +128,8 @@ def plot(rounds: Sequence[Round], path: Path) -> None:
         axes.fill_between([number * _BIN_S for number in range(count)], rates, step="post", color="tab:green")
         for fault in each.history.faults:
             axes.axvspan(fault.began, max(fault.ended, fault.began + 0.2), color="tab:red", alpha=0.25)
-            axes.text(
-                fault.began,
-                0,
-                _name_of(fault, each.history.faults),
-                fontsize=6,
-                rotation=90,
-                verticalalignment="bottom",
-            )
+            name = _name_of(fault, each.history.faults)
+            axes.text(fault.began, 0, name, fontsize=6, rotation=90, verticalalignment="bottom")
         verdict = f"lost {len(each.verdict.lost)}, longest gap {each.verdict.longest_gap.seconds:.1f} s"
         axes.set_title(f"{each.kind}, seed {each.seed}: {verdict}", fontsize=8, loc="left")
         axes.set(xlim=(0, each.history.ended), ylabel="ack/s")

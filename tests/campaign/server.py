@@ -1,16 +1,18 @@
-"""A server in a process of its own: `python -m tests.campaign.server KIND SETTINGS`, commands on stdin.
+"""A server in a process of its own, which is told what to do through a pipe.
 
 The servers are the shipped ones. Their clock and their disk are ours: `clock MS` moves the wall clock,
-`disk MS` lets every sync take longer. `stop`, or the end of stdin, stops the server as an operator would.
-It writes a line when it is up.
+`disk MS` lets every sync take longer. `stop`, or the end of the pipe, stops the server as an operator would.
+It says so when it is up.
 """
 
 import asyncio
-import json
 import logging
+import os
 import sys
 import threading
 import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -59,26 +61,24 @@ def _server(kind: str, settings: dict[str, Any], clock: MovedClock, files: SlowF
     return Broker(configuration(directory / "store", **settings), clock=clock, files=files)
 
 
-async def _main(kind: str, settings: dict[str, Any]) -> None:
+async def _main(kind: str, settings: dict[str, Any], pipe: Connection) -> None:
     clock, files = MovedClock(), SlowFiles()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def listen() -> None:
-        for line in sys.stdin:
-            word, _, number = line.strip().partition(" ")
-            if word == "clock":
-                clock.moved_ms = int(number)
-            elif word == "disk":
-                files.delay_s = int(number) / 1000
-            elif word == "stop":
-                break
+        with suppress(EOFError):
+            while (command := pipe.recv()) != "stop":
+                word, _, number = command.partition(" ")
+                if word == "clock":
+                    clock.moved_ms = int(number)
+                elif word == "disk":
+                    files.delay_s = int(number) / 1000
         loop.call_soon_threadsafe(stopping.set)
 
     threading.Thread(target=listen, daemon=True).start()
     async with _server(kind, settings, clock, files) as server:
-        sys.stdout.write(READY + "\n")
-        sys.stdout.flush()
+        pipe.send(READY)
         failed = asyncio.create_task(server.run_until_stopped())
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -88,10 +88,15 @@ async def _main(kind: str, settings: dict[str, Any]) -> None:
     await failed
 
 
-if __name__ == "__main__":
+def run(kind: str, settings: dict[str, Any], log: str, pipe: Connection) -> None:
+    """The whole life of the process."""
+    os.setsid()  # Ctrl-C is for the campaign alone
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(output, sys.stdout.fileno())
+    os.dup2(output, sys.stderr.fileno())
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     (new_loop,) = FASTEST_LOOP.values()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_main(sys.argv[1], json.loads(sys.argv[2])))
+        runner.run(_main(kind, settings, pipe))

@@ -13,11 +13,13 @@ from tests.support.replicas import broker_group
 from tests.support.scripted_broker import ScriptedBroker
 
 from pyromq import aio
+from pyromq.client import sending
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.cluster.routes import Route
 from pyromq.errors import Refused, SendFailed
 from pyromq.protocol import properties as props
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.pushes import NotifyRoutesChanged
 from pyromq.remoting.addresses import parse_address
 
 
@@ -197,6 +199,52 @@ async def scripted() -> AsyncIterator[ScriptedBroker]:
 async def producer(scripted: ScriptedBroker) -> AsyncIterator[aio.Producer]:
     async with aio.Producer("orders", scripted.address, send_timeout_s=60) as running:
         yield running
+
+
+class Replaced:
+    """A broker that is also the name server, and its successor: `replace` gives the name to that one."""
+
+    def __init__(self, first: ScriptedBroker, second: ScriptedBroker) -> None:
+        self.first, self.second = first, second
+
+    def replace(self) -> None:
+        self.first.other_brokers["scripted"] = self.second.address
+        self.first.push(NotifyRoutesChanged(body=["Orders"]))
+
+
+@pytest.fixture
+async def replaced() -> AsyncIterator[Replaced]:
+    async with (
+        ScriptedBroker("Orders", watches=True) as first,
+        ScriptedBroker("Orders", watches=True) as second,
+    ):
+        yield Replaced(first, second)
+
+
+async def test_a_send_that_waits_goes_on_when_its_broker_has_another_master(
+    replaced: Replaced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_FIRST_PAUSE_S", 3600)
+    monkeypatch.setattr(sending, "_MAX_PAUSE_S", 3600)
+    replaced.first.answers.append(ResponseCode.SERVICE_NOT_AVAILABLE)
+    async with aio.Producer("orders", replaced.first.address, send_timeout_s=7200) as producer:
+        sent = asyncio.create_task(producer.send(Message("Orders", b"1")))
+        await turn_until(lambda: producer.statistics().sender.retries)
+        replaced.replace()
+        assert (await sent).is_ok
+    assert len(replaced.first.sent) == len(replaced.second.sent) == 1
+
+
+async def test_a_send_to_a_master_that_hangs_goes_on_at_its_successor(replaced: Replaced) -> None:
+    replaced.first.hold = asyncio.Event()
+    async with aio.Producer("orders", replaced.first.address, send_timeout_s=7200) as producer:
+        sent = asyncio.create_task(producer.send(Message("Orders", b"1")))
+        await replaced.first.arrived.get()
+        await replaced.first.heartbeats.get()
+        replaced.replace()
+        assert (await sent).is_ok
+        replaced.first.hold.set()
+    assert len(replaced.second.sent) == 1
 
 
 RETRIED = [1, 2, 14, 17]

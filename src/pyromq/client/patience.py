@@ -17,11 +17,12 @@ async def patiently(
     ask: Callable[[], Awaitable[T]],
     timeout_s: float,
     on_wait: Callable[[TransportError], None] = lambda _: None,
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> T:
     """The answer; while nobody can be reached, ask again after growing pauses until the time is up.
 
     A server with a certificate that is not trusted is not asked again. `on_wait` is called once, before the
-    first pause.
+    first pause. `pause` may end early if there is news.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
@@ -35,5 +36,5 @@ async def patiently(
                 raise
             if pause_s == _FIRST_PAUSE_S:
                 on_wait(problem)
-        await asyncio.sleep(pause_s)
+        await pause(pause_s)
         pause_s = min(2 * pause_s, _MAX_PAUSE_S)

@@ -117,7 +117,7 @@ class Sender:
         settings, clock = self.settings, self._clock
         deadline = clock.monotonic() + (settings.send_timeout_s if timeout_s is None else timeout_s)
         attempts: list[str] = []
-        tried: set[str] = set()
+        tried: set[str | None] = set()
         refusing: set[str] = set()
         failed_broker: str | None = None
         tries_left = settings.retries
@@ -130,14 +130,17 @@ class Sender:
                 target = self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
             else:
                 target = queue
-            if target.broker_name in tried:
-                started = await self._pause(len(attempts), deadline)
+            broker_name = route.broker_of(target)
+            known = self._known_address(broker_name)
+            if known in tried:
+                started = await self._pause(prepared.topic, len(attempts), deadline)
+                known = self._known_address(broker_name)
             if started >= deadline - (_MIN_RETRY_S if attempts else 0):
                 break
-            broker_name = route.broker_of(target)
+            tried.add(known)
             was_sent = True
             try:
-                address = self._known_address(broker_name) or await self._address(prepared.topic, broker_name)
+                address = known or await self._address(prepared.topic, broker_name)
                 limit_s = deadline - started
                 if tries_left and queue is None and len(route.brokers) > 1:
                     # One that is silent must leave time for the others.
@@ -171,7 +174,6 @@ class Sender:
                     return SendOutcome(answer, target, address, latency_ms)
                 attempts.append(f"{broker_name}: stored, but code {answer.code}")
             failed_broker = target.broker_name
-            tried.add(failed_broker)
             # A broker that refuses connections may be starting. Nothing was sent, so this is no retry.
             if was_sent:
                 if not tries_left:
@@ -242,7 +244,11 @@ class Sender:
         left_s = max(0.0, deadline - self._clock.monotonic())
         try:
             async with asyncio.timeout(left_s):
-                return await patiently(lambda: self.route(topic), left_s)
+                return await patiently(
+                    lambda: self.route(topic),
+                    left_s,
+                    pause=lambda pause_s: self._routes.wait_changed(topic, pause_s),
+                )
         except TimeoutError:
             attempts.append(f"no name server of {self.session.name_servers} answered in time")
         except TransportError as problem:
@@ -267,9 +273,9 @@ class Sender:
         host, port = parse_address(address)
         return format_address(host, port - 2)
 
-    async def _pause(self, attempt: int, deadline: float) -> float:
-        """Wait a moment before the same broker is tried again."""
+    async def _pause(self, topic: str, attempt: int, deadline: float) -> float:
+        """Wait a moment before the same broker is tried again, or until it has another master."""
         now = self._clock.monotonic()
         pause_s = min(_FIRST_PAUSE_S * 2 ** min(attempt, 10), _MAX_PAUSE_S)
-        await asyncio.sleep(max(0.0, min(pause_s, deadline - now)))
+        await self._routes.wait_changed(topic, max(0.0, min(pause_s, deadline - now)))
         return self._clock.monotonic()

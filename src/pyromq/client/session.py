@@ -91,6 +91,8 @@ class Session:
         self._users = 0
         self._introduced: set[str] = set()
         self._told: set[str] = set()
+        self._masters: dict[str, str] = {}
+        """The last known master of each broker name."""
         self._acknowledged: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._first_question: asyncio.Task[None] | None = None
@@ -406,9 +408,16 @@ class Session:
                 member.members_changed()
 
     def _brokers_changed(self) -> None:
-        for addresses in self.routes.brokers.values():
-            for address in addresses.values():
-                self._dialer.reset_backoff(address)
+        known = {address for each in self.routes.brokers.values() for address in each.values()}
+        for address in known:
+            self._dialer.reset_backoff(address)
+        for name, addresses in self.routes.brokers.items():
+            master = addresses.get(MASTER_ID)
+            if master is not None and (replaced := self._masters.get(name, master)) not in known:
+                # It hangs, or nobody sees it any more: whoever waits for its answers asks the new one.
+                self._dialer.hang_up(replaced, f"{master} is the master of {name} now")
+            if master is not None:
+                self._masters[name] = master
         self._heartbeat_all_soon()
 
     def _heartbeat_all_soon(self) -> None:

@@ -123,6 +123,18 @@ class Routes:
 
         return stop
 
+    async def wait_changed(self, topic: str, timeout_s: float) -> None:
+        """Return when the topic has another route than now, at the latest after the time-out."""
+        changed = asyncio.Event()
+        stop = self.on_change(topic, lambda _: changed.set())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await changed.wait()
+        except TimeoutError:
+            return
+        finally:
+            stop()
+
     def address(self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False) -> str | None:
         """The address of a broker; unless `only_this`, another broker of the same name will do."""
         addresses = self.brokers.get(broker_name)

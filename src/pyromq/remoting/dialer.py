@@ -146,6 +146,13 @@ class Dialer:
         if destination is not None:
             destination.failures = 0
 
+    def hang_up(self, address: str, reason: str) -> None:
+        """End the connection to an address; calls on it fail at once."""
+        destination = self._destinations.get(address)
+        if destination is not None and destination.connection is not None:
+            _log.info("connection ended address=%s: %s", address, reason)
+            destination.connection.abort()
+
     async def connection(self, address: str) -> Connection:
         """The connection to an address, opened if there is none; raises ConnectFailed."""
         if self._is_closed:

@@ -372,3 +372,17 @@ def test_an_absurd_static_topic_is_an_error() -> None:
     info = TopicQueueMappingInfo(bname="a", scope="s", topic="t", total_queues=2_000_000_000)
     with pytest.raises(RemoteProtocolError, match="topic t has 2000000000 queues on __syslo__s"):
         build_route("t", TopicRouteData(topic_queue_mapping_by_broker={"a": info}))
+
+
+async def test_whoever_waits_for_another_route_is_woken_by_it(server: NameServer, routes: Routes) -> None:
+    await routes.get("t")
+    waiting = asyncio.create_task(routes.wait_changed("t", 3600))
+    await routes.refresh("t")
+    assert not waiting.done()
+    server.known["t"] = route_data("b")
+    routes.changed(["t"])
+    await waiting
+
+
+async def test_whoever_waits_for_another_route_in_vain_goes_on(routes: Routes) -> None:
+    await routes.wait_changed("t", 0.0)

@@ -85,8 +85,9 @@ class ActingMaster:
             if not self._role.now.is_master:
                 self._master_is_back(request.master_address, request.master_ha_address)
             return ExchangeHaInfoAnswer()
-        if not self._role.now.is_master:
+        if not self._role.now.is_master and not self._live.now.controller_mode:
             return ExchangeHaInfoAnswer()
+        # Under a controller the replica knows whom it asks, sometimes before that knows it is the master.
         return ExchangeHaInfoAnswer(
             master_ha_address=self._registration.ha_address,
             master_flush_offset=self._log_end_at_start,

@@ -19,7 +19,9 @@ class EpochLinks(Links, Protocol):
 
     confirmed: int
 
-    def greeted(self, link: "EpochReplicaLink") -> None: ...
+    def greeted(self, link: "EpochReplicaLink") -> bool:
+        """Whether the epochs are known; else `answer_late` is called when they are."""
+        ...
 
 
 class EpochReplicaLink(ReplicaLink):
@@ -28,6 +30,7 @@ class EpochReplicaLink(ReplicaLink):
         self._epoch_master = master
         self._reader = ReplicaReader()
         self.greeting: ReplicaGreeting | None = None
+        self._is_answered = False
         self.told_confirmed = 0
         """The confirm offset that the replica knows."""
 
@@ -44,15 +47,27 @@ class EpochReplicaLink(ReplicaLink):
     def _heard(self, data: bytes) -> Iterator[int]:
         for said in self._reader.feed(data):
             if isinstance(said, int):
-                if self.greeting is None:
-                    raise RemoteProtocolError("it reports before it has said who it is")
+                if not self._is_answered:
+                    raise RemoteProtocolError("it reports before it has said who it is and heard the epochs")
                 yield said
             elif self.greeting is None:  # java: a replica repeats its greeting while it waits
                 self.greeting = said
-                self._epoch_master.greeted(self)
-                answer = MasterGreeting(self._store.log_end, self._store.epochs.epochs)
-                if self._transport is not None:
-                    self._transport.write(answer.encode())
+                if self._epoch_master.greeted(self):
+                    self._answer()
+
+    def _answer(self) -> None:
+        self._is_answered = True
+        if self._transport is not None:
+            answer = MasterGreeting(self._store.log_end, self._store.epochs.epochs)
+            self._transport.write(answer.encode())
+
+    def answer_late(self) -> bool:
+        """This broker is the master from now on; False if the replica has heard older epochs before."""
+        if self._is_answered:
+            return False
+        if self.greeting is not None:
+            self._answer()
+        return True
 
     @property
     def _begins_with_last_file(self) -> bool:

@@ -3,6 +3,9 @@
 The controller makes nobody master who is not in sync, so a confirmed message survives its master. A master
 that waits for nobody, because it is alone in sync or because the settings say so, confirms only while it
 holds its lease: a master that was replaced confirms nothing.
+
+Replicas of a new master are in sync a moment later. Until then senders wait for their answer, and are not
+refused: a refused sender would have to guess when to try again.
 """
 
 import asyncio
@@ -24,6 +27,8 @@ from pyromq.store.message_store import MessageStore
 _log = logging.getLogger(__name__)
 
 _SPREAD_S = 0.01
+_PATIENCE_S = 1.0
+"""So long a new master lets senders wait for its first replicas."""
 
 
 class InSyncMaster(Master):
@@ -43,6 +48,7 @@ class InSyncMaster(Master):
         self._own_id = -1
         self._wanted = asyncio.Event()
         self._spreading: asyncio.TimerHandle | None = None
+        self._patient_until = float("-inf")
         durability.hide_unconfirmed()  # another master may not have it
         super().__init__(live, store, durability, role, clock)
 
@@ -53,6 +59,7 @@ class InSyncMaster(Master):
         self._own_id = own_id
         self.in_sync = InSyncSet(own_id, members, version, self._store.log_end)
         self.confirmed = 0
+        self._patient_until = self._clock.monotonic() + _PATIENCE_S
         self.lease.doubt()
 
     def controller_says(self, members: frozenset[int], version: int) -> None:
@@ -62,7 +69,7 @@ class InSyncMaster(Master):
             self.in_sync.confirmed_by_controller(members, version)
             if self.in_sync.members != before:
                 _log.info("in sync: %s version=%d", sorted(self.in_sync.members), version)
-            self._tell_durability()
+            self.look()
 
     def wanted_set(self) -> frozenset[int] | None:
         """What the controller should confirm; None if its set is right."""
@@ -70,7 +77,7 @@ class InSyncMaster(Master):
             return None
         max_behind_s = self._live.now.replica_max_behind_ms / 1000
         wanted = self.in_sync.propose(self._store.log_end, self._clock.monotonic(), max_behind_s)
-        self._tell_durability()
+        self.look()
         return wanted
 
     async def wait_for_news(self, timeout_s: float) -> None:
@@ -104,10 +111,13 @@ class InSyncMaster(Master):
             return
         self._last_role = role
         self._is_master = role.is_master
-        self._disconnect_all(f"epoch {role.epoch} has begun")  # its replicas must see the new epochs
+        for link in list(self._links):
+            if not (role.is_master and cast(EpochReplicaLink, link).answer_late()):
+                # Replicas must see the new epochs.
+                link.close(f"epoch {role.epoch} has begun", logging.INFO)
         self._durability.give_up()
         if role.is_master:
-            self._tell_durability()
+            self.look()
         else:
             self.in_sync = None
             self._durability.replicated(self.confirmed)
@@ -120,6 +130,8 @@ class InSyncMaster(Master):
         in_sync, end = self.in_sync, self._store.log_end
         if in_sync is None or not self._is_master:
             return
+        if len(in_sync.awaited) < self._min_in_sync:
+            end = min(end, max(self.confirmed, in_sync.epoch_start))
         confirmed = in_sync.confirm(end)
         if self._waits:
             reported = sorted((each.offset for each in in_sync.reports.values()), reverse=True)
@@ -164,6 +176,10 @@ class InSyncMaster(Master):
                 f"in-sync replicas not enough: {len(in_sync.awaited)} brokers are in sync,"
                 f" minInSyncReplicas is {self._min_in_sync}"
             )
+        if not reason:
+            self._patient_until = float("-inf")
+        elif self._clock.monotonic() < self._patient_until:
+            reason = ""  # What is sent meanwhile is confirmed when it may be.
         self._role.bar(reason)
         self._tell_durability()
 
@@ -172,10 +188,14 @@ class InSyncMaster(Master):
     def _make_link(self) -> ReplicaLink:
         return EpochReplicaLink(self, self._store, self._clock)
 
-    def greeted(self, link: EpochReplicaLink) -> None:
+    _serves_early = True
+    """A replica may hear of its new master before that hears of it: it gets its answer then."""
+
+    def greeted(self, link: EpochReplicaLink) -> bool:
         for each in list(self._links):
             if each is not link and cast(EpochReplicaLink, each).broker_id == link.broker_id:
                 each.close("it has connected again", logging.INFO)
+        return self._is_master
 
     def acknowledged(self, link: ReplicaLink) -> None:
         replica = cast(EpochReplicaLink, link)

@@ -35,7 +35,7 @@ class InSyncSet:
         self.joining: frozenset[int] = frozenset()
         """Replicas that are nearly there: the master waits for them, so that they can catch up."""
         self._is_uncertain = False
-        self._epoch_start = epoch_start
+        self.epoch_start = epoch_start
         self._confirmed = 0
         self._reports: dict[int, Report] = {}
 
@@ -92,7 +92,7 @@ class InSyncSet:
             if each in self.members:
                 if now - report.caught_up_at <= max_behind_s:
                     wanted.add(each)
-            elif report.offset >= max(self._confirmed, self._epoch_start) and (
+            elif report.offset >= max(self._confirmed, self.epoch_start) and (
                 each in self.joining or report.offset >= log_end
             ):
                 wanted.add(each)

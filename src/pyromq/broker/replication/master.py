@@ -133,6 +133,9 @@ class Master:
             )
         self._acceptor = Acceptor(taken, _BACKLOG, self._make_link, tls=None if tls is None else tls.context)
 
+    _serves_early = False
+    """Whether replicas may connect before this broker is the master."""
+
     def _make_link(self) -> ReplicaLink:
         return ReplicaLink(self, self._store, self._clock)
 
@@ -143,7 +146,7 @@ class Master:
             return "its address is not in haAllowedNetworks"
         if not self._live.now.is_ha_peer(link.certificate_names):
             return f"its certificate is of {', '.join(link.certificate_names)}, not one of haTlsNames"
-        if not self._is_master:
+        if not self._is_master and not self._serves_early:
             return "this broker is a replica itself"
         if len(self._links) >= _MAX_LINKS:
             return f"there are {_MAX_LINKS} others already"
