@@ -276,7 +276,7 @@ class Cluster:
         """Until no transaction is open, and that is in the log."""
         while await self._info(await self.find_master(), "halfMessageCount") != "0":  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-        await asyncio.sleep(2 * _BROKER["transaction_op_interval_ms"] / 1000)
+        await asyncio.sleep(2 * _TRANSACTIONS["transaction_op_interval_ms"] / 1000)
 
     async def wait_equal(self) -> None:
         """Until every broker has the whole log; nobody writes any more."""
