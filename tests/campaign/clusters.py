@@ -177,17 +177,18 @@ class Cluster:
             port = self._take_port(stack, name := f"broker{number}", BROKER_PORTS)
             disk = self.disks[name] = Disk(self._directory / name, _DISK_MIB)
             disk.mount()
-            self._add(
-                *(name, "broker"),
-                bind_address=OWN_HOST,
-                broker_ip1=self._host,
-                broker_ip2=self._host,
-                namesrv_addr=self.namesrv,
-                listen_port=port,
-                store=self._store(),
+            chosen: dict[str, Any] = {
+                "bind_address": OWN_HOST,
+                "broker_ip1": self._host,
+                "broker_ip2": self._host,
+                "namesrv_addr": self.namesrv,
+                "listen_port": port,
+                "store": self._store(),
                 **({"controller_addr": ";".join(controllers)} if controllers else {}),
-                **{**_TRANSACTIONS, **(_HURRIED if kind.is_hurried else {}), **settings},
-            )
+                **_TRANSACTIONS,
+                **(_HURRIED if kind.is_hurried else {}),
+            }
+            self._add(name, "broker", **{**chosen, **settings})
         if kind.is_relayed:
             for name, port in self._ports.items():
                 is_broker = self.parties[name].kind == "broker"
