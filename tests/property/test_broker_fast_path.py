@@ -1,4 +1,4 @@
-"""The fast path of sends, transactions and pulls does what the general path does, whatever is sent."""
+"""The fast path does what the general path does, whatever is sent."""
 
 import asyncio
 import random
@@ -16,14 +16,19 @@ from tests.support.fake_transport import FakeTransport
 from tests.support.scratch import IN_MEMORY
 
 from pyromq.broker.broker import Broker
+from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
 from pyromq.clock import ManualClock
 from pyromq.compiled import WHY, twin
+from pyromq.errors import Refused
 from pyromq.protocol.batch import BatchEntry, encode_batch
 from pyromq.protocol.catalogue import Request, encode_request
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
+from pyromq.protocol.pop_receipt import decode_offsets, decode_start_offsets
 from pyromq.protocol.record import Host
+from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime, PopMessage
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.protocol.requests.transactions import EndTransaction
@@ -163,7 +168,15 @@ def as_bytes(stream: list[tuple[Request[Any], int, bool]]) -> bytes:
 
 class Outcome:
     def __init__(
-        self, answers: bytes, log: bytes, taken: int, pulled: int, ended: int, tables: object, also: int
+        self,
+        answers: bytes,
+        log: bytes,
+        taken: int,
+        pulled: int,
+        ended: int,
+        acked: int,
+        tables: object,
+        also: int,
     ) -> None:
         self.answers = answers
         self.log = log
@@ -171,6 +184,7 @@ class Outcome:
         """How many frames took the fast path."""
         self.pulled = pulled
         self.ended = ended
+        self.acked = acked
         self.tables = tables
         self.also = also
 
@@ -238,14 +252,15 @@ async def outcome(
         fill(parts.store)
         group = parts.server._group
         fast_path: Any = group.fast_path
-        taken = pulled = ended = 0
+        taken = pulled = ended = acked = 0
 
         def counting(data: bytes, connection: Connection) -> tuple[int, int]:
-            nonlocal taken, pulled, ended
+            nonlocal taken, pulled, ended, acked
             frames, position = fast_path(data, connection)
             taken += frames
             pulled += fast_path.pulls_taken
             ended += fast_path.ends_taken
+            acked += fast_path.acks_taken
             return frames, position
 
         group.fast_path = None if path == "general" else counting
@@ -289,7 +304,7 @@ async def outcome(
         connection.connection_lost(None)
         await broker.stop()
         log = b"".join(path.read_bytes() for path in sorted((Path(directory) / "commitlog").iterdir()))
-        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, ended, tables, more)
+        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, ended, acked, tables, more)
 
 
 def fill(store: Any) -> None:
@@ -514,6 +529,142 @@ def test_whole_transactions_take_the_fast_path(form: int, flush: Flush) -> None:
     short = compare(encoded, cuts, flush, lambda answers: ends_of(answers, wanted))
     assert short.taken == 4 + 5
     assert short.ended == 5
+
+
+# Acknowledgements
+
+pops = st.builds(
+    lambda fields: plain_pop(**fields),
+    st.fixed_dictionaries(
+        {
+            "max_msg_nums": st.sampled_from([1, 2, 4, 32]),
+            "queue_id": st.sampled_from([-1, 0, 1]),
+            "consumer_group": st.sampled_from(["g", "g", "h"]),
+            "order": st.sampled_from([False, False, False, True]),
+            "invisible_time": st.sampled_from([60_000, 60_000, 500]),
+        }
+    ),
+)
+
+acks = st.tuples(
+    st.integers(0, 40),  # which of the popped messages
+    st.fixed_dictionaries(
+        {
+            "offset_miss": st.sampled_from([0, 0, 0, 0, 0, 0, 1, 1000, -1000]),
+            "receipt": st.sampled_from(
+                [None] * 8 + ["", "0 1 2 3", "1 2 3 4 0 a 1 ", "x 2 3 4 0 a 1 0", " 1 2 3 4 0 a 1 0"]
+            ),
+            "has_offset": st.sampled_from([True] * 7 + [False]),
+            "topic": st.sampled_from([None] * 7 + ["Unknown", "Orders", "caf\u00e9", 'a"b']),
+            "queue_id": st.sampled_from([None] * 7 + [-1, 9]),
+            "changes": st.sampled_from([False] * 7 + [True]),
+            "also": st.sampled_from([None] * 5 + ["send", "pull"]),
+        }
+    ),
+    st.sampled_from([HeaderForm.JSON, HeaderForm.JSON, HeaderForm.JSON, HeaderForm.BINARY]),
+    st.sampled_from([False] * 5 + [True]),  # oneway
+)
+
+
+def plain_pop(**fields: Any) -> Request[Any]:
+    plain: dict[str, Any] = {
+        "consumer_group": "g",
+        "topic": "Full",
+        "queue_id": -1,
+        "max_msg_nums": 32,
+        "invisible_time": 60_000,
+        "poll_time": 0,
+        "born_time": 0,
+        "init_mode": 0,
+    }
+    return PopMessage(**plain | fields)
+
+
+def acks_of(answers: bytes, asked: list[Request[Any]], wanted: list[Any]) -> bytes:
+    """Acknowledgements of the messages that were popped."""
+    popped = []
+    for frame in sorted(FrameReader().feed(answers), key=lambda frame: frame.opaque):
+        ext = frame.ext
+        for (mark, queue), each in decode_offsets(ext.get("msgOffsetInfo", "")).items():
+            start = decode_start_offsets(ext["startOffsetInfo"])[mark, queue]
+            begin = f"{start} {ext['popTime']} {ext['invisibleTime']} {ext['reviveQid']} {mark} a {queue}"
+            group = getattr(asked[frame.opaque], "consumer_group", "g")
+            popped += [(group, begin, queue, offset) for offset in each]
+    frames = b""
+    for opaque, (which, how, form, oneway) in enumerate(wanted, 500):
+        if not popped:
+            break
+        group, begin, queue, offset = popped[which % len(popped)]
+        receipt = f"{begin} {offset}" if how["has_offset"] else begin
+        fields = {
+            "consumer_group": group,
+            "topic": how["topic"] or "Full",
+            "queue_id": queue if how["queue_id"] is None else how["queue_id"],
+            "extra_info": receipt if how["receipt"] is None else how["receipt"],
+            "offset": offset + how["offset_miss"],
+        }
+        request: Request[Any] = AckMessage(**fields)
+        if how["changes"]:
+            request = ChangeInvisibleTime(**fields, invisible_time=30_000)
+        frames += encode_frame(encode_request(request, opaque, form=form, oneway=oneway))
+        if how["also"] is not None:
+            other = plain_send() if how["also"] == "send" else plain_pull()
+            frames += encode_frame(encode_request(other, 1000 + opaque, form=form))
+    return frames
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(pops, min_size=1, max_size=5),
+    st.lists(acks, min_size=1, max_size=14),
+    st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]),
+)
+def test_both_paths_take_the_same_acknowledgements(
+    asked: list[Request[Any]], wanted: list[Any], flush: Flush
+) -> None:
+    encoded = as_bytes([(request, HeaderForm.JSON, False) for request in asked])
+    compare(encoded, [], flush, lambda answers: acks_of(answers, asked, wanted))
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_plain_acknowledgements_take_the_fast_path(flush: Flush) -> None:
+    asked = [plain_pop(queue_id=0, max_msg_nums=4), plain_pop(queue_id=1, max_msg_nums=3)]
+    encoded = as_bytes([(request, HeaderForm.JSON, False) for request in asked])
+    plain = {
+        "offset_miss": 0,
+        "receipt": None,
+        "has_offset": True,
+        "topic": None,
+        "queue_id": None,
+        "changes": False,
+        "also": None,
+    }
+    wanted = [(number, plain, HeaderForm.JSON, False) for number in range(7)]
+    short = compare(encoded, [], flush, lambda answers: acks_of(answers, asked, wanted))
+    assert short.acked == short.taken == 7
+    assert sum(frame.code == 0 for frame in FrameReader().feed(short.answers)) == 2 + 7
+    assert short.log.count(b"bAck") == 2 * 2  # one record for each pop: its tag and its key
+
+
+def test_refused_acknowledgements_are_answered_alike_on_both_paths() -> None:
+    asked = [plain_pop(queue_id=0, max_msg_nums=4)]
+    encoded = as_bytes([(request, HeaderForm.JSON, False) for request in asked])
+    wanted = [
+        (
+            number,
+            dict.fromkeys(("receipt", "topic", "queue_id", "also"))
+            | {"offset_miss": 0, "has_offset": True, "changes": False},
+            HeaderForm.JSON,
+            False,
+        )
+        for number in range(4)
+    ]
+    refusal = Refused(ResponseCode.SYSTEM_ERROR, "the disk is full")
+    with patch.object(Acknowledging, "_write_ack", side_effect=refusal):
+        short = compare(encoded, [], "ASYNC_FLUSH", lambda answers: acks_of(answers, asked, wanted))
+    assert short.acked == 4
+    refused = [frame for frame in FrameReader().feed(short.answers) if frame.code]
+    assert [(frame.code, frame.remark) for frame in refused] == [(1, "the disk is full")] * 4
 
 
 def test_no_damage_upsets_the_fast_path() -> None:

@@ -1,4 +1,4 @@
-from pyromq.broker.fast_path import SafeAnswers
+from pyromq.broker.fast_path import GatheredAcks, SafeAnswers
 from pyromq.broker.flow.appending import Appending
 from pyromq.broker.flow.born_hosts import BornHosts
 from pyromq.broker.flow.broker_properties import BrokerProperties
@@ -14,6 +14,7 @@ from pyromq.store.message_store import MessageStore
 class FastPath:
     pulls_taken: int
     ends_taken: int
+    acks_taken: int
     def __init__(
         self,
         store: MessageStore,
@@ -27,6 +28,7 @@ class FastPath:
         transactions: OpenTransactions,
         read_grants: ReadGrants | None,
         offsets: OffsetTable,
+        acks: GatheredAcks,
         *,
         max_frame_bytes: int,
         high_water_bytes: int,

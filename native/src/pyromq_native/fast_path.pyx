@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The fast path of plain sends, transactions and pulls: from the bytes of a read to the bytes of a write.
+"""The fast path of plain sends, transactions, pulls and acknowledgements: from the bytes of a read to the bytes of a write.
 
 See `pyromq.broker.fast_path`. It scans a frame in place, looks up its queue and appends the answer to the
 answers before it. It stops at the first frame that is not plain, and the general path continues there.
@@ -24,17 +24,20 @@ from pyromq_native.checksums cimport crc32_of
 from pyromq_native.headers cimport Header, Span, is_called, scan_header, unescape
 from pyromq_native.records cimport Outline, Record, outline_record
 from pyromq_native.requests cimport (
+    ACK,
     END,
     LITE_PULL,
     PULL,
     SEND,
     SEND_BATCH,
     SEND_V2,
+    Ack,
     End,
     HalfTraits,
     Pull,
     Send,
     Traits,
+    read_ack,
     read_end,
     read_half_traits,
     read_pull,
@@ -183,6 +186,24 @@ cdef class ReadGrant:
     cdef dict counted
 
 
+cdef class AckRun:
+    """Acknowledgements of one pop, one after the other in one read; see `pyromq.broker.fast_path.AckedRun`."""
+
+    cdef object found
+    cdef bytes group, topic, receipt
+    cdef int32_t queue_id
+    cdef int64_t first, end
+    cdef list offsets
+
+    cdef bint is_of(self, Ack *ack) noexcept:
+        return (
+            ack.queue_id == self.queue_id
+            and _is_same(ack.receipt, self.receipt)
+            and _is_same(ack.topic, self.topic)
+            and _is_same(ack.group, self.group)
+        )
+
+
 cdef class Pieces:
     """See `pyromq.broker.flow.send_answers.SendAnswerPieces`."""
 
@@ -229,7 +250,11 @@ cdef class FastPath:
     cdef Text _answers, _scratch, _place
     cdef list _touched
     cdef int _language, _version
-    cdef readonly int pulls_taken, ends_taken
+    cdef object _acks
+    cdef bytes _ack_begin, _ack_end
+    cdef AckRun _run
+    cdef Text _run_answers
+    cdef readonly int pulls_taken, ends_taken, acks_taken
 
     def __init__(
         self,
@@ -244,6 +269,7 @@ cdef class FastPath:
         transactions,
         read_grants,
         offsets,
+        acks,
         *,
         Py_ssize_t max_frame_bytes,
         Py_ssize_t high_water_bytes,
@@ -289,7 +315,11 @@ cdef class FastPath:
         self._touched = []
         self._suffix = b""
         self._known_suffix = self._known_fields = None
-        self.pulls_taken = self.ends_taken = 0
+        self.pulls_taken = self.ends_taken = self.acks_taken = 0
+        self._acks = acks
+        self._ack_begin, self._ack_end = acks.answer_pieces
+        self._run = None
+        self._run_answers = Text()
         writable_queues.on_change(self._forget_queues)
         if read_grants is not None:
             read_grants.on_change(self._forget_grants)
@@ -316,8 +346,10 @@ cdef class FastPath:
         cdef int frames = 0
         cdef int pulls = 0
         cdef int ends = 0
+        cdef int acks = 0
         cdef Header header
         cdef Send send
+        cdef Ack ack
         cdef End end_of_half
         cdef Pull pull
         cdef bint has_sent = False
@@ -380,6 +412,14 @@ cdef class FastPath:
                         break
                     pulls += 1
                     given_bytes += pulled
+                elif header.code == ACK:
+                    if body_at != end or header.flag or header.is_binary or not read_ack(&header, &ack):
+                        break
+                    if granted_pulls is not None and (_text(ack.topic), _text(ack.group)) not in granted_pulls:
+                        break
+                    if not self._take_ack(&header, &ack, connection):
+                        break
+                    acks += 1
                 else:
                     break
                 frames += 1
@@ -392,6 +432,8 @@ cdef class FastPath:
             self._touched.clear()
             self.pulls_taken = pulls
             self.ends_taken = ends
+            self.acks_taken = acks
+            self._end_run(connection)
         if has_sent or ends:
             self._appending.dispatch_soon()
             if self._answers.length:
@@ -990,6 +1032,52 @@ cdef class FastPath:
         connection.put(whole)
         return body_bytes
 
+    # Acknowledgements
+
+    cdef bint _take_ack(self, Header *header, Ack *ack, connection) except -1:
+        """Gather an acknowledgement with the others of its pop; False if the general path must handle it."""
+        cdef Text out = self._run_answers
+        cdef AckRun run = self._run
+        cdef Py_ssize_t start
+        if run is None or not run.is_of(ack):
+            self._end_run(connection)
+            run = self._begin_run(ack)
+            if run is None:
+                return False
+            self._run = run
+        if not run.first <= ack.offset <= run.end:
+            return False
+        run.offsets.append(ack.offset)
+        out.reserve(PREFIX_BYTES + PyBytes_GET_SIZE(self._ack_begin) + PyBytes_GET_SIZE(self._ack_end) + 32)
+        start = out.length
+        out.length += PREFIX_BYTES
+        out.put_bytes(self._ack_begin)
+        out.put_number(header.opaque)
+        out.put_bytes(self._ack_end)
+        _put_prefix(out, start, False, 0)
+        return True
+
+    cdef AckRun _begin_run(self, Ack *ack):
+        cdef AckRun run = AckRun.__new__(AckRun)
+        run.topic = ack.topic.at[: ack.topic.length]
+        run.group = ack.group.at[: ack.group.length]
+        run.receipt = ack.receipt.at[: ack.receipt.length]
+        run.queue_id = ack.queue_id
+        run.found = self._acks.begin(run.topic, run.group, run.queue_id, run.receipt)
+        if run.found is None:
+            return None
+        run.first, run.end = run.found.first, run.found.end
+        run.offsets = []
+        return run
+
+    cdef int _end_run(self, connection) except -1:
+        cdef AckRun run = self._run
+        if run is not None:
+            self._run = None
+            if run.offsets:
+                self._acks.gather(run.found, run.offsets, connection, self._run_answers.take())
+        return 0
+
     cdef ReadGrant _find_grant(self, int32_t code, Pull *pull):
         cdef bint brings_subscription = pull.sys_flag & SUBSCRIPTION_FLAG != 0
         cdef Text key = self._scratch
@@ -1037,6 +1125,10 @@ cdef inline void _put_part(Text key, Span span) noexcept:
     key.put_uint32(<uint32_t>0xFFFFFFFF if span.at is NULL else <uint32_t>span.length)
     if span.at is not NULL:
         key.put(span.at, span.length)
+
+
+cdef inline bint _is_same(Span span, bytes text) noexcept:
+    return span.length == PyBytes_GET_SIZE(text) and memcmp(span.at, PyBytes_AS_STRING(text), <size_t>span.length) == 0
 
 
 cdef inline bint _has_access_key(Header *header, bytes access_key) noexcept:

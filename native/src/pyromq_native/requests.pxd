@@ -11,6 +11,7 @@ cdef enum:
     SEND_V2 = 310
     SEND_BATCH = 320
     LITE_PULL = 361
+    ACK = 200051
 
 
 cdef struct Send:
@@ -46,6 +47,15 @@ cdef struct End:
     int32_t state
 
 
+cdef struct Ack:
+    # The acknowledgement of a popped message; `receipt` is without the offset at its end.
+    Span group
+    Span topic
+    Span receipt
+    int32_t queue_id
+    int64_t offset
+
+
 cdef struct Traits:
     Span unique_key
     bint waits
@@ -67,5 +77,6 @@ cdef struct HalfTraits:
 cdef bint read_send(Header *header, Send *send) noexcept nogil
 cdef bint read_pull(Header *header, Pull *pull) noexcept nogil
 cdef bint read_end(Header *header, End *end) noexcept nogil
+cdef bint read_ack(Header *header, Ack *ack) noexcept nogil
 cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *traits) noexcept nogil
 cdef bint read_half_traits(const uint8_t *properties, Py_ssize_t length, HalfTraits *half) noexcept nogil

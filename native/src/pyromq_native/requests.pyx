@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Sends, ends of transactions and pulls, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
+"""Sends, ends of transactions, pulls and acknowledgements, read from a scanned header. A missing, repeated or unusual field makes the reader say no.
 
 Fields that the fast path does not need are checked as well: it must not accept a request that the general path
 refuses.
@@ -52,6 +52,10 @@ cdef enum:
     IS_CHECK = 131072
     MESSAGE_ID = 262144
     NEEDED_BY_END = 1 | 16384 | 32768 | 65536 | 262144
+
+    # Fields of an acknowledgement; OFFSET is that of the message.
+    RECEIPT = 32768
+    NEEDED_BY_ACK = 1 | 2 | 16 | 16384 | 32768
 
     # Fields of any request about a topic.
     NAMESPACED = 16777216
@@ -194,6 +198,49 @@ cdef bint read_end(Header *header, End *end) noexcept nogil:
     return seen & NEEDED_BY_END == NEEDED_BY_END
 
 
+cdef bint read_ack(Header *header, Ack *ack) noexcept nogil:
+    cdef int seen = 0
+    cdef int which, index
+    cdef Span value
+    cdef int64_t number = 0
+    cdef Py_ssize_t at, words = 0
+    cdef bint truth = False
+    for index in range(header.field_count):
+        which = _ack_field(header.names[index])
+        value = header.values[index]
+        if which & seen or value.has_escapes:
+            return False
+        seen |= which
+        if which == GROUP:
+            ack.group = value
+        elif which == TOPIC:
+            ack.topic = value
+        elif which == RECEIPT:
+            ack.receipt = value
+        elif which == QUEUE:
+            if not read_int32(value, &ack.queue_id):
+                return False
+        elif which == OFFSET:
+            if not read_int64(value, &ack.offset):
+                return False
+        elif which & (NAMESPACED | ONEWAY_HINT | LOGICAL_QUEUE):
+            if not read_bool(value, &truth):
+                return False
+    if seen & NEEDED_BY_ACK != NEEDED_BY_ACK:
+        return False
+    for at in range(ack.receipt.length):
+        if ack.receipt.at[at] == 0x20:
+            words += 1
+    if words != 7:
+        return False
+    at = ack.receipt.length
+    while ack.receipt.at[at - 1] != 0x20:
+        at -= 1
+    value = Span(ack.receipt.at + at, ack.receipt.length - at, False)
+    ack.receipt.length = at - 1
+    return value.length > 0 and read_int64(value, &number) and number == ack.offset
+
+
 cdef inline int _short_field(Span name) noexcept nogil:
     if name.length == 1:
         if 0x61 <= name.at[0] <= 0x6E:  # a to n
@@ -289,6 +336,20 @@ cdef int _end_field(Span name) noexcept nogil:
         return IS_CHECK
     if is_called(name, b"msgId", 5):
         return MESSAGE_ID
+    return _common_field(name)
+
+
+cdef int _ack_field(Span name) noexcept nogil:
+    if is_called(name, b"consumerGroup", 13):
+        return GROUP
+    if is_called(name, b"topic", 5):
+        return TOPIC
+    if is_called(name, b"queueId", 7):
+        return QUEUE
+    if is_called(name, b"extraInfo", 9):
+        return RECEIPT
+    if is_called(name, b"offset", 6):
+        return OFFSET
     return _common_field(name)
 
 

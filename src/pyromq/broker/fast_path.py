@@ -1,10 +1,10 @@
-"""The fast path of plain sends, transactions and pulls, compiled: bytes of a read become bytes of a write.
+"""The fast path, compiled: bytes of a read become bytes of a write.
 
 It takes the common requests: a message with a unique key or a batch, without unusual properties, for a known
 writable queue; a message like that with a time of delivery, or a half message, and the end of its transaction
-if the producer waits for no answer; and pulls with a read grant that find messages. It stops at the first
-other frame, and the general path continues there. Both paths write the same log and the same answers, byte
-for byte. Without the compiled core there is only the general path.
+if the producer waits for no answer; pulls with a read grant that find messages; and acknowledgements of
+popped messages. It stops at the first other frame, and the general path continues there. Both paths write the
+same log and the same answers, byte for byte. Without the compiled core there is only the general path.
 """
 
 from typing import Protocol, cast
@@ -14,9 +14,14 @@ from pyromq.broker.flow.inbound import Inbound
 from pyromq.broker.flow.open_transactions import OpenTransactions
 from pyromq.broker.flow.read_grants import ReadGrants
 from pyromq.broker.flow.send_answers import SEND_CODES
+from pyromq.broker.services.acknowledging import AckedPop, Acknowledging
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.compiled import twin
+from pyromq.errors import Refused
+from pyromq.protocol.catalogue import Answer, declaration_of, encode_answer
+from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import FrameReader, encode_frame
+from pyromq.protocol.requests.popping import AckMessage
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.limits import ServerLimits
 from pyromq.store.message_store import MessageStore
@@ -24,12 +29,18 @@ from pyromq.store.results import AppendResult, AppendStatus
 
 _native = twin("fast_path")
 
+_PREFIX_BYTES = 8
+_OPAQUE = 1234567890
+"""A number that appears nowhere else in an answer."""
+
 
 class FastPath(Protocol):
     pulls_taken: int
     """Number of pulls among the frames of the last call."""
     ends_taken: int
     """The same of ends of transactions."""
+    acks_taken: int
+    """The same of acknowledgements."""
 
     def __call__(self, data: bytes, connection: Connection) -> tuple[int, int]: ...
 
@@ -40,6 +51,7 @@ def fast_path(
     inbound: Inbound,
     tables: Tables,
     transactions: OpenTransactions,
+    acknowledging: Acknowledging,
     limits: ServerLimits,
     read_grants: ReadGrants | None,
 ) -> FastPath | None:
@@ -60,6 +72,7 @@ def fast_path(
             transactions,
             read_grants,
             tables.offsets,
+            GatheredAcks(acknowledging),
             max_frame_bytes=limits.max_frame_bytes,
             high_water_bytes=limits.write_high_water_bytes,
             answer_when_safe=SafeAnswers(inbound.appending),
@@ -85,9 +98,38 @@ class SafeAnswers:
         self._appending.durability.when_safe(last, settle)
 
 
-def recoded(answers: bytes, code: int) -> bytes:
-    """The same answers with another code."""
+class GatheredAcks:
+    """Acknowledgements of one pop that came in one read: they are checked, written and answered together."""
+
+    def __init__(self, acknowledging: Acknowledging) -> None:
+        self._acknowledging = acknowledging
+        answer = encode_answer(declaration_of(AckMessage), Answer(), Frame(0, _OPAQUE))
+        begin, end = encode_frame(answer)[_PREFIX_BYTES:].split(b"%d" % _OPAQUE)
+        self.answer_pieces = begin, end
+        """The header of an answer before and after its opaque number."""
+
+    def begin(self, topic: bytes, group: bytes, queue_id: int, receipt: bytes) -> AckedPop | None:
+        """None if the general path must handle them."""
+        try:
+            return self._acknowledging.find_pop(topic.decode(), group.decode(), queue_id, receipt.decode())
+        except (Refused, UnicodeDecodeError):
+            return None
+
+    def gather(self, pop: AckedPop, offsets: list[int], connection: Connection, answers: bytes) -> None:
+        """`answers` say SUCCESS."""
+        size_bytes = len(answers)
+        connection.defer(size_bytes)
+
+        def settle(refusal: Refused | None) -> None:
+            told = answers if refusal is None else recoded(answers, refusal.code, refusal.remark)
+            connection.settle(told, size_bytes)
+
+        self._acknowledging.gather(pop, offsets, settle)
+
+
+def recoded(answers: bytes, code: int, remark: str | None = None) -> bytes:
+    """The same answers with another code and remark."""
     frames = FrameReader(len(answers)).feed(answers)
     for frame in frames:
-        frame.code = code
+        frame.code, frame.remark = code, remark
     return b"".join([encode_frame(frame) for frame in frames])

@@ -29,6 +29,7 @@ from pyromq.protocol.bodies.heartbeat import ConsumeType
 from pyromq.protocol.catalogue import Declaration, declaration_of
 from pyromq.protocol.codes import Language, ResponseCode, version_name
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup, CreateOrUpdateGroups
+from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic, CreateOrUpdateTopics
@@ -49,6 +50,7 @@ _TOPIC_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateTopic, 
 _GROUP_CREATIONS = [declaration_of(each).code for each in (CreateOrUpdateGroup, CreateOrUpdateGroups)]
 _PULL = declaration_of(PullMessage)
 _END = declaration_of(EndTransaction)
+_ACK = declaration_of(AckMessage)
 _PULLS = (_PULL.code, declaration_of(LitePullMessage).code)
 
 _IN = ("topic", "message_type", "is_system")
@@ -184,9 +186,13 @@ class Metering:
             frames, position = fast_path(data, connection)
             if frames:
                 seconds = monotonic() - started
-                pulled, ended = fast_path.pulls_taken, fast_path.ends_taken
-                # Nearly all clients send by SEND_MESSAGE_V2 and pull by PULL_MESSAGE.
-                for declaration, count in ((_SEND, frames - pulled - ended), (_PULL, pulled), (_END, ended)):
+                others = {
+                    # Nearly all clients send by SEND_MESSAGE_V2 and pull by PULL_MESSAGE.
+                    _PULL: fast_path.pulls_taken,
+                    _END: fast_path.ends_taken,
+                    _ACK: fast_path.acks_taken,
+                }
+                for declaration, count in ((_SEND, frames - sum(others.values())), *others.items()):
                     if count:
                         self._count_together(declaration, count, seconds)
             return frames, position

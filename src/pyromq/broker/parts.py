@@ -336,6 +336,7 @@ class Parts:
                         self._inbound,
                         self.tables,
                         self._transactions,
+                        self.acknowledging,
                         settings.limits,
                         read_grants,
                     )
@@ -343,6 +344,8 @@ class Parts:
             )
             for routes, read_grants in ((self.routes, self._read_grants), (fast_routes, None))
         ]
+        for held_pops in (self.held_pops, self._notices):
+            self._membership.on_leaving(held_pops.release_owner)
         for server in servers:
             server.on_connection_lost(self._membership.connection_lost)
             for held in self._held:

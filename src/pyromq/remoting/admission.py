@@ -24,7 +24,7 @@ class Grants:
         self.sends: set[bytes] = set()
         """Topics."""
         self.pulls: set[tuple[bytes, bytes]] = set()
-        """Topics and groups."""
+        """Topics and groups, also of acknowledgements."""
 
     def __repr__(self) -> str:
         return f"<Grants of {self.access_key!r} sends={len(self.sends)} pulls={len(self.pulls)}>"

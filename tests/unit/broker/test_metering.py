@@ -363,7 +363,7 @@ def test_sends_on_the_fast_path_are_timed_together(world: World) -> None:
     peer = cast(Connection, FakeChannel())
 
     class FastPath:
-        pulls_taken = ends_taken = 0
+        pulls_taken = ends_taken = acks_taken = 0
 
         def __call__(self, data: bytes, connection: Connection) -> tuple[int, int]:
             world.parts.clock.advance(0.002)

@@ -5,10 +5,11 @@ when its record is as safe as a message would be.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from pyromq.broker.flow.durability import Durability
@@ -33,6 +34,20 @@ from pyromq.store.results import AppendResult
 
 A = TypeVar("A", bound=Answer)
 
+Settle = Callable[[Refused | None], None]
+"""Called once, when acknowledgements are safe or refused."""
+
+
+class AckedPop(msgspec.Struct, frozen=True):
+    """The pop of which a message is acknowledged, and the offsets that its queue may have."""
+
+    topic: str
+    """The one in which its messages are stored."""
+    group: str
+    receipt: PopReceipt
+    first: int
+    end: int
+
 
 class Acknowledging:
     def __init__(
@@ -55,39 +70,55 @@ class Acknowledging:
         self._held = held
         self._durability = durability
         self._loop = asyncio.get_running_loop()
-        self._gathered: list[tuple[str, str, PopReceipt, int, asyncio.Future[Answer]]] = []
+        self._gathered: list[tuple[AckedPop, Sequence[int], Settle]] = []
 
     def __repr__(self) -> str:
         return f"<Acknowledging {self._changed!r}>"
 
     @handles(AckMessage, may_wait=True)
     def acknowledge(self, request: AckMessage, caller: Caller) -> "Answer | asyncio.Future[Answer]":
-        """java: the checks run in Apache's order"""
-        first, end = self._check_queue(request.topic, request.queue_id, caller)
-        if not first <= request.offset <= end:
-            raise _no_message(request.topic, request.queue_id, request.offset, first, end)
-        receipt = self._receipt_of(request)
-        if receipt.is_ordered:
-            self._acknowledge_in_order(request.topic, request.consumer_group, receipt, request.offset)
+        topic, group, offset = request.topic, request.consumer_group, request.offset
+        pop = self.find_pop(topic, group, request.queue_id, request.extra_info, offset)
+        if pop is None:
+            receipt = decode_pop_receipt(request.extra_info)
+            self._acknowledge_in_order(topic, group, receipt, offset)
             return Answer()
         answered: asyncio.Future[Answer] = self._loop.create_future()
+        self.gather(pop, (offset,), partial(_answer, answered))
+        return answered
+
+    def find_pop(
+        self, topic: str, group: str, queue_id: int, receipt: str, offset: int | None = None
+    ) -> AckedPop | None:
+        """None if it was popped in order. java: the checks run in Apache's order"""
+        first, end = self._check_queue(topic, queue_id)
+        if offset is not None and not first <= offset <= end:
+            raise _no_message(topic, queue_id, offset, first, end)
+        popped = self._receipt_of(receipt)
+        if popped.is_ordered:
+            return None
+        return AckedPop(topic, group, replace(popped, queue_offset=None), first, end)
+
+    def gather(self, pop: AckedPop, offsets: Sequence[int], settle: Settle) -> None:
+        """Acknowledge messages of a pop at the end of this turn of the loop."""
         if not self._gathered:
             self._loop.call_soon(self.write_gathered)
-        self._gathered.append((request.topic, request.consumer_group, receipt, request.offset, answered))
-        return answered
+        self._gathered.append((pop, offsets, settle))
 
     def write_gathered(self) -> None:
         """Write the acknowledgements of this turn of the loop, those of one pop together."""
         gathered, self._gathered = self._gathered, []
-        pops: dict[tuple[str, str, PopReceipt], dict[int, list[asyncio.Future[Answer]]]] = {}
-        for topic, group, receipt, offset, answered in gathered:
-            newest = self._changed.newest(topic, group, offset, receipt)
-            pop = replace(newest, queue_offset=None)
-            pops.setdefault((topic, group, pop), {}).setdefault(offset, []).append(answered)
-        for (topic, group, pop), acks in pops.items():
-            waiting = [answered for each in acks.values() for answered in each]
+        pops: dict[tuple[str, str, PopReceipt], tuple[dict[int, None], list[Settle]]] = {}
+        for pop, offsets, settle in gathered:
+            now_good = self._changed.newest_of(pop.topic, pop.group, offsets, pop.receipt)
+            settle = _once(settle, len(now_good))
+            for receipt, its_offsets in now_good.items():
+                acked, waiting = pops.setdefault((pop.topic, pop.group, receipt), ({}, []))
+                acked.update(dict.fromkeys(its_offsets))
+                waiting.append(settle)
+        for (topic, group, receipt), (acked, waiting) in pops.items():
             try:
-                written = self._write_ack(topic, group, pop, list(acks))
+                written = self._write_ack(topic, group, receipt, list(acked))
             except Refused as refusal:
                 _settle(waiting, refusal)
             else:
@@ -131,18 +162,10 @@ class Acknowledging:
             for offset in offsets:
                 self._acknowledge_in_order(topic, group, receipt, offset)
             return []
-        changed = [
-            offset for offset in offsets if self._changed.newest(topic, group, offset, receipt) is not receipt
-        ]
-        written = [self._write_ack(topic, group, receipt, [offset]) for offset in changed]
-        if unchanged := [offset for offset in offsets if offset not in changed]:
-            written.append(self._write_ack(topic, group, receipt, unchanged))
-        return written
+        now_good = self._changed.newest_of(topic, group, offsets, receipt)
+        return [self._write_ack(topic, group, each, its) for each, its in now_good.items() if its]
 
     def _write_ack(self, topic: str, group: str, receipt: PopReceipt, offsets: Sequence[int]) -> AppendResult:
-        """Acknowledge messages of one pop, or one message of a pop that may have been replaced."""
-        if len(offsets) == 1:
-            receipt = self._changed.newest(topic, group, offsets[0], receipt)
         result = self._revive_log.write_ack(topic, group, receipt, offsets)
         _require(result)
         self._counts.ended(topic, group, receipt.queue_id, len(offsets))
@@ -174,10 +197,10 @@ class Acknowledging:
     ) -> "ChangeInvisibleTimeAnswer | asyncio.Future[ChangeInvisibleTimeAnswer]":
         """java: the checks run in Apache's order"""
         topic, group, offset = request.topic, request.consumer_group, request.offset
-        first, end = self._check_queue(topic, request.queue_id, caller)
+        first, end = self._check_queue(topic, request.queue_id)
         if not first <= offset < end:
             raise _no_message(topic, request.queue_id, offset, first, end)
-        receipt = self._receipt_of(request)
+        receipt = self._receipt_of(request.extra_info)
         now_ms = self._store.time.now_ms()
         if receipt.is_ordered:
             visible_ms = now_ms + request.invisible_time
@@ -234,7 +257,7 @@ class Acknowledging:
 
     # Checks and answers
 
-    def _check_queue(self, topic: str, queue_id: int, caller: Caller) -> tuple[int, int]:
+    def _check_queue(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first offset and the end of a queue."""
         self._check_master()
         config = self._topics.get(topic)
@@ -243,8 +266,7 @@ class Acknowledging:
         if not 0 <= queue_id < config.read_queue_nums:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of {topic},"
-                f" consumer {caller.address}",
+                f"queue {queue_id} is not one of the {config.read_queue_nums} read queues of {topic}",
             )
         return self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
 
@@ -267,9 +289,9 @@ class Acknowledging:
         self._durability.when_all_safe(written, settle)
         return answered
 
-    def _receipt_of(self, request: AckMessage | ChangeInvisibleTime) -> PopReceipt:
+    def _receipt_of(self, text: str) -> PopReceipt:
         try:
-            return self._checked(decode_pop_receipt(request.extra_info))
+            return self._checked(decode_pop_receipt(text))
         except RemoteProtocolError as problem:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(problem)) from None
 
@@ -284,14 +306,34 @@ class Acknowledging:
         return receipt
 
 
-def _settle(waiting: "Sequence[asyncio.Future[Answer]]", refusal: Refused | None = None) -> None:
-    for answered in waiting:
-        if answered.done():
-            continue
-        if refusal is None:
-            answered.set_result(Answer())
-        else:
-            answered.set_exception(refusal)
+def _settle(waiting: Sequence[Settle], refusal: Refused | None = None) -> None:
+    for settle in waiting:
+        settle(refusal)
+
+
+def _answer(answered: "asyncio.Future[Answer]", refusal: Refused | None) -> None:
+    if answered.done():
+        return
+    if refusal is None:
+        answered.set_result(Answer())
+    else:
+        answered.set_exception(refusal)
+
+
+def _once(settle: Settle, parts: int) -> Settle:
+    """Settle once, after so many parts, with the last refusal."""
+    if parts == 1:
+        return settle
+    refused: Refused | None = None
+
+    def settle_part(refusal: Refused | None) -> None:
+        nonlocal parts, refused
+        parts -= 1
+        refused = refusal or refused
+        if not parts:
+            settle(refused)
+
+    return settle_part
 
 
 def _no_message(topic: str, queue_id: int, offset: int, first: int, end: int) -> Refused:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from pyromq.broker.settings import BrokerSettings
 from pyromq.broker.tables.all_tables import Tables
@@ -68,6 +69,7 @@ class Membership:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._to_notify: dict[str, None] = {}
+        self._listeners: list[Callable[[Channel, str], None]] = []
 
     def __repr__(self) -> str:
         return f"<Membership {self._consumers!r} {self._producers!r} to_notify={len(self._to_notify)}>"
@@ -206,11 +208,17 @@ class Membership:
 
     # Leaving
 
+    def on_leaving(self, listener: Callable[[Channel, str], None]) -> None:
+        """Call `listener` with the connection and the group of a consumer that leaves its group."""
+        self._listeners.append(listener)
+
     @handles(UnregisterClient)
     def unregister(self, request: UnregisterClient, caller: Caller) -> None:
         if request.producer_group is not None:
             self._producers.unregister(request.producer_group, caller.channel)
         if request.consumer_group is not None:
+            for listener in self._listeners:
+                listener(caller.channel, request.consumer_group)
             left = self._consumers.unregister(request.consumer_group, caller.channel)
             if left is not None:
                 self._has_left(left, f"client={request.client_id} unregistered")

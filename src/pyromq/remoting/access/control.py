@@ -17,6 +17,7 @@ from pyromq.errors import Refused
 from pyromq.protocol.catalogue import Declaration, Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.needs import CREATE, DELETE, UPDATE, Need
+from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
 from pyromq.remoting.admission import Grants
@@ -143,7 +144,7 @@ class AccessControl:
             connection.vouched_version = self.version
         if isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
             grants.allow_send(request.topic)
-        elif isinstance(request, PullMessage | LitePullMessage):
+        elif isinstance(request, PullMessage | LitePullMessage | AckMessage):
             grants.allow_pull(request.topic, request.consumer_group)
 
     def _denial(self, caller: Caller, need: Need, host: str) -> str:

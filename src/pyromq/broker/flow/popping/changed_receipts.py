@@ -5,7 +5,10 @@ lost or came late, does so for the one pop that is still open. So one message ne
 A receipt is forgotten when its own time is over; the table is not kept over a restart.
 """
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
+
+from msgspec.structs import replace
 
 from pyromq.protocol.pop_receipt import PopReceipt
 
@@ -32,6 +35,18 @@ class ChangedReceipts:
             if successor is None:
                 return receipt
             receipt = successor
+
+    def newest_of(
+        self, topic: str, group: str, offsets: Sequence[int], receipt: PopReceipt
+    ) -> dict[PopReceipt, Sequence[int]]:
+        """The receipts that are good now for messages of one pop, and of which of them each is."""
+        if not self._successors:
+            return {receipt: offsets}
+        found: dict[PopReceipt, list[int]] = {}
+        for offset in offsets:
+            newest = replace(self.newest(topic, group, offset, receipt), queue_offset=None)
+            found.setdefault(newest, []).append(offset)
+        return dict(found)
 
     def replace(
         self, topic: str, group: str, offset: int, receipt: PopReceipt, successor: PopReceipt, now_ms: int

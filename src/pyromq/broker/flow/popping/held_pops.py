@@ -133,9 +133,10 @@ class HeldPops:
         """Answer all pops of a topic, because it changed or was deleted."""
         self._expire_all(held for line in self._by_topic.get(topic, ()) for held in line.waiting)
 
-    def release_owner(self, owner: Hashable) -> None:
-        """Answer all pops of this owner."""
-        self._expire_all(self._owned.get(owner, ()))
+    def release_owner(self, owner: Hashable, group: str | None = None) -> None:
+        """Answer all pops of this owner, or those of a group that it leaves: nobody takes their messages."""
+        owned = self._owned.get(owner, ())
+        self._expire_all(held for held in owned if group in (None, held.line.group))
 
     def release_all(self) -> None:
         self._expire_all(held for line in self._lines.values() for held in line.waiting)
