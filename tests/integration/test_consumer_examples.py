@@ -84,6 +84,12 @@ async def test_push_consumer_async(cluster: ConsumerCluster, tmp_path: Path) -> 
     assert [line.partition("/")[2] for line in lines] == ["0: a", "1: b", "2: c"]
 
 
+async def test_pop_consumer(cluster: ConsumerCluster, tmp_path: Path) -> None:
+    await send(cluster, [b"a", b"b"])
+    lines = await lines_until_interrupted("pop_consumer.py", cluster.namesrv, 2, tmp_path)
+    assert sorted(lines) == ["a (attempt 1)", "b (attempt 1)"]
+
+
 async def test_ordered_consumer(cluster: ConsumerCluster, tmp_path: Path) -> None:
     await send(cluster, [b"created", b"paid", b"shipped"])
     lines = await lines_until_interrupted("ordered_consumer.py", cluster.namesrv, 3, tmp_path)

@@ -1,7 +1,7 @@
 """A consumer that calls handlers with messages as they arrive.
 
-A message is committed only after its handler returned or a broker took it back: after a crash, unfinished
-messages come again.
+A message is committed, or acknowledged if it was popped, only after its handler returned or a broker took it
+back: after a crash, unfinished messages come again.
 """
 
 import asyncio
@@ -24,8 +24,10 @@ from pyromq.client.consumer.handling.handlers import (
 from pyromq.client.consumer.handling.handling import Handling
 from pyromq.client.consumer.interrupts import run_until_interrupted
 from pyromq.client.consumer.reading.fetching import Fetching
-from pyromq.client.consumer.reading.in_flight import Thresholds
-from pyromq.client.consumer.reading.queue_reader import QueueReader
+from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
+from pyromq.client.consumer.reading.pop_reader import PopReader
+from pyromq.client.consumer.reading.popping import Popping
+from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
 from pyromq.client.consumer.reading.stats import Counts
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
 from pyromq.client.consumer.settings import PushOptions, PushSettings
@@ -39,6 +41,8 @@ from pyromq.protocol.bodies.queues import MessageQueue
 _log = logging.getLogger(__name__)
 
 _LATE_CHECKS_PER_TIMEOUT = 4
+_RENEWALS_PER_TIME = 3
+_POP_TIMEOUT_S = 10.0
 
 F = TypeVar("F", bound=HandlerFunction)
 
@@ -138,7 +142,10 @@ class PushConsumer(Consumer[_Parts]):
     def _build(self, session: Session, group: str) -> _Parts:
         settings = self.settings
         is_shared = not settings.broadcast
-        handling = Handling(settings, session, group, self._handlers, self._stats)
+        popping: Popping | None = None
+        if settings.mode == "pop":
+            popping = Popping(session, group, _POP_TIMEOUT_S, from_first=settings.start_from == "first")
+        handling = Handling(settings, session, group, self._handlers, self._stats, popping)
         delivery = handling.delivery
 
         def deliver(reader: QueueReader, messages: list[ReceivedMessage]) -> None:
@@ -152,11 +159,14 @@ class PushConsumer(Consumer[_Parts]):
             batch_bytes=settings.pull_batch_bytes,
         )
         kind = self._kind(
-            ConsumeType.CONSUME_PASSIVELY,
+            ConsumeType.CONSUME_PASSIVELY if popping is None else ConsumeType.CONSUME_POP,
             is_ordered=settings.ordered,
             concurrency=settings.concurrency,
             **_java_settings(settings),
         )
+        if popping is not None:
+            work = self._pop_work(handling, popping, deliver)
+            return _Parts(self._new_membership(session, group, fetching, kind, work), handling)
         work = QueueWork(
             deliver=deliver,
             finish=delivery.close,
@@ -169,6 +179,35 @@ class PushConsumer(Consumer[_Parts]):
         )
         return _Parts(self._new_membership(session, group, fetching, kind, work), handling)
 
+    def _pop_work(
+        self,
+        handling: Handling,
+        popping: Popping,
+        deliver: Callable[[QueueReader, list[ReceivedMessage]], None],
+    ) -> QueueWork:
+        settings, outcomes = self.settings, handling.popped
+        assert outcomes is not None
+
+        async def finish(held: InFlight[ReceivedMessage]) -> None:
+            await handling.delivery.close(held)
+            running = set(map(id, handling.delivery.unfinished()))
+            await outcomes.show_again([message for message in held if id(message) not in running])
+
+        def open_reader(queue: MessageQueue, _: int, owner: Owner, reading: Reading) -> QueueReader:
+            limit, invisible_s = settings.pull_batch_size, settings.invisible_s
+            return PopReader(queue, owner, reading, popping, limit, invisible_s, outcomes.abandon)
+
+        return QueueWork(
+            deliver=deliver,
+            finish=finish,
+            thresholds=self._thresholds,
+            committable=lambda _: None,
+            interval_s=settings.pull_interval_s,
+            consume=handling.handle_now,
+            pops=True,
+            open=open_reader,
+        )
+
     def _thresholds(self, queue_count: int) -> Thresholds:
         settings = self.settings
         return settings.thresholds.for_each_of(queue_count, settings.topic_messages, settings.topic_bytes)
@@ -176,7 +215,15 @@ class PushConsumer(Consumer[_Parts]):
     def _begin_work(self, parts: _Parts) -> None:
         settings, background = self.settings, self._background
         membership, delivery = parts.membership, parts.handling.delivery
-        background.every(settings.commit_interval_s, membership.assigned.commit, "commit")
+        if (popped := parts.handling.popped) is not None:
+
+            async def renew() -> None:
+                held = [message for reader in membership.assigned for message in reader.held]
+                await popped.renew(held, settings.invisible_s)
+
+            background.every(settings.invisible_s / _RENEWALS_PER_TIME, renew, "renewal")
+        else:
+            background.every(settings.commit_interval_s, membership.assigned.commit, "commit")
         if settings.ordered and not settings.broadcast:
             background.every(RENEWAL_S, membership.assigned.renew_locks, "locks")
         if isinstance(delivery, ConcurrentDelivery):
@@ -299,6 +346,8 @@ class PushConsumer(Consumer[_Parts]):
         handler has finished. `reader`: see `close`.
         """
         parts = self._running()
+        if self.settings.mode == "pop":
+            raise StateError('a consumer with mode="pop" has no offsets: `mqadmin` resets its group')
         assigned = parts.membership.assigned
         if self.settings.ordered and parts.handling.is_done_by(reader):
             assigned.reader(queue)

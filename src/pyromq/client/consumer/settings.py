@@ -19,6 +19,10 @@ _MIB = 1024 * 1024
 
 AVERAGE = Average()
 _MAX_INT = 2**31 - 1
+MAX_POPPED_AT_ONCE = 32
+"""java: brokers refuse more."""
+_MAX_POPPED = 96
+"""java: so many popped messages may wait in the client; others could have them."""
 _INTERVAL_S = between(0.001, 10**9)
 _START: Check[object] = Check(
     '"first", "last" or a datetime', lambda value: isinstance(value, datetime) or value in ("first", "last")
@@ -66,6 +70,8 @@ class ConsumerOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings(ConsumerSettings):
+    mode: Literal["pull", "pop"] = setting("pull", '"pull": members divide the queues, and each reads its own. "pop": brokers divide the messages; every member gets messages of all queues, and acknowledges each by itself. Brokers must be of 5.0 or later.')
+    invisible_s: float = setting(60.0, 'With "pop": how long other members do not see a message; renewed while it waits or its handler runs.', check=between(1, 259_200))
     ordered: bool = setting(False, "The messages of a queue are handled one after the other, in their order.")
     concurrency: int = setting(20, "How many handlers may run at a time: threads for plain functions, tasks for async ones.", check=between(1, 1000))
     batch_size: int | None = setting(None, "Handlers get lists of up to this many messages; None means one message at a time.", check=between(1, 1024))
@@ -85,12 +91,29 @@ class PushSettings(ConsumerSettings):
     # fmt: on
     @property
     def thresholds(self) -> Thresholds:
+        if self.mode == "pop":
+            return Thresholds(min(self.queue_messages, _MAX_POPPED), self.queue_bytes, None)
         return Thresholds(self.queue_messages, self.queue_bytes, None if self.ordered else self.queue_span)
+
+    def verify_together(self) -> None:
+        if self.mode == "pull":
+            return
+        if self.ordered or self.broadcast:
+            name = "ordered" if self.ordered else "broadcast"
+            raise ConfigError(name, True, 'False with mode="pop"')
+        if isinstance(self.start_from, datetime):
+            raise ConfigError("start_from", self.start_from, '"first" or "last" with mode="pop"')
+        if self.pull_batch_size > MAX_POPPED_AT_ONCE:
+            raise ConfigError(
+                "pull_batch_size", self.pull_batch_size, f'at most {MAX_POPPED_AT_ONCE} with mode="pop"'
+            )
 
 
 class PushOptions(ConsumerOptions, total=False):
     """Made from PushSettings by `make docs`, for editors and type checkers."""
 
+    mode: Literal['pull', 'pop']
+    invisible_s: float
     ordered: bool
     concurrency: int
     batch_size: int | None

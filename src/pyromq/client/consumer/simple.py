@@ -12,7 +12,12 @@ from typing import Self, Unpack
 
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
 from pyromq.client.consumer.reading.subscriptions import Expression, Subscription, check_topic
-from pyromq.client.consumer.settings import SimpleOptions, SimpleSettings, check_group
+from pyromq.client.consumer.settings import (
+    MAX_POPPED_AT_ONCE,
+    SimpleOptions,
+    SimpleSettings,
+    check_group,
+)
 from pyromq.client.namespaces import wrap
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
@@ -23,7 +28,6 @@ from pyromq.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, Con
 
 _log = logging.getLogger(__name__)
 
-_MAX_MESSAGES = 32
 _TIMEOUT_S = 10.0
 _LEAST_INVISIBLE_S = 0.01
 
@@ -134,8 +138,8 @@ class SimpleConsumer:
         They are invisible to other members for `invisible_s`: acknowledge them within that time.
         """
         session = self._running()
-        if not 1 <= max_messages <= _MAX_MESSAGES:
-            raise ConfigError("max_messages", max_messages, f"1 to {_MAX_MESSAGES}")
+        if not 1 <= max_messages <= MAX_POPPED_AT_ONCE:
+            raise ConfigError("max_messages", max_messages, f"1 to {MAX_POPPED_AT_ONCE}")
         invisible_s = self.settings.invisible_s if invisible_s is None else invisible_s
         if invisible_s < _LEAST_INVISIBLE_S:
             raise ConfigError("invisible_s", invisible_s, f"at least {_LEAST_INVISIBLE_S}")

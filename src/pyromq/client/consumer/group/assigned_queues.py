@@ -14,7 +14,7 @@ from pyromq.client.application_log import application_log
 from pyromq.client.consumer.group.locks import QueueLocks
 from pyromq.client.consumer.reading.in_flight import InFlight, Thresholds
 from pyromq.client.consumer.reading.offsets import Offsets
-from pyromq.client.consumer.reading.queue_reader import QueueReader, Reading
+from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import PyroError, StateError
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -35,7 +35,8 @@ class QueueWork:
     handlers need not be waited for. `thresholds` are those of each of so many queues. `committable` returns
     the offset that may be committed, None if there is none. `commits`, `interval_s`: see `Reading`. `consume`
     handles a message for an operator; None where the application polls. `reads_retries`: the group's retry
-    topic is subscribed to, too, as soon as any topic is.
+    topic is subscribed to, too, as soon as any topic is. `pops`: brokers divide the queues, and know where
+    the group is; `open` makes the reader of a queue.
     """
 
     deliver: Callable[[QueueReader, list[ReceivedMessage]], None]
@@ -47,6 +48,8 @@ class QueueWork:
     locks: QueueLocks | None = None
     consume: Callable[[ReceivedMessage], Awaitable[None]] | None = None
     reads_retries: bool = False
+    pops: bool = False
+    open: Callable[[MessageQueue, int, Owner, Reading], QueueReader] = QueueReader
 
 
 class AssignedQueues:
@@ -63,6 +66,7 @@ class AssignedQueues:
         self._reading = reading
         self._begin = begin
         self._finish = work.finish
+        self._open_reader = work.open
         self._offsets = offsets
         self._locks = work.locks
         self._thresholds = work.thresholds
@@ -138,7 +142,7 @@ class AssignedQueues:
                 self._reading.troubles.of_broker(queue, problem, "no start offset found yet queue=%s", queue)
                 return False
             self._reading.troubles.broker_answered(queue)
-            reader = QueueReader(queue, offset, self, self._reading)
+            reader = self._open_reader(queue, offset, self, self._reading)
             if self._locks is not None:
                 reader.held.lock()
             if self._is_paused:

@@ -29,6 +29,7 @@ from pyromq.client.consumer.reading.subscriptions import Expression, Subscriptio
 from pyromq.client.session import Session
 from pyromq.cluster.assignment import Assignment
 from pyromq.errors import PyroError
+from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.names import retry_topic
 
 _log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Membership:
             interval_s=work.interval_s,
         )
         self._troubles = reading.troubles
-        begin = partial(self.positions.find, offsets=self.offsets)
+        begin = _anywhere if work.pops else partial(self.positions.find, offsets=self.offsets)
         self.assigned = AssignedQueues(reading, work, begin, self.offsets, listeners)
         self.rebalancing = Rebalancing(
             session,
@@ -100,6 +101,7 @@ class Membership:
             None if settings.broadcast else settings.assignment,
             self._divided_topics,
             self.assigned.hold,
+            pops=work.pops,
             interval_s=settings.rebalance_interval_s,
             troubles=reading.troubles,
         )
@@ -168,3 +170,8 @@ class Membership:
         self._topics.close()
         await self.session.remove_consumer(self.group, self._member)
         await self.session.release()
+
+
+async def _anywhere(_: MessageQueue) -> int:
+    """Brokers know where the group is."""
+    return 0

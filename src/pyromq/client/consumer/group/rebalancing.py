@@ -1,31 +1,39 @@
 """Rebalancing: at once when a member joins or leaves or a route changes, else every 20 seconds.
 
-Each member asks a broker for the members of the group and takes its own queues. If it could not take all of
-them, it tries again soon.
+Each member asks a broker for the members of the group and takes its own queues; where messages are popped, it
+asks for its queues. If it could not take all of them, it tries again soon.
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TypeVar
 
 from pyromq.client.application_log import application_log
 from pyromq.client.consumer.reading.brokers import Network
+from pyromq.client.consumer.reading.popping import ANY_QUEUE
 from pyromq.client.troubles import Troubles
 from pyromq.cluster.assignment import Assignment, my_share
 from pyromq.cluster.routes import Route
 from pyromq.errors import NoRoute, PyroError, TransportError
+from pyromq.protocol.bodies.assignments import MessageRequestMode, QueryAssignmentRequestBody
+from pyromq.protocol.bodies.heartbeat import MessageModel
 from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.names import MASTER_ID, is_retry_topic
 from pyromq.protocol.requests.membership import GetConsumerIds
+from pyromq.protocol.requests.popping import QueryAssignment
 
 _log = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Answer)
 
 INTERVAL_S = 20.0
 
 _FIRST_RETRY_S = 0.5
 _MIN_GAP_S = 0.1
-_MEMBERS_TIMEOUT_S = 3.0
+_ASK_TIMEOUT_S = 3.0
 
 _REBALANCE = object()
 
@@ -34,7 +42,7 @@ Apply = Callable[[str, set[MessageQueue]], Awaitable[bool]]
 
 
 class Rebalancing:
-    """`rule` is None where every member reads all queues.
+    """`rule` is None where every member reads all queues. `pops`: brokers divide the queues.
 
     `by_hand`: the queues of each topic that the application assigned; no rule is applied then.
     """
@@ -48,6 +56,7 @@ class Rebalancing:
         topics: Callable[[], Collection[str]],
         apply: Apply,
         *,
+        pops: bool = False,
         interval_s: float = INTERVAL_S,
         troubles: Troubles | None = None,
     ) -> None:
@@ -55,6 +64,7 @@ class Rebalancing:
         self._group = group
         self._client_id = client_id
         self._rule = rule
+        self._pops = pops
         self.by_hand: Mapping[str, set[MessageQueue]] | None = None
         self._topics = topics
         self._apply = apply
@@ -120,6 +130,8 @@ class Rebalancing:
             if self.by_hand is not None:
                 return await self._apply(topic, self.by_hand.get(topic, set()))
             self._troubles.ended(topic, "topic has a route topic=%s", topic)
+            if self._pops:
+                return await self._apply(topic, await self._popped_queues(topic, route))
             queues = set(route.subscribe_queues)
             if self._rule is not None:
                 members = await self._members(route)
@@ -148,7 +160,28 @@ class Rebalancing:
             )
             return False
 
+    async def _popped_queues(self, topic: str, route: Route) -> set[MessageQueue]:
+        """The queues that brokers assign to this member; any queue, unless an operator let members share them
+        otherwise (`mqadmin setConsumeMode`)."""
+        asked = QueryAssignmentRequestBody(
+            client_id=self._client_id,
+            consumer_group=self._group,
+            message_model=MessageModel.CLUSTERING,
+            strategy_name=self._rule.name if self._rule is not None else None,
+            topic=topic,
+        )
+        answer = await self._ask(route, QueryAssignment(body=asked))
+        assigned = answer.body.message_queue_assignments
+        if any(each.mode is MessageRequestMode.POP for each in assigned):
+            return {each.message_queue for each in assigned if each.message_queue is not None}
+        brokers = {route.broker_of(queue) for queue in route.subscribe_queues}
+        return {MessageQueue(topic=topic, broker_name=name, queue_id=ANY_QUEUE) for name in brokers}
+
     async def _members(self, route: Route) -> list[str]:
+        answer = await self._ask(route, GetConsumerIds(consumer_group=self._group))
+        return answer.body.consumer_id_list
+
+    async def _ask(self, route: Route, request: Request[A]) -> A:
         """Ask a broker of the topic; each broker knows all members."""
         addresses = [
             addresses.get(MASTER_ID) or random.choice(list(addresses.values()))
@@ -159,10 +192,7 @@ class Rebalancing:
         problem: PyroError = TransportError(f"no broker has the topic {route.topic}")
         for address in addresses:
             try:
-                answer = await self._network.call(
-                    address, GetConsumerIds(consumer_group=self._group), _MEMBERS_TIMEOUT_S
-                )
-                return answer.body.consumer_id_list
+                return await self._network.call(address, request, _ASK_TIMEOUT_S)
             except PyroError as failure:
                 problem = failure
         raise problem

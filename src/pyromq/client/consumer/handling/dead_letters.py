@@ -38,7 +38,7 @@ class DeadLetters:
 
     async def tell_if_dead(self, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         """Called after a broker took a failed message back."""
-        if delay_level < 0 or message.reconsume_times >= await self._limit(message):
+        if delay_level < 0 or message.reconsume_times >= await self.limit(message):
             self.tell(message, reason)
 
     def tell(self, message: ReceivedMessage, reason: str) -> None:
@@ -51,7 +51,8 @@ class DeadLetters:
             reason,
         )
 
-    async def _limit(self, message: ReceivedMessage) -> int:
+    async def limit(self, message: ReceivedMessage) -> int:
+        """How often the message is retried."""
         if self._max_times is not None:
             return self._max_times
         async with self._asking:

@@ -8,12 +8,12 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -46,6 +46,10 @@ class GiveBack(Protocol):
     async def __call__(self, message: ReceivedMessage, delay_level: int) -> None: ...
 
 
+Acknowledge = Callable[[ReceivedMessage], Awaitable[None]]
+"""Returns when the broker was told that a message is done, or when that has no use any more."""
+
+
 class TellIfDead(Protocol):
     async def __call__(self, message: ReceivedMessage, delay_level: int, reason: str) -> None: ...
 
@@ -71,23 +75,29 @@ class Settling:
     """What happens to messages after their handler: done, given back, or kept if no broker takes them.
 
     `give_back` is None for broadcasting consumers, which have no retries. `tell_if_dead` hears of every
-    message that a broker took back.
+    message that a broker took back. `acknowledge` is for messages that brokers want acknowledged one by one.
     """
 
-    def __init__(self, give_back: GiveBack | None, tell_if_dead: TellIfDead | None = None) -> None:
+    def __init__(
+        self,
+        give_back: GiveBack | None,
+        tell_if_dead: TellIfDead | None = None,
+        acknowledge: Acknowledge | None = None,
+    ) -> None:
         self._give_back = give_back
+        self._acknowledge = acknowledge
         self._tell_if_dead = tell_if_dead
         self.troubles = Troubles(_log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Settling going_back={len(self._tasks)}>"
+        return f"<Settling unfinished={len(self._tasks)}>"
 
     def done(self, work: Work, now: float) -> None:
         held, counts = work.held, work.counts
         for message in work.messages:
-            held.done(message)
+            self._succeeded(held, message)
         held.last_done = now
         counts.handled += 1
         counts.handle_ms += (now - work.started) * 1000
@@ -107,15 +117,28 @@ class Settling:
                 self.give_back(work.held, message, level, reason_of(problem))
             else:
                 counts.succeeded += 1
-                work.held.done(message)
+                self._succeeded(work.held, message)
 
     def give_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str) -> None:
         if self._give_back is None:
             held.done(message)
             return
-        task = asyncio.create_task(self._return(self._give_back, held, message, delay_level, reason))
+        self._begin(self._return(self._give_back, held, message, delay_level, reason))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _succeeded(self, held: HeldQueue, message: ReceivedMessage) -> None:
+        if self._acknowledge is None:
+            held.done(message)
+        else:
+            self._begin(self._end(self._acknowledge, held, message))
+
+    async def _end(self, acknowledge: Acknowledge, held: HeldQueue, message: ReceivedMessage) -> None:
+        await acknowledge(message)
+        held.done(message)
 
     async def _return(
         self, give_back: GiveBack, held: HeldQueue, message: ReceivedMessage, delay_level: int, reason: str

@@ -21,8 +21,10 @@ from pyromq.client.consumer.handling.delivery import (
 )
 from pyromq.client.consumer.handling.handlers import Handlers, MessageStream
 from pyromq.client.consumer.handling.ordered_delivery import OrderedDelivery
+from pyromq.client.consumer.handling.popped_outcomes import PoppedOutcomes
 from pyromq.client.consumer.handling.retries import Retries
 from pyromq.client.consumer.handling.tracing import ConsumeTracing
+from pyromq.client.consumer.reading.popping import Popping
 from pyromq.client.consumer.reading.stats import ConsumerStats
 from pyromq.client.session import Session
 from pyromq.client.values import ReceivedMessage
@@ -60,7 +62,9 @@ class Handling:
         group: str,
         handlers: Handlers,
         stats: ConsumerStats,
+        popping: Popping | None = None,
     ) -> None:
+        """`popping`: messages are popped, and acknowledged one by one."""
         self._handlers = handlers
         self._grace_s = settings.stop_grace_s
         self._threads = ApplicationThreads(
@@ -79,9 +83,14 @@ class Handling:
             unit_mode=session.settings.unit_mode,
         )
         dead_letters = DeadLetters(session, group, session.clock, max_times=settings.max_retries)
+        self.popped: PoppedOutcomes | None = None
+        settling = Settling(retries.give_back if is_shared else None, dead_letters.tell_if_dead)
+        if popping is not None:
+            popped = self.popped = PoppedOutcomes(popping, retries, dead_letters)
+            settling = Settling(popped.give_back, dead_letters.tell_if_dead, popped.acknowledge)
         parts = DeliveryParts(
             handlers,
-            Settling(retries.give_back if is_shared else None, dead_letters.tell_if_dead),
+            settling,
             self._threads,
             stats,
             session.clock,

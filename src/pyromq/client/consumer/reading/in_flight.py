@@ -113,8 +113,10 @@ class InFlight(Generic[M]):
 
     def done(self, message: M) -> None:
         """The message was handled, or given back to its broker."""
-        if self._messages.pop(message.queue_offset, None) is None:
-            return
+        if self._messages.pop(message.queue_offset, None) is not None:
+            self._let_go(message)
+
+    def _let_go(self, message: M) -> None:
         self.size_bytes -= len(message.body)
         if self._has_room_again is not None and self.has_room:
             self._wake()

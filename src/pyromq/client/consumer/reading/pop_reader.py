@@ -1,0 +1,102 @@
+"""Pops from one queue, or from any queue of a broker, while the thresholds allow, and delivers."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from pyromq.client.consumer.reading.in_flight import InFlight
+from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
+from pyromq.client.consumer.reading.queue_reader import Owner, QueueReader, Reading
+from pyromq.client.values import ReceivedMessage
+from pyromq.errors import PyroError
+from pyromq.protocol.bodies.queues import MessageQueue
+
+_WAIT_S = 15.0
+
+
+class PoppedInFlight(InFlight[ReceivedMessage]):
+    """Messages of any queues: each is done by itself, and the broker knows where the group is."""
+
+    def put(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
+        for message in messages:
+            self._messages[id(message)] = message
+            self.size_bytes += len(message.body)
+        self.last_pull_ms = self._clock.now_ms()
+
+    def done(self, message: ReceivedMessage) -> None:
+        if self._messages.pop(id(message), None) is not None:
+            self._let_go(message)
+
+    @property
+    def committable(self) -> int:
+        return 0
+
+
+class PopReader(QueueReader):
+    """`limit` and `invisible_s` are those of each pop. `abandon` gets messages that arrive after the stop."""
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        owner: Owner,
+        reading: Reading,
+        popping: Popping,
+        limit: int,
+        invisible_s: float,
+        abandon: Callable[[list[PoppedMessage]], None],
+    ) -> None:
+        super().__init__(queue, 0, owner, reading)
+        self.held = PoppedInFlight(queue, 0, reading.thresholds, reading.clock)
+        self._popping = popping
+        self._limit = limit
+        self._invisible_s = invisible_s
+        self._abandon = abandon
+        self._asked: asyncio.Task[list[PoppedMessage]] | None = None
+
+    async def _read(self) -> None:
+        held, reading = self.held, self._reading
+        while True:
+            await self._resumed.wait()
+            await held.wait_for_room()
+            try:
+                self._asked = asyncio.create_task(self._pop(), name=f"pop {self.queue}")
+                messages = await asyncio.shield(self._asked)
+            except PyroError as problem:
+                await self._pause_after(problem)
+                continue
+            self._asked = None
+            if self._failures:
+                self._failures = 0
+                reading.troubles.broker_answered(self.queue)
+            if not messages:
+                await self._pause_in_a_circle()
+                continue
+            self._circles = 0
+            received: list[ReceivedMessage] = [*messages]
+            held.put(received, 0)
+            reading.deliver(self, received)
+            if reading.interval_s:
+                await asyncio.sleep(reading.interval_s)
+
+    async def stop(self) -> None:
+        """Stop popping; a pop that waits at the broker cannot be taken back."""
+        await super().stop()
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.add_done_callback(self._arrived_late)
+
+    def _arrived_late(self, asked: "asyncio.Task[list[PoppedMessage]]") -> None:
+        if not asked.cancelled() and asked.exception() is None and asked.result():
+            self._abandon(asked.result())
+
+    async def _pop(self) -> list[PoppedMessage]:
+        started = self._clock.monotonic()
+        queue = self.queue
+        messages = await self._popping.pop(
+            queue.broker_name, self.subscription, self._limit, self._invisible_s, _WAIT_S, queue.queue_id
+        )
+        self._pull_s = self._clock.monotonic() - started
+        total = self._reading.stats.of(self.subscription.topic).total
+        total.pulls += 1
+        total.pull_ms += self._pull_s * 1000
+        total.pulled += len(messages)
+        return messages
