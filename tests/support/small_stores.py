@@ -9,6 +9,7 @@ from unittest.mock import patch
 from pyromq.protocol.record import Host, StoredMessage, decode_record
 from pyromq.store import appending, dispatch, reading
 from pyromq.store.index import key_hash
+from pyromq.store.log import replicated
 from pyromq.store.message_store import MessageStore
 from pyromq.store.results import AppendResult, ReadResult
 from pyromq.store.settings import StoreSettings
@@ -96,5 +97,6 @@ def interpreted() -> Iterator[None]:
         patch.object(dispatch, "_native", None),
         patch.object(reading, "_native", None),
         patch.object(key_hash, "_native", None),
+        patch.object(replicated, "_native", None),
     ):
         yield

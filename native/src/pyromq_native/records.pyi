@@ -1,1 +1,7 @@
-# Nothing here is for Python; what other compiled modules use is in records.pxd.
+# What other compiled modules use is in records.pxd.
+
+from mmap import mmap
+
+def whole_records(
+    buffer: mmap | bytearray, position: int, end: int, limit: int, log_offset: int
+) -> tuple[int, int, int]: ...

@@ -4,6 +4,7 @@
 Whoever writes asks first whether the record `is_writable`; for what is not, the interpreted twin says why.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
@@ -16,6 +17,7 @@ cdef int32_t MAGIC_V2 = -626843477
 cdef Py_ssize_t MAX_V1_TOPIC_BYTES = 127
 cdef Py_ssize_t MAX_SHORT = 32767
 cdef int32_t HOSTS_MASK = 0x30
+cdef int32_t MIN_RECORD_SIZE = 91
 
 
 cdef bint is_whole(object number, int64_t low, int64_t high, int64_t *value) noexcept:
@@ -148,3 +150,35 @@ cdef bint outline_record(const uint8_t *at, int64_t room, Outline *outline) noex
     outline.properties_bytes = get_int16(at + place)
     outline.properties_start = place + 2
     return outline.properties_bytes >= 0 and place + 2 + outline.properties_bytes == outline.size
+
+
+def whole_records(buffer, Py_ssize_t position, Py_ssize_t end, Py_ssize_t limit, int64_t log_offset):
+    """Pass over the whole records in [position, end) that are where they say they are, the first of them at
+    `log_offset`; none may end behind `limit`. Returns where it stopped, where the last one begins (-1 if there
+    was none), and how many there were."""
+    cdef Py_buffer view
+    cdef Py_ssize_t last = -1, count = 0
+    cdef int32_t size, magic
+    cdef const uint8_t *at
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        end, limit = min(end, view.len), min(limit, view.len)
+        if position >= 0:
+            while end - position >= MIN_RECORD_SIZE:
+                at = <const uint8_t *>view.buf + position
+                size, magic = get_int32(at), get_int32(at + 4)
+                if (
+                    (magic != MAGIC_V1 and magic != MAGIC_V2)
+                    or size < MIN_RECORD_SIZE
+                    or size > end - position
+                    or size > limit - position
+                    or get_int64(at + 28) != log_offset
+                ):
+                    break
+                last = position
+                position += size
+                log_offset += size
+                count += 1
+    finally:
+        PyBuffer_Release(&view)
+    return position, last, count

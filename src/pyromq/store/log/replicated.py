@@ -7,6 +7,7 @@ Sizes and log offsets of the records must be as in a log, so bytes from the wron
 
 from typing import Final
 
+from pyromq.compiled import twin
 from pyromq.errors import StoreError
 from pyromq.protocol.record import (
     BLANK_MAGIC,
@@ -19,6 +20,8 @@ from pyromq.protocol.record import (
     peek_store_timestamp,
 )
 from pyromq.store.log.commit_log import CommitLog
+
+_native = twin("records")
 
 _RECORD_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _HINT: Final = "do master and replica have the same mappedFileSizeCommitLog, and one history?"
@@ -76,8 +79,12 @@ class ReplicatedLog:
         log = self._log
         buffer, start, file_end = log.buffer, log.buffer_start, log.buffer_end
         here, there = log.end_offset, self.wanted_offset
-        last = -1
-        count = 0
+        last, count = -1, 0
+        if _native is not None:  # the usual ones; the rest is looked at here
+            passed, last, count = _native.whole_records(
+                buffer, here - start, there - start, file_end - BLANK_SIZE - start, here
+            )
+            here = start + passed
         while there - here >= BLANK_SIZE:
             position = here - start
             size_bytes, magic = peek_size_and_magic(buffer, position)
