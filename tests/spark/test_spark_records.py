@@ -12,11 +12,13 @@ from tests.support.stored_messages import V6, WORDS, stored
 
 from pyromq.errors import BadMessage, ConfigError, RemoteProtocolError
 from pyromq.protocol.batch import BatchEntry, decode_batch, encode_batch
+from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.message import open_message, shown_message_id
 from pyromq.protocol.properties import RESERVED_NAMES, decode_properties
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records, encode_record
 from pyromq.spark.decode import Block
-from pyromq.spark.encode import Ids, OutgoingMessages, check_columns, shard
+from pyromq.spark.destinations import shards
+from pyromq.spark.encode import Ids, OutgoingMessages, check_columns
 from pyromq.spark.progress import make_offset, share_out, spans_between
 from pyromq.spark.queues import Queue, Span, flatten, nest, split_spans
 
@@ -173,8 +175,17 @@ def test_columns_that_cannot_be_written_are_named(columns: dict[str, str], named
 
 
 def test_sharding_keys_go_where_java_sends_them() -> None:
-    assert shard("abc", 7) == 96354 % 7
-    assert shard("polygenelubricants", 7) == 0  # its hash is the number without an absolute value
+    # The hash of the second one is the number without an absolute value.
+    found = shards(pa.array(["abc", "polygenelubricants"]), 7)
+    assert found.tolist() == [96354 % 7, 0]
+
+
+@given(st.lists(st.text(max_size=12) | st.text("ab0", max_size=12), min_size=1), st.integers(1, 9))
+def test_keys_are_hashed_together_as_alone(keys: list[str], queues: int) -> None:
+    alone = [abs(java_string_hash(key)) for key in keys]
+    wanted = [0 if value > 0x7FFFFFFF else value % queues for value in alone]
+    texts = pa.array(["before", *keys])[1:]
+    assert shards(texts, queues).tolist() == wanted
 
 
 # Spans and offsets

@@ -1,12 +1,14 @@
 """Batches on their way: everything is stored, however busy a broker is, and what was sent is what arrives."""
 
 import asyncio
+from collections import Counter
 
 import pyarrow as pa
 from tests.support.scripted_broker import ScriptedBroker
 
 from pyromq.protocol.batch import decode_batch
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.properties import decode_properties
 from pyromq.spark.options import write_options
 from pyromq.spark.writer import Written, write_rows
 
@@ -52,3 +54,34 @@ async def test_signed_requests_are_signed_with_their_bodies() -> None:
         written = await write(broker, batch(3, 30_000), accessKey="me", secretKey="secret")
         assert written.messages == 3
         assert len(bodies_of(broker)) == 3
+
+
+async def test_a_refused_batch_is_not_overtaken_in_its_queue() -> None:
+    async with ScriptedBroker("Out") as broker:
+        broker.answers.extend([ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY, ResponseCode.SUCCESS])
+        rows = batch(60, 10).set_column(1, "key", pa.array(["one"] * 60))
+        await write(broker, rows, batchBytes="500")
+        # Each request in turn, the refused one twice, nothing between its two attempts.
+        asked = [decode_batch(bytes(sent.body))[0].body for sent in broker.sent]
+        assert asked[1] == asked[2]
+        bodies = rows.column("value").to_pylist()
+        assert [bodies.index(first) for first in asked] == [0, 5, *range(5, 60, 5)]
+
+
+async def test_keys_choose_queues_and_the_rest_is_spread_evenly() -> None:
+    async with ScriptedBroker("Out", queues=4) as broker:
+        rows = batch(400, 10).set_column(1, "key", pa.array([f"k{row % 10}" for row in range(400)]))
+        await write(broker, rows)
+        queues: dict[str, set[int]] = {}
+        for sent in broker.sent:
+            for entry in decode_batch(bytes(sent.body)):
+                key = decode_properties(entry.properties)["KEYS"]
+                queues.setdefault(key, set()).add(sent.queue_id)
+        assert len(queues) == 10
+        assert all(len(found) == 1 for found in queues.values())
+        broker.sent.clear()
+        await write(broker, rows, queueBy="none")
+        by_queue: Counter[int] = Counter()
+        for sent in broker.sent:
+            by_queue[sent.queue_id] += len(decode_batch(bytes(sent.body)))
+        assert by_queue == dict.fromkeys(range(4), 100)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from pyromq.compiled import twin
 from pyromq.errors import BadMessage, ConfigError
 from pyromq.protocol.batch import MIN_ENTRY_SIZE
-from pyromq.protocol.java_hash import java_string_hash
 from pyromq.protocol.properties import (
     DELAY,
     KEY_SEPARATOR,
@@ -250,13 +249,6 @@ class OutgoingMessages:
             return np.zeros(self.count, np.bool_)
         mask: NDArray[np.bool_] = np.asarray(pc.is_valid(column))
         return mask
-
-
-def shard(key: str, queues: int) -> int:
-    """Which of some queues a sharding key goes to."""
-    # java: the absolute value, and the one number that has none counts as 0
-    value = abs(java_string_hash(key))
-    return 0 if value > 0x7FFFFFFF else value % queues
 
 
 def _as_text(name: str, values: pa.Array) -> pa.StringArray:

@@ -201,6 +201,7 @@ class WriteOptions(_EitherWay):
     path: Topic | None = setting(None, "The topic given as `save(\"Orders\")`; the same as `topic`.")
     topic: Topic | None = setting(None, "The topic to write to, unless rows have a column `topic`. A view or table that reads one topic writes to it.")
     mode: Literal["atLeastOnce", "transactional"] = setting("atLeastOnce", "Writes are at least once; `transactional` is refused for now.")
+    queue_by: Literal["key", "none"] = setting("key", "What chooses the queue of a row that has neither `queueId` nor `shardingKey`. `key`: rows of one key go to one queue, in their order; rows without a key, and all rows with `none`, are spread evenly.")
     batch_bytes: Size = setting(1024 * 1024, "The maximum size of one send request.", check=POSITIVE)
     sends_in_flight: Count = setting(4, "How many send requests a task has in flight.", check=POSITIVE)
     group: Group = setting("pyromq-spark", "The producer group.", key="producerGroup")

@@ -1,8 +1,10 @@
 """Batches of messages go to brokers, several at once; each is sent until a broker has stored it.
 
-Delivery is at least once: a batch whose answer was lost is sent again, with the same ids inside.
+Delivery is at least once: a batch whose answer was lost is sent again, with the same ids inside. A queue gets
+one batch at a time, so that a later one never overtakes one that was refused.
 """
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -47,6 +49,8 @@ class SendBatch:
     """The queue it must go to; None for any."""
     properties: str | None = None
     attempts: int = 0
+    place: Queue | None = None
+    """The queue it goes to."""
 
 
 class Sender:
@@ -61,7 +65,11 @@ class Sender:
         self._queues: dict[str, list[Queue]] = {}
         self._links: dict[str, Link] = {}
         self._waiting: dict[tuple[str, int], SendBatch] = {}
+        """In flight, by address and number of the request."""
+        self._lines: dict[Queue, deque[SendBatch]] = {}
+        """Batches by queue, in their order; the first one is in flight, or about to be."""
         self._again: deque[SendBatch] = deque()
+        """Those at the head of their line that have to be sent."""
         self._pause = threading.Event()
         self._stored_since_busy = 0
         self._room = options.sends_in_flight
@@ -90,9 +98,10 @@ class Sender:
         return self._queues[topic]
 
     def send(self, batch: SendBatch) -> None:
-        """Returns when the batch has been sent and fewer than the allowed number are in flight."""
-        self._dispatch(batch)
-        while len(self._waiting) >= self._room:
+        """Returns when fewer than the allowed number are in flight, or wait for their queue."""
+        self._join_line(batch)
+        self._dispatch()
+        while sum(map(len, self._lines.values())) >= self._room:
             self._receive_one()
 
     def flush(self) -> None:
@@ -105,29 +114,53 @@ class Sender:
             self._cluster.links.give_back(link)
         self._links.clear()
 
-    def _dispatch(self, batch: SendBatch) -> None:
+    def _join_line(self, batch: SendBatch) -> None:
+        if batch.place is None:
+            batch.place = batch.queue or self._next_queue(batch.topic)
+        line = self._lines.setdefault(batch.place, deque())
+        line.append(batch)
+        if len(line) == 1:
+            self._again.append(batch)
+
+    def _leave_line(self, batch: SendBatch) -> None:
+        assert batch.place is not None
+        line = self._lines[batch.place]
+        line.popleft()
+        if line:
+            self._again.append(line[0])
+        else:
+            del self._lines[batch.place]
+
+    def _move(self, batch: SendBatch) -> None:
+        """Any queue will do, and the broker of this one may be gone."""
+        with contextlib.suppress(PyroError):  # the routes may come back
+            place = self._next_queue(batch.topic, patient=False)
+            self._leave_line(batch)
+            batch.place = place
+            self._join_line(batch)
+            return
         self._again.append(batch)
+
+    def _next_queue(self, topic: str, *, patient: bool = True) -> Queue:
+        queues = self.queues(topic, patient=patient)
+        self._turn += 1
+        return queues[self._turn % len(queues)]
+
+    def _dispatch(self) -> None:
         while self._again:
             current = self._again.popleft()
+            assert current.place is not None
             address = ""
             try:
-                queue = self._choose(current)
-                address = self._address(queue)
+                address = self._address(current.place)
                 if address not in self._links:
                     self._links[address] = self._cluster.links.take(address)
-                number = self._links[address].send(self._request(current, queue), current.body)
+                number = self._links[address].send(self._request(current, current.place), current.body)
                 self._waiting[(address, number)] = current
             except PyroError as problem:
                 self._failed(current, problem)
                 if address:
                     self._lose_link(address, problem)
-
-    def _choose(self, batch: SendBatch) -> Queue:
-        if batch.queue is not None:
-            return batch.queue
-        queues = self.queues(batch.topic, patient=False)
-        self._turn += 1
-        return queues[self._turn % len(queues)]
 
     def _address(self, queue: Queue) -> str:
         try:
@@ -170,10 +203,10 @@ class Sender:
                 self._failed(batch, problem)
             else:
                 self._stored(batch)
-        if self._again:
-            self._dispatch(self._again.popleft())
+        self._dispatch()
 
     def _stored(self, batch: SendBatch) -> None:
+        self._leave_line(batch)
         self.messages += batch.messages
         self._stored_since_busy += 1
         if self._stored_since_busy >= _STORED_BEFORE_MORE:
@@ -195,7 +228,6 @@ class Sender:
         if batch.attempts > self._options.access.retries:
             raise SendFailed(f"a batch of {batch.messages} messages for {batch.topic}", [str(problem)])
         _log.warning("send failed, trying again topic=%s: %s", batch.topic, problem)
-        self._again.append(batch)
         self._queues.clear()
         if isinstance(problem, TransportError):
             self._cluster.forget_routes()
@@ -207,3 +239,7 @@ class Sender:
             pause_ms = min(pause_ms, _BUSY_PAUSE_MS << min(batch.attempts, 10))
         if pauses:
             self._pause.wait(pause_ms / 1000)
+        if batch.queue is None and isinstance(problem, TransportError):
+            self._move(batch)
+        else:
+            self._again.append(batch)

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from pyromq.errors import BadMessage
 from pyromq.spark.cluster import Cluster
-from pyromq.spark.encode import Ids, OutgoingMessages, shard
+from pyromq.spark.destinations import Destinations
+from pyromq.spark.encode import Ids, OutgoingMessages
 from pyromq.spark.links import links_of_this_worker
 from pyromq.spark.options import WriteOptions
 from pyromq.spark.queues import Queue
@@ -106,80 +106,38 @@ class _Batcher:
 
     def __init__(self, sender: Sender, options: WriteOptions) -> None:
         self._sender = sender
-        self._options = options
+        self._batch_bytes = options.batch_bytes
+        self._destinations = Destinations(options.topic, sender.queues, keys_choose=options.queue_by == "key")
 
     def send(self, messages: OutgoingMessages) -> None:
         delayed = messages.delayed()
-        queues = self._destinations(messages)
-        rows = np.arange(messages.count)
-        for index in rows[delayed].tolist():
-            topic, queue = queues[1][queues[0][index]]
-            self._sender.send(
-                SendBatch(
-                    topic,
-                    messages.bodies[index].as_py(),
-                    1,
-                    queue,
-                    messages.properties[index].as_py().decode(),
-                )
-            )
+        some_wait = delayed.any()
         entries = messages.entries()
-        for code, (topic, queue) in enumerate(queues[1]):
-            chosen = (queues[0] == code) & ~delayed
-            if chosen.any():
-                together = entries if chosen.all() else entries.take(pa.array(rows[chosen]))
-                self._send_together(topic, queue, together)
+        for topic, queue, rows in self._destinations.of(messages):
+            for row in rows[delayed[rows]].tolist() if some_wait else ():
+                text = messages.properties[row].as_py().decode()
+                self._sender.send(SendBatch(topic, messages.bodies[row].as_py(), 1, queue, text))
+            together = rows[~delayed[rows]] if some_wait else rows
+            if len(together):
+                chosen = entries if len(together) == len(entries) else entries.take(pa.array(together))
+                self._send_together(topic, queue, chosen)
 
     def _send_together(self, topic: str, queue: Queue | None, entries: pa.BinaryArray) -> None:
         _, edge_buffer, data = entries.buffers()
         edges = np.frombuffer(edge_buffer, np.int32)[entries.offset : entries.offset + len(entries) + 1]
         whole = memoryview(data)
+        rows = len(entries) if queue is not None else self._rows_a_queue(topic, edges)
         first = 0
         while first < len(entries):
             # As many as fit, but at least one: the broker decides whether that one is too large.
-            last = int(np.searchsorted(edges, edges[first] + self._options.batch_bytes, side="right")) - 1
-            last = max(last, first + 1)
+            last = int(np.searchsorted(edges, edges[first] + self._batch_bytes, side="right")) - 1
+            last = max(min(last, first + rows), first + 1)
             self._sender.send(SendBatch(topic, whole[edges[first] : edges[last]], last - first, queue))
             first = last
 
-    def _destinations(
-        self, messages: OutgoingMessages
-    ) -> tuple[NDArray[np.int64], list[tuple[str, Queue | None]]]:
-        """For each row the number of its destination, and the destinations."""
-        topics = messages.column("topic")
-        sharding, numbers = messages.column("shardingKey"), messages.column("queueId")
-        if topics is None and sharding is None and numbers is None:
-            assert self._options.topic is not None
-            return np.zeros(messages.count, np.int64), [(self._options.topic, None)]
-        columns = [topics, sharding, numbers, messages.column("brokerName")]
-        codes = np.zeros(messages.count, np.int64)
-        for column in columns:
-            if column is not None:
-                encoded = column.dictionary_encode(null_encoding="encode")
-                codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
-        _, first_rows, destination_codes = np.unique(codes, return_index=True, return_inverse=True)
-        places: dict[tuple[str, Queue | None], int] = {}
-        codes = np.empty(len(first_rows), np.int64)
-        for number, row in enumerate(first_rows.tolist()):
-            wish = [None if column is None else column[row].as_py() for column in columns]
-            codes[number] = places.setdefault(self._destination(*wish), len(places))
-        return codes[destination_codes], list(places)
-
-    def _destination(
-        self, topic: str | None, sharding: str | None, queue_id: int | None, broker: str | None
-    ) -> tuple[str, Queue | None]:
-        # The option goes before a row's own topic: it holds for all rows.
-        topic = self._options.topic or topic
-        if not topic:
-            raise BadMessage("a row has no topic, and the option topic is not set")
-        if sharding is None and queue_id is None:
-            return topic, None
-        queues = self._sender.queues(topic)
-        if sharding is not None:
-            return topic, queues[shard(sharding, len(queues))]
-        fitting = [q for q in queues if q.queue_id == queue_id and broker in (None, q.broker)]
-        if len(fitting) != 1:
-            where = f"{broker}:{queue_id}" if broker is not None else f"queue {queue_id}"
-            why = "several brokers have it: add a column brokerName" if fitting else "no such queue"
-            raise BadMessage(f"{where} of topic {topic}: {why}")
-        return topic, fitting[0]
+    def _rows_a_queue(self, topic: str, edges: NDArray[np.int32]) -> int:
+        """How many rows each request gets so that all queues get as many."""
+        queues, rows = len(self._sender.queues(topic)), len(edges) - 1
+        size = int(edges[-1] - edges[0])
+        rounds = -(-size // (self._batch_bytes * queues))
+        return -(-rows // (rounds * queues))
