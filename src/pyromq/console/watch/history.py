@@ -42,6 +42,17 @@ class Ring:
         self._values[step % self._size] = value
         self._last_step = step
 
+    def sampled(self, points: int, span_s: float) -> list[float]:
+        """The newest values at so many points of a span, oldest first, without the missing ones."""
+        if self._last_step is None:
+            return []
+        steps = max(1, int(span_s // self._step_s) // points)
+        first = max(0, self._last_step - steps * (points - 1))
+        places = range(
+            self._last_step - (self._last_step - first) // steps * steps, self._last_step + 1, steps
+        )
+        return [value for step in places if (value := self._values[step % self._size]) == value]
+
     def readings(self, since_s: float = -math.inf) -> list[tuple[float, float]]:
         """Times in seconds and values, oldest first, without the missing ones."""
         last = self._last_step
@@ -50,8 +61,13 @@ class Ring:
         first = last - self._size + 1
         if since_s > -math.inf:
             first = max(first, math.ceil(since_s / self._step_s))
-        found = ((step, self._values[step % self._size]) for step in range(max(0, first), last + 1))
-        return [(float(step * self._step_s), value) for step, value in found if not math.isnan(value)]
+        first = max(0, first)
+        if first > last:
+            return []
+        at, end = first % self._size, last % self._size + 1
+        told = self._values[at:end] if at < end else self._values[at:] + self._values[:end]
+        times = range(first * self._step_s, (last + 1) * self._step_s, self._step_s)
+        return [(float(time_s), value) for time_s, value in zip(times, told, strict=True) if value == value]
 
 
 class History:
@@ -74,14 +90,6 @@ class History:
         self._sum += value
         self._count += 1
         self.day.put(at_s, self._sum / self._count)
-
-    def trend(self, points: int, since_s: float) -> tuple[float, ...]:
-        """The newest values for a sparkline, thinned out to so many points."""
-        values = [value for _, value in self.hour.readings(since_s)]
-        if len(values) <= points:
-            return tuple(values)
-        step = (len(values) - 1) / (points - 1)
-        return tuple(values[round(index * step)] for index in range(points))
 
 
 class Histories(Generic[K]):

@@ -3,14 +3,18 @@
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Protocol, TypeVar
 
-from pyromq.console.watch.broker_part import BrokerPart, PairPart, TopicShape
+from pyromq.console.watch.broker_part import BrokerPart, PairPart, TopicPart, TopicShape
 from pyromq.console.watch.forecast import LagForecast, LossClock
 from pyromq.console.watch.values import GroupState, GroupTopicView, GroupView, Told, TopicView
 from pyromq.protocol import names
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 STUCK_AFTER_S = 120.0
+_CHUNK = 50
+"""So many parts are added between two looks at the clock."""
 
 
 class Spread(Protocol):
@@ -19,19 +23,28 @@ class Spread(Protocol):
     def __call__(self, items: Iterable[T]) -> AsyncIterator[T]: ...
 
 
+class _Age:
+    """A joined figure is as old as its oldest part, and has the first problem of its parts."""
+
+    __slots__ = ("at_ms", "problem")
+
+    def __init__(self, told: Told) -> None:
+        self.at_ms = told.at_ms
+        self.problem = told.problem
+
+    def add(self, told: Told) -> None:
+        if told.at_ms is not None and (self.at_ms is None or told.at_ms < self.at_ms):
+            self.at_ms = told.at_ms
+        if told.problem and not self.problem:
+            self.problem = told.problem
+
+    @property
+    def told(self) -> Told:
+        return Told(self.at_ms, self.problem)
+
+
 class _TopicSum:
-    __slots__ = (
-        "brokers",
-        "groups",
-        "held",
-        "in_per_s",
-        "kind",
-        "out_per_s",
-        "perm",
-        "read",
-        "told",
-        "write",
-    )
+    __slots__ = ("age", "brokers", "groups", "held", "in_per_s", "kind", "out_per_s", "perm", "read", "write")
 
     def __init__(self, shape: TopicShape, told: Told) -> None:
         self.kind = shape.kind
@@ -41,11 +54,11 @@ class _TopicSum:
         self.in_per_s: float | None = None
         self.out_per_s: float | None = None
         self.groups: dict[str, int] = {}
-        self.told = told
+        self.age = _Age(told)
 
 
 class _GroupSum:
-    __slots__ = ("is_broadcasting", "lost", "members", "moved_at", "out_per_s", "told", "topics")
+    __slots__ = ("age", "is_broadcasting", "lost", "members", "moved_at", "out_per_s", "topics")
 
     def __init__(self, told: Told) -> None:
         self.members: int | None = None
@@ -54,7 +67,7 @@ class _GroupSum:
         self.moved_at: float | None = None
         self.out_per_s: float | None = None
         self.lost: int | None = None
-        self.told = told
+        self.age = _Age(told)
 
 
 class Joined:
@@ -65,42 +78,53 @@ class Joined:
         self.groups: dict[str, _GroupSum] = {}
 
     async def add(self, part: BrokerPart, spread: Spread) -> None:
-        name, told = part.member.broker_name, part.lists_told
-        async for topic, here in spread(list(part.topics.items())):
-            whole = self.topics.get(topic)
-            if whole is None:
-                whole = self.topics[topic] = _TopicSum(here.shape, told)
-            whole.brokers.append(name)
-            whole.read += here.shape.read_queues
-            whole.write += here.shape.write_queues
-            whole.perm |= here.shape.perm
-            whole.held = plus(whole.held, here.held)
-            whole.in_per_s = plus(whole.in_per_s, here.in_per_s)
-            whole.told = older(whole.told, told)
-        async for group, (members, is_broadcasting) in spread(list(part.groups.items())):
-            found = self._group(group, told)
-            # Every member is connected to every broker of its topics: the largest number is the true one.
-            found.members = members if found.members is None else max(found.members, members or 0)
-            found.is_broadcasting = found.is_broadcasting or is_broadcasting
-        async for (topic, group), pair in spread(list(part.pairs.items())):
-            found = self._group(group, told)
-            found.topics.setdefault(topic, []).append(pair)
-            found.out_per_s = plus(found.out_per_s, pair.out_per_s)
-            found.lost = plus(found.lost, pair.lost)
-            if found.moved_at is None or pair.moved_at > found.moved_at:
-                found.moved_at = pair.moved_at
-            read = self.topics.get(topic)
-            if read is not None:
-                read.groups[group] = read.groups.get(group, 0) + pair.lag
-                read.out_per_s = plus(read.out_per_s, pair.out_per_s)
+        told = part.lists_told
+        async for topics in spread(_chunks(part.topics)):
+            for topic, here in topics:
+                self._add_topic(topic, here, part.member.broker_name, told)
+        # Most groups have no members at most brokers.
+        async for groups in spread(_chunks(part.groups)):
+            for group, (members, is_broadcasting) in groups:
+                found = self.groups.get(group)
+                if found is None:
+                    found = self.groups[group] = _GroupSum(told)
+                # Members are connected to every broker of their topics: the largest number is the true one.
+                if members is not None and (found.members is None or members > found.members):
+                    found.members = members
+                if is_broadcasting is not None:
+                    found.is_broadcasting = found.is_broadcasting or is_broadcasting
+        async for pairs in spread(_chunks(part.pairs)):
+            for (topic, group), pair in pairs:
+                self._add_pair(topic, group, pair, told)
 
-    def _group(self, group: str, told: Told) -> _GroupSum:
+    def _add_topic(self, topic: str, here: TopicPart, broker_name: str, told: Told) -> None:
+        whole = self.topics.get(topic)
+        if whole is None:
+            whole = self.topics[topic] = _TopicSum(here.shape, told)
+        else:
+            whole.age.add(told)
+        whole.brokers.append(broker_name)
+        whole.read += here.shape.read_queues
+        whole.write += here.shape.write_queues
+        whole.perm |= here.shape.perm
+        whole.held = plus(whole.held, here.held)
+        whole.in_per_s = plus(whole.in_per_s, here.in_per_s)
+
+    def _add_pair(self, topic: str, group: str, pair: PairPart, told: Told) -> None:
         found = self.groups.get(group)
         if found is None:
             found = self.groups[group] = _GroupSum(told)
         else:
-            found.told = older(found.told, told)
-        return found
+            found.age.add(told)
+        found.topics.setdefault(topic, []).append(pair)
+        found.out_per_s = plus(found.out_per_s, pair.out_per_s)
+        found.lost = plus(found.lost, pair.lost)
+        if found.moved_at is None or pair.moved_at > found.moved_at:
+            found.moved_at = pair.moved_at
+        read = self.topics.get(topic)
+        if read is not None:
+            read.groups[group] = read.groups.get(group, 0) + pair.lag
+            read.out_per_s = plus(read.out_per_s, pair.out_per_s)
 
     def topic_view(self, name: str, system: frozenset[str], trend: tuple[float, ...]) -> TopicView:
         found = self.topics[name]
@@ -120,7 +144,7 @@ class Joined:
             worst_group=worst,
             groups=tuple(sorted(found.groups)),
             trend=trend,
-            told=found.told,
+            told=found.age.told,
         )
 
     def group_view(
@@ -153,7 +177,7 @@ class Joined:
             forecast=forecast,
             loss=loss,
             trend=trend,
-            told=found.told,
+            told=found.age.told,
         )
 
 
@@ -194,10 +218,9 @@ def plus(one: T | None, other: T | None) -> T | None:
     return one + other  # type: ignore[operator, no-any-return]
 
 
-def older(one: Told, other: Told) -> Told:
-    """A joined figure is as old as its oldest part, and has the first problem of its parts."""
-    times = [each.at_ms for each in (one, other) if each.at_ms is not None]
-    return Told(min(times, default=None), one.problem or other.problem)
+def _chunks(table: Mapping[K, V]) -> list[list[tuple[K, V]]]:
+    items = list(table.items())
+    return [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
 
 
 def is_system_topic(name: str, system: frozenset[str]) -> bool:

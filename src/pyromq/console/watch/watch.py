@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 from zlib import crc32
@@ -66,10 +67,13 @@ class Pace:
 
 _TIMEOUT_S: Final = 3.0
 _AT_ONCE: Final = 32
-_TICK_S: Final = 0.25
+_TICK_S: Final = 0.05
+_STARTED_AT_ONCE: Final = 4
+"""So many questions are started in a turn: answers that arrive together hold the loop together."""
 _PUBLISH_S: Final = 1.0
+_MAX_PUBLISH_S: Final = 5.0
 _MAX_LOAD: Final = 0.05
-"""Joining takes at most this part of the time: large clusters are joined less often."""
+"""Joining takes about this part of the time: large clusters are joined less often, if not too rarely."""
 _BALANCING_S: Final = 20.0
 _FORECAST_S: Final = 30.0
 _FORECAST_SPAN_S: Final = 900.0
@@ -202,11 +206,19 @@ class Watch:
 
     async def run(self) -> None:
         """Ask for ever."""
-        while True:
-            self._start_due()
-            if self._is_changed and self._clock.monotonic() >= self._publish_at_s:
-                await self.publish()
-            await asyncio.sleep(_TICK_S)
+        publishing: asyncio.Task[None] | None = None
+        try:
+            while True:
+                self._start_due()
+                if publishing is not None and publishing.done():
+                    publishing = publishing.result()
+                is_due = self._is_changed and self._clock.monotonic() >= self._publish_at_s
+                if is_due and publishing is None:
+                    publishing = asyncio.create_task(self.publish(), name="console publishing")
+                await asyncio.sleep(_TICK_S)
+        finally:
+            if publishing is not None:
+                publishing.cancel()
 
     async def look(self) -> Snapshot:
         """Ask whatever is due now, and whatever is due then, wait for the answers, and join them."""
@@ -217,11 +229,11 @@ class Watch:
 
     def _start_due(self) -> "list[asyncio.Task[None]]":
         now_s = self._clock.monotonic()
-        started = []
-        for question in list(self._questions.values()):
-            if question.due_s <= now_s and question.task is None:
-                question.task = asyncio.create_task(self._ask(question), name=f"console {question.key}")
-                started.append(question.task)
+        started: list[asyncio.Task[None]] = []
+        due = [each for each in self._questions.values() if each.due_s <= now_s and each.task is None]
+        for question in nsmallest(_STARTED_AT_ONCE, due, key=lambda each: each.due_s):
+            question.task = asyncio.create_task(self._ask(question), name=f"console {question.key}")
+            started.append(question.task)
         return started
 
     async def _ask(self, question: _Question) -> None:
@@ -395,7 +407,8 @@ class Watch:
             out_per_s=out_per_s,
         )
         self._remember_totals(now_ms / 1000)
-        self._publish_at_s = start_s + max(_PUBLISH_S, (self._clock.monotonic() - start_s) / _MAX_LOAD)
+        took_s = self._clock.monotonic() - start_s
+        self._publish_at_s = start_s + min(max(_PUBLISH_S, took_s / _MAX_LOAD), _MAX_PUBLISH_S)
         self._published.set()
         for listener in self._listeners:
             listener(self.snapshot)
@@ -425,7 +438,7 @@ class Watch:
         self._open_topics = {name: until for name, until in self._open_topics.items() if until > now_s}
         async for name in self._slices.spread(joined.topics):
             history = self._histories.get(("topic", name, "in"))
-            views[name] = joined.topic_view(name, system, _trend(history, at_s))
+            views[name] = joined.topic_view(name, system, _trend(history))
         busy = sorted(views.values(), key=lambda view: view.in_per_s or 0.0, reverse=True)[:_BUSY_TOPICS]
         remembered = {view.name for view in busy if view.in_per_s} | self._open_topics.keys()
         for name in remembered & views.keys():
@@ -448,7 +461,7 @@ class Watch:
                 self._members_changed(name, joined.groups[name].members, now_s),
                 forecast=forecast,
                 loss=loss,
-                trend=_trend(self._histories.get(("group", name, "lag")), at_s),
+                trend=_trend(self._histories.get(("group", name, "lag"))),
             )
             if view.lag is not None:
                 self._histories.put(("group", name, "lag"), at_s, view.lag)
@@ -523,8 +536,8 @@ _APACHE: Final = ("table", "settings", *_ASIDE)
 """The questions that Apache's brokers are asked instead of one for all figures."""
 
 
-def _trend(history: History | None, at_s: float) -> tuple[float, ...]:
-    return () if history is None else history.trend(_TREND_POINTS, at_s - _FORECAST_SPAN_S)
+def _trend(history: History | None) -> tuple[float, ...]:
+    return () if history is None else tuple(history.hour.sampled(_TREND_POINTS, _FORECAST_SPAN_S))
 
 
 def _shortest_retention(parts: list[BrokerPart], now_ms: int) -> float | None:

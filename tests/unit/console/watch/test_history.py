@@ -40,13 +40,18 @@ def test_a_minute_is_the_mean_of_its_steps() -> None:
     assert history.day.readings() == [(600.0, 2.0)]
 
 
-def test_a_trend_is_thinned_out_and_keeps_both_ends() -> None:
-    history = History()
-    for step in range(100):
-        history.put(step * 5.0, float(step))
-    trend = history.trend(10, 0.0)
-    assert len(trend) == 10
-    assert (trend[0], trend[-1]) == (0.0, 99.0)
+@settings(max_examples=examples(100))
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 4000))
+def test_a_sample_ends_with_the_newest_value_and_has_no_more_points_than_asked_for(
+    count: int, points: int, span_s: int
+) -> None:
+    ring = Ring(5, HOUR_STEPS)
+    for step in range(count):
+        ring.put(step * 5.0, float(step))
+    sample = ring.sampled(points, float(span_s))
+    assert sample[-1] == count - 1
+    assert len(sample) <= points
+    assert sample == sorted(set(sample))
 
 
 def test_histories_are_bounded_and_forget_what_is_gone() -> None:
