@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Sequence
+from copy import copy
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -97,6 +98,12 @@ class Cluster:
         dialer, self._dialer = self._dialer, None
         if dialer is not None:
             await dialer.close()
+
+    def apart(self) -> Self:
+        """The same connections with a table `unanswered` of its own: for one reader of many."""
+        other = copy(self)
+        other.unanswered = {}
+        return other
 
     # Requests
 

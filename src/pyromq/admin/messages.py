@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from zlib import crc32
 
@@ -45,6 +45,8 @@ from pyromq.protocol.requests.transactions import ResumeTransactionCheck
 TOOLS_GROUP = "TOOLS_CONSUMER"
 SENDER_GROUP = "TOOLS_PRODUCER"
 FOREVER_MS = 2**63 - 1
+TAG, SQL92 = "TAG", "SQL92"
+"""Kinds of expressions that a broker filters by."""
 
 _PULL_WITH_SUBSCRIPTION = 4
 _PAGE = 32
@@ -176,12 +178,14 @@ async def read(
     end: int,
     expression: str = ALL,
     group: str = TOOLS_GROUP,
+    kind: str = TAG,
 ) -> AsyncIterator[StoredMessage]:
-    """The messages of a queue in a range of offsets, the end excluded, that match a tag expression."""
-    wanted = parse_tags(expression)
+    """The messages of a queue in a range of offsets, the end excluded, that match an expression; its `kind` is
+    TAG or SQL92."""
+    wanted = parse_tags(expression if kind == TAG else ALL)
     offset = begin
     while offset < end:
-        request = _pull(queue, offset, min(_PAGE, end - offset), expression, group)
+        request = _pull(queue, offset, min(_PAGE, end - offset), expression, group, kind)
         answer = await cluster.ask(address, request)
         if answer.code == ResponseCode.SUCCESS:
             for record in decode_records(answer.body):
@@ -196,7 +200,7 @@ async def read(
 
 
 def _pull(
-    queue: MessageQueue, offset: int, count: int, expression: str, group: str = TOOLS_GROUP
+    queue: MessageQueue, offset: int, count: int, expression: str, group: str = TOOLS_GROUP, kind: str = TAG
 ) -> PullMessage:
     return PullMessage(
         consumer_group=group,
@@ -209,7 +213,7 @@ def _pull(
         suspend_timeout_millis=0,
         subscription=expression,
         sub_version=0,
-        expression_type="TAG",
+        expression_type=kind,
     )
 
 
@@ -231,8 +235,9 @@ async def send(
     keys: str | None = None,
     broker_name: str | None = None,
     queue_id: int | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> Receipt:
-    """Send one message, to any queue or to a given one."""
+    """Send one message, to any queue or to a given one; `properties` are any others that it shall have."""
     route = await cluster.route(topic)
     queues = writable_queues(topic, route, broker_name)
     if queue_id is not None:
@@ -244,7 +249,8 @@ async def send(
             f" `mqadmin topicRoute -l -t {topic}` shows its queues"
         )
     queue = queues[_counter() % len(queues)]
-    return await _send_to(cluster, route, queue, body, {WAIT: "true", TAGS: tags, KEYS: keys})
+    all_properties = {**(properties or {}), WAIT: "true", TAGS: tags, KEYS: keys}
+    return await _send_to(cluster, route, queue, body, all_properties)
 
 
 async def resend(cluster: Cluster, message: StoredMessage) -> Receipt:

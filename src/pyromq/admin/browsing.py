@@ -1,0 +1,193 @@
+"""Reads a topic in the order of time, newest or oldest first, over all its queues, within limits.
+
+The result says how many messages it looked at and why it stopped, and where to go on: it never looks complete when
+it is not.
+"""
+
+import heapq
+from enum import StrEnum
+
+import msgspec
+
+from pyromq.admin import messages, offsets
+from pyromq.admin.cluster import Cluster
+from pyromq.admin.failures import NotFound
+from pyromq.admin.matching import BodyFilter
+from pyromq.cluster.routes import route_addresses
+from pyromq.filtering.tags import ALL
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.record import StoredMessage
+
+_CHUNK = 32
+
+
+class Stop(StrEnum):
+    """Why a look ended."""
+
+    END = "end"
+    ROWS = "rows"
+    TIME = "time"
+    BYTES = "bytes"
+
+
+class Limits(msgspec.Struct, frozen=True):
+    rows: int = 50
+    seconds: float = 10.0
+    bytes: int = 64 * 1024 * 1024
+
+
+class Place(msgspec.Struct, frozen=True, rename="camel"):
+    """A message and the broker it was read from."""
+
+    broker_name: str
+    message: StoredMessage
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What was found. `positions` is where to go on, by queue: the next offset, or backwards the last one read."""
+
+    found: list[Place]
+    seen: int
+    stop: Stop
+    positions: dict[MessageQueue, int]
+
+
+class _Cursor:
+    """One queue: what was read of it and not yet given out, and what is left to read."""
+
+    def __init__(self, queue: MessageQueue, address: str, first: int, end: int, at: int, backwards: bool) -> None:
+        self.queue, self.address = queue, address
+        self.backwards = backwards
+        self.first, self.end = first, end
+        self.at = at
+        """Up to here the messages are given out."""
+        self._read_to = at
+        self._held: list[StoredMessage] = []
+
+    @property
+    def is_done(self) -> bool:
+        return not self._held and (self._read_to <= self.first if self.backwards else self._read_to >= self.end)
+
+    async def head(self, cluster: Cluster, expression: str, kind: str) -> StoredMessage | None:
+        """The next message, read if needed; None if a chunk had none."""
+        if not self._held:
+            if self.backwards:
+                begin, end = max(self.first, self._read_to - _CHUNK), self._read_to
+                self._read_to = begin
+            else:
+                begin, end = self._read_to, min(self.end, self._read_to + _CHUNK)
+                self._read_to = end
+            read = messages.read(cluster, self.address, self.queue, begin, end, expression, kind=kind)
+            self._held = [message async for message in read]
+            if not self.backwards:
+                self._held.reverse()
+            if not self._held:
+                self.at = self._read_to
+        return self._held[-1] if self._held else None
+
+    def take(self) -> StoredMessage:
+        message = self._held.pop()
+        self.at = message.queue_offset if self.backwards else message.queue_offset + 1
+        if not self._held:
+            self.at = self._read_to
+        return message
+
+
+async def look(
+    cluster: Cluster,
+    topic: str,
+    *,
+    newest_first: bool = True,
+    broker_name: str | None = None,
+    queue_id: int | None = None,
+    from_ms: int | None = None,
+    from_offset: int | None = None,
+    positions: dict[MessageQueue, int] | None = None,
+    tags: str = ALL,
+    sql: str = "",
+    only: BodyFilter | None = None,
+    limits: Limits | None = None,
+) -> Look:
+    """Messages of a topic that match. `from_ms`, `from_offset` or `positions` say where to start; without any of
+    them that is the newest message, or the oldest. `NotFound` if the topic has no such queue."""
+    limits = limits if limits is not None else Limits()
+    only = only if only is not None else BodyFilter()
+    cursors = await _cursors(
+        cluster, topic, newest_first, broker_name, queue_id, from_ms, from_offset, positions or {}
+    )
+    expression, kind = (sql, messages.SQL92) if sql else (tags or ALL, messages.TAG)
+    deadline = cluster.clock.monotonic() + limits.seconds
+    found: list[Place] = []
+    seen = read_bytes = 0
+    stop = Stop.END
+    waiting = list(range(len(cursors)))
+    ready: list[tuple[int, int, int]] = []
+    while waiting or ready:
+        if cluster.clock.monotonic() > deadline:
+            stop = Stop.TIME
+            break
+        if waiting:
+            number = waiting[-1]
+            head = await cursors[number].head(cluster, expression, kind)
+            if head is not None:
+                waiting.pop()
+                order = -head.store_timestamp if newest_first else head.store_timestamp
+                heapq.heappush(ready, (order, number, head.queue_offset))
+            elif cursors[number].is_done:
+                waiting.pop()
+            continue
+        if len(found) == limits.rows:
+            stop = Stop.ROWS
+            break
+        if read_bytes > limits.bytes:
+            stop = Stop.BYTES
+            break
+        _, number, _ = heapq.heappop(ready)
+        cursor = cursors[number]
+        message = cursor.take()
+        seen += 1
+        read_bytes += len(message.body)
+        if only.matches(message):
+            found.append(Place(cursor.queue.broker_name, message))
+        if not cursor.is_done:
+            waiting.append(number)
+    return Look(found, seen, stop, {cursor.queue: cursor.at for cursor in cursors})
+
+
+async def _cursors(
+    cluster: Cluster,
+    topic: str,
+    newest_first: bool,
+    broker_name: str | None,
+    queue_id: int | None,
+    from_ms: int | None,
+    from_offset: int | None,
+    positions: dict[MessageQueue, int],
+) -> list[_Cursor]:
+    route = await cluster.route(topic)
+    addresses = route_addresses(route)
+    queues = [
+        queue
+        for queue in offsets.readable_queues(topic, route)
+        if queue.broker_name in addresses
+        and broker_name in (None, queue.broker_name)
+        and queue_id in (None, queue.queue_id)
+    ]
+    if not queues:
+        raise NotFound(
+            f"topic {topic} has no such readable queue; `mqadmin topicRoute -l -t {topic}` shows its queues"
+        )
+    made: list[_Cursor] = []
+    for queue in queues:
+        address = addresses[queue.broker_name]
+        first, end = await offsets.limits(cluster, address, queue)
+        if queue in positions:
+            at = positions[queue]
+        elif from_offset is not None:
+            at = from_offset + newest_first
+        elif from_ms is not None:
+            at = await offsets.search(cluster, address, queue, from_ms)
+        else:
+            at = end if newest_first else first
+        made.append(_Cursor(queue, address, first, end, max(first, min(end, at)), newest_first))
+    return made

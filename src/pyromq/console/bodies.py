@@ -1,0 +1,81 @@
+"""Bodies for people: as JSON, text or hexadecimal, cut where they are long, and never as anything but text."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from pyromq.protocol.message import shown_message_id
+from pyromq.protocol.message_id import encode_offset_message_id
+from pyromq.protocol.properties import KEYS, TAGS
+from pyromq.protocol.record import StoredMessage
+
+_HEX_COLUMNS = 16
+_MAX_HEX_BYTES = 16 * 1024
+_LINE = 160
+
+
+class ShownBody(msgspec.Struct, frozen=True):
+    """`form` is json, xml, text or hex; `is_cut` says that the body has more bytes than are shown."""
+
+    form: str
+    text: str
+    size: int
+    is_cut: bool
+
+
+def shown_body(body: bytes, max_bytes: int, form: str = "") -> ShownBody:
+    """A body in the form asked for, or in the one that fits."""
+    if not form:
+        form = fitting_form(body)
+    if form == "hex":
+        limit = min(max_bytes, _MAX_HEX_BYTES)
+        return ShownBody("hex", _hex(body[:limit]), len(body), len(body) > limit)
+    text = body[:max_bytes].decode("utf-8", "replace")
+    is_cut = len(body) > max_bytes
+    if form == "json" and not is_cut:
+        try:
+            text = json.dumps(json.loads(body), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            form = "text"
+    return ShownBody(form, text, len(body), is_cut)
+
+
+def fitting_form(body: bytes) -> str:
+    start = body[:64].lstrip()
+    if start[:1] in (b"{", b"["):
+        return "json"
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return "hex"
+    if any(ord(each) < 32 and each not in "\t\n\r" for each in text[:4096]):
+        return "hex"
+    return "xml" if start.startswith(b"<") else "text"
+
+
+def _hex(body: bytes) -> str:
+    lines = []
+    for start in range(0, len(body), _HEX_COLUMNS):
+        row = body[start : start + _HEX_COLUMNS]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  |{text}|")
+    return "\n".join(lines)
+
+
+def row_of(broker_name: str, message: StoredMessage, *, with_body: bool) -> dict[str, Any]:
+    """One line of a list of messages."""
+    body = message.body[: _LINE * 4].decode("utf-8", "replace") if with_body else None
+    return {
+        "id": shown_message_id(message),
+        "offset_id": encode_offset_message_id(message.store_host, message.log_offset),
+        "broker": broker_name,
+        "queue": message.queue_id,
+        "offset": message.queue_offset,
+        "stored_ms": message.store_timestamp,
+        "tags": message.get(TAGS),
+        "keys": message.get(KEYS),
+        "size": len(message.body),
+        "body": None if body is None else body[:_LINE],
+        "is_cut": body is not None and (len(body) > _LINE or len(message.body) > _LINE * 4),
+    }

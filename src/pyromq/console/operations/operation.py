@@ -1,0 +1,87 @@
+"""What an operation is: fields, the role it needs, what it would do, and what it did.
+
+Pages, JSON and everything else go through `perform.py`, which checks the role here, on the operation.
+"""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from pyromq.admin.cluster import Cluster
+from pyromq.console.security.audit import Entry
+from pyromq.console.security.roles import Role
+
+Row = dict[str, Any]
+
+
+class Plan(msgspec.Struct):
+    """What an operation would do: one row for each thing it changes, and what the audit log keeps of before."""
+
+    rows: list[Row] = []
+    before: Any = None
+    warning: str = ""
+
+
+class Done(msgspec.Struct):
+    """What an operation did; `again` are the fields of an operation for what failed, `open` a page to go to."""
+
+    rows: list[Row] = []
+    open: tuple[str, ...] = ()
+    failed: dict[str, str] = {}
+    again: dict[str, str] = {}
+
+
+class Surroundings(msgspec.Struct):
+    """What an operation may use."""
+
+    cluster: Cluster
+    undone: Entry | None = None
+    """For an undo: the line of the audit log that announced what is undone."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a class are the fields of its form."""
+
+    NAME: ClassVar[str]
+    ROLE: ClassVar[Role]
+    TYPED: ClassVar[str] = ""
+    """The field whose value a person types again before something is deleted."""
+    LONG: ClassVar[tuple[str, ...]] = ()
+    """Fields with several lines."""
+    SECTION: ClassVar[str] = ""
+    """The entry of the rail."""
+    CAN_BE_UNDONE: ClassVar[bool] = False
+    NEEDS_BODIES: ClassVar[bool] = False
+
+    def touched(self) -> tuple[str, ...]:
+        """The topics and groups that change, for patterns of names."""
+        return ()
+
+    def line(self, namesrv: str) -> str:
+        """The `mqadmin` line that does the same."""
+        return ""
+
+    def typed(self) -> str:
+        return str(getattr(self, self.TYPED)) if self.TYPED else ""
+
+    async def plan(self, around: Surroundings) -> Plan:
+        """What would happen; asks, and changes nothing."""
+        return Plan()
+
+    async def run(self, around: Surroundings) -> Done:
+        raise NotImplementedError
+
+    def fields(self) -> dict[str, Any]:
+        return msgspec.structs.asdict(self)
+
+
+def mqadmin(command: str, namesrv: str, flags: Mapping[str, object]) -> str:
+    """A line to copy: flags without a value are left out, True is a flag alone."""
+    words = ["mqadmin", command, "-n", namesrv]
+    for flag, value in flags.items():
+        if value in (None, "", False):
+            continue
+        words += [flag] if value is True else [flag, str(value)]
+    return shlex.join(words)

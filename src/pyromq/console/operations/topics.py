@@ -1,0 +1,179 @@
+"""Topics: made, changed and deleted."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from pyromq.admin import topics
+from pyromq.admin.cluster import BrokerMember
+from pyromq.admin.failures import NotFound, PartlyFailed
+from pyromq.console.operations.operation import Done, Operation, Plan, Row, Surroundings, mqadmin
+from pyromq.console.security.roles import Role
+from pyromq.protocol.bodies.topics import TopicConfig
+
+MessageType = Literal["", "NORMAL", "FIFO", "DELAY", "TRANSACTION"]
+_PERMISSIONS = {"rw": 6, "r": 4, "w": 2}
+
+
+class PutTopic(Operation, frozen=True, kw_only=True):
+    """Create a topic, or change one. Without `at` it is on every master of the cluster."""
+
+    NAME: ClassVar[str] = "topics.put"
+    ROLE: ClassVar[Role] = Role.ADMIN
+    SECTION: ClassVar[str] = "topics"
+
+    topic: str
+    queues: int = 8
+    permission: Literal["rw", "r", "w"] = "rw"
+    message_type: MessageType = ""
+    ordered: bool = False
+    in_cluster: str = ""
+    at: str = ""
+
+    def touched(self) -> tuple[str, ...]:
+        return (self.topic,)
+
+    def line(self, namesrv: str) -> str:
+        attributes = f"+message.type={self.message_type}" if self.message_type else ""
+        flags = {
+            "-c": self.in_cluster or "CLUSTER",
+            "-t": self.topic,
+            "-r": self.queues,
+            "-w": self.queues,
+            "-p": _PERMISSIONS[self.permission],
+            "-o": "true" if self.ordered else "",
+            "-a": attributes,
+        }
+        if self.at:
+            return "\n".join(mqadmin("updateTopic", namesrv, {"-b": each} | {k: v for k, v in flags.items() if k != "-c"}) for each in self.at.split(","))
+        return mqadmin("updateTopic", namesrv, flags)
+
+    async def _masters(self, around: Surroundings) -> list[BrokerMember]:
+        found = await around.cluster.masters(self.in_cluster or None)
+        wanted = {each.strip() for each in self.at.split(",") if each.strip()}
+        chosen = [member for member in found if not wanted or member.address in wanted]
+        if not chosen:
+            raise NotFound(f"no master is registered at {self.at}")
+        return chosen
+
+    async def plan(self, around: Surroundings) -> Plan:
+        rows: list[Row] = []
+        before: dict[str, object] = {}
+        for member in await self._masters(around):
+            try:
+                now = await topics.config(around.cluster, member.address, self.topic)
+            except NotFound:
+                now = None
+            except Exception as problem:
+                if "exist" not in str(problem).lower():
+                    raise
+                now = None
+            if now is not None:
+                before[member.address] = msgspec.to_builtins(now)
+            rows.append(
+                {
+                    "broker": member.broker_name,
+                    "address": member.address,
+                    "queues_now": None if now is None else now.write_queue_nums,
+                    "queues_wanted": self.queues,
+                    "perm_now": None if now is None else now.perm,
+                    "perm_wanted": _PERMISSIONS[self.permission],
+                }
+            )
+        return Plan(rows, before)
+
+    async def run(self, around: Surroundings) -> Done:
+        wanted = TopicConfig(
+            topic_name=self.topic,
+            read_queue_nums=self.queues,
+            write_queue_nums=self.queues,
+            perm=_PERMISSIONS[self.permission],
+            order=self.ordered,
+        )
+        attributes = f"+message.type={self.message_type}" if self.message_type else None
+        addresses = [member.address for member in await self._masters(around)]
+        try:
+            done = await topics.put(around.cluster, addresses, wanted, attributes)
+        except PartlyFailed as partly:
+            return partly_done(partly, self)
+        return Done([{"address": address} for address in done], ("topics", self.topic))
+
+
+class DeleteTopic(Operation, frozen=True, kw_only=True):
+    NAME: ClassVar[str] = "topics.delete"
+    ROLE: ClassVar[Role] = Role.ADMIN
+    TYPED: ClassVar[str] = "topic"
+    SECTION: ClassVar[str] = "topics"
+
+    topic: str
+    in_cluster: str = ""
+
+    def touched(self) -> tuple[str, ...]:
+        return (self.topic,)
+
+    def line(self, namesrv: str) -> str:
+        return mqadmin("deleteTopic", namesrv, {"-c": self.in_cluster or "CLUSTER", "-t": self.topic})
+
+    async def _clusters(self, around: Surroundings) -> list[str]:
+        return [self.in_cluster] if self.in_cluster else await topics.clusters_of(around.cluster, self.topic)
+
+    async def plan(self, around: Surroundings) -> Plan:
+        stats = await topics.stats(around.cluster, self.topic)
+        readers = await topics.readers(around.cluster, self.topic)
+        rows: list[Row] = [
+            {"broker": queue.broker_name, "queue": queue.queue_id, "messages": ends.max_offset - ends.min_offset}
+            for queue, ends in sorted(stats.offset_table.items())
+        ]
+        return Plan(rows, {"messages": sum(row["messages"] for row in rows)}, ", ".join(readers))
+
+    async def run(self, around: Surroundings) -> Done:
+        rows: list[Row] = []
+        for name in await self._clusters(around):
+            rows += [{"address": address} for address in await topics.delete(around.cluster, self.topic, name)]
+        return Done(rows, ("topics",))
+
+
+class DeleteTopics(Operation, frozen=True, kw_only=True):
+    """Many at once; the person types how many."""
+
+    NAME: ClassVar[str] = "topics.delete_many"
+    ROLE: ClassVar[Role] = Role.ADMIN
+    TYPED: ClassVar[str] = "topics"
+    LONG: ClassVar[tuple[str, ...]] = ("topics",)
+    SECTION: ClassVar[str] = "topics"
+
+    topics: str
+
+    def touched(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.topics.split()))
+
+    def typed(self) -> str:
+        return str(len(self.touched()))
+
+    def line(self, namesrv: str) -> str:
+        return "\n".join(DeleteTopic(topic=topic).line(namesrv) for topic in self.touched())
+
+    async def plan(self, around: Surroundings) -> Plan:
+        rows: list[Row] = []
+        for topic in self.touched():
+            plan = await DeleteTopic(topic=topic).plan(around)
+            rows.append({"topic": topic, "messages": plan.before["messages"], "groups": plan.warning})
+        return Plan(rows)
+
+    async def run(self, around: Surroundings) -> Done:
+        rows: list[Row] = []
+        failed: dict[str, str] = {}
+        for topic in self.touched():
+            try:
+                await DeleteTopic(topic=topic).run(around)
+                rows.append({"topic": topic})
+            except Exception as problem:
+                failed[topic] = str(problem)
+        return Done(rows, (), failed, {"topics": " ".join(failed)} if failed else {})
+
+
+def partly_done(partly: PartlyFailed, operation: Operation) -> Done:
+    """Both halves, and the same operation for the half that failed."""
+    failed = {address: str(problem) for address, problem in partly.failed.items()}
+    again = {key: str(value) for key, value in operation.fields().items()} | {"at": ",".join(failed)}
+    return Done([{"address": address} for address in partly.done], (), failed, again)

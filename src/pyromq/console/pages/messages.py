@@ -1,0 +1,114 @@
+"""Messages of a topic: by queue, offset and time, newest first; by id or key; filtered by tag, SQL, text or JSON."""
+
+import asyncio
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from pyromq.admin import browsing, messages
+from pyromq.admin.matching import BodyFilter
+from pyromq.console.bodies import row_of
+from pyromq.console.operations.offsets import moment_ms
+from pyromq.console.page import Data
+from pyromq.console.visit import Visit
+from pyromq.filtering.tags import ALL
+from pyromq.protocol.bodies.queues import MessageQueue
+
+_KEYS_PER_PAGE = 64
+
+
+def positions_in(topic: str, text: str) -> dict[MessageQueue, int]:
+    """Where to go on: `broker:queue:offset` for each queue."""
+    found: dict[MessageQueue, int] = {}
+    for part in filter(None, text.split(",")):
+        broker, _, rest = part.partition(":")
+        queue, _, offset = rest.partition(":")
+        if not (queue.isdecimal() and offset.isdecimal() and len(queue) < 10 and len(offset) < 19):
+            raise HTTPException(400, f"at={part}: expected broker:queue:offset")
+        found[MessageQueue(topic, broker, int(queue))] = int(offset)
+    return found
+
+
+def _text(positions: dict[MessageQueue, int]) -> str:
+    return ",".join(f"{queue.broker_name}:{queue.queue_id}:{at}" for queue, at in positions.items())
+
+
+def form_of(visit: Visit) -> dict[str, Any]:
+    names = ("order", "broker", "queue", "offset", "time", "tags", "sql", "text", "json", "key", "id", "at")
+    return {name: visit.text(name) for name in names} | {"order": visit.text("order", "newest")}
+
+
+async def look(visit: Visit, topic: str, rows: int) -> browsing.Look:
+    """The look that the URL asks for; filters on bodies need the right to read them."""
+    form = form_of(visit)
+    if form["text"] or form["json"]:
+        visit.require_bodies()
+    settings = visit.state.settings
+    return await browsing.look(
+        visit.cluster,
+        topic,
+        newest_first=form["order"] != "oldest",
+        broker_name=form["broker"] or None,
+        queue_id=visit.number("queue"),
+        from_ms=moment_ms(form["time"]) if form["time"] else None,
+        from_offset=visit.number("offset"),
+        positions=positions_in(topic, form["at"]),
+        tags=form["tags"] or ALL,
+        sql=form["sql"],
+        only=BodyFilter(form["text"], form["json"]),
+        limits=browsing.Limits(rows=rows, seconds=settings.scan_seconds),
+    )
+
+
+async def show(visit: Visit) -> Data:
+    topic, form = visit.path["topic"], form_of(visit)
+    assert visit.session is not None
+    reads = visit.person.reads_bodies
+    data: Data = {
+        "topic": topic,
+        "view": visit.snapshot.topics.get(topic),
+        "form": form,
+        "messages": [],
+        "seen": None,
+        "stop": "",
+        "go_on": "",
+        "reads_bodies": reads,
+    }
+    with visit.session.one_more("scans", visit.state.settings.max_scans):
+        if form["key"] or form["id"]:
+            found = await _named(visit, topic, form)
+            return data | found
+        result = await look(visit, topic, visit.page_size)
+    if reads:
+        await audit_look(visit, topic, len(result.found))
+    rows = [row_of(each.broker_name, each.message, with_body=reads) for each in result.found]
+    go_on = _text(result.positions) if result.stop is not browsing.Stop.END else ""
+    return data | {"messages": rows, "seen": result.seen, "stop": str(result.stop), "go_on": go_on}
+
+
+async def _named(visit: Visit, topic: str, form: dict[str, Any]) -> Data:
+    if form["id"]:
+        found = [await messages.by_id(visit.cluster, topic, form["id"])]
+        stop = "end"
+    else:
+        found = await messages.by_key(visit.cluster, topic, form["key"], _KEYS_PER_PAGE)
+        stop = "rows" if len(found) >= _KEYS_PER_PAGE else "end"
+    reads = visit.person.reads_bodies
+    if reads:
+        await audit_look(visit, topic, len(found))
+    brokers = {view.address: view.name for view in visit.snapshot.brokers}
+    rows = [row_of(brokers.get(str(each.store_host), ""), each, with_body=reads) for each in found]
+    return {"messages": rows, "seen": len(found), "stop": stop}
+
+
+async def audit_look(visit: Visit, topic: str, count: int) -> None:
+    """Every look at bodies is in the audit log; one that cannot be is refused."""
+    await asyncio.to_thread(
+        visit.state.audit.write,
+        visit.person.name,
+        visit.origin.client,
+        "bodies.read",
+        cluster=visit.cluster_name,
+        fields={"topic": topic, "messages": count, "query": str(visit.query)[:500]},
+        outcome="ok",
+    )

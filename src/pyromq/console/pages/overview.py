@@ -1,0 +1,45 @@
+"""The first page of a cluster: what is wrong, then how much goes through it."""
+
+from pyromq.console.charts import chart, span_of
+from pyromq.console.page import Data
+from pyromq.console.visit import Visit
+
+
+async def show(visit: Visit) -> Data:
+    snapshot = visit.snapshot
+    span_s = span_of(visit)
+    lags = [group.lag for group in snapshot.groups.values() if group.lag is not None and not group.is_system]
+    return {
+        "at_ms": snapshot.at_ms,
+        "problems": snapshot.problems,
+        "in_per_s": snapshot.in_per_s,
+        "out_per_s": snapshot.out_per_s,
+        "lag": sum(lags) if lags else None,
+        "topics": sum(not topic.is_system for topic in snapshot.topics.values()),
+        "groups": sum(not group.is_system for group in snapshot.groups.values()),
+        "brokers": snapshot.brokers,
+        "name_servers": snapshot.name_servers,
+        "chart": chart(visit, span_s, ("cluster", "", "in"), ("cluster", "", "out")),
+        "lag_chart": chart(visit, span_s, ("cluster", "", "lag")),
+        "span": visit.text("span", "1h"),
+    }
+
+
+async def clusters(visit: Visit) -> Data:
+    """All clusters of this console, each with its problems."""
+    found = [
+        {
+            "name": name,
+            "namesrv": shown.namesrv,
+            "is_first": shown.snapshot.is_first,
+            "brokers": len(shown.snapshot.brokers),
+            "silent": len(shown.snapshot.silent),
+            "topics": len(shown.snapshot.topics),
+            "groups": len(shown.snapshot.groups),
+            "problems": len(shown.snapshot.problems),
+            "in_per_s": shown.snapshot.in_per_s,
+            "out_per_s": shown.snapshot.out_per_s,
+        }
+        for name, shown in visit.state.clusters.items()
+    ]
+    return {"found": found}

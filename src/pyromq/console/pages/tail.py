@@ -1,0 +1,64 @@
+"""The live tail of a topic: a page with a filter, and a stream of rows that it fills itself from."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.responses import Response
+
+from pyromq.admin.matching import BodyFilter
+from pyromq.console.page import Data
+from pyromq.console.pages.messages import audit_look
+from pyromq.console.streams import event, streamed
+from pyromq.console.tailing import Wanted, batches
+from pyromq.console.visit import Visit
+from pyromq.filtering.tags import ALL
+
+
+def wanted_of(visit: Visit) -> Wanted:
+    """The filter of the URL; refused here if it makes no sense."""
+    wanted = Wanted(
+        visit.cluster_name,
+        visit.path["topic"],
+        visit.text("tags") or ALL,
+        visit.text("sql"),
+        visit.text("text"),
+        visit.text("json"),
+    )
+    BodyFilter(wanted.text, wanted.json)
+    return wanted
+
+
+async def show(visit: Visit) -> Data:
+    visit.require_bodies()
+    wanted = wanted_of(visit)
+    topic = wanted.topic
+    return {"topic": topic, "view": visit.snapshot.topics.get(topic), "wanted": wanted}
+
+
+async def stream(visit: Visit) -> Response:
+    visit.require_bodies()
+    wanted = wanted_of(visit)
+    await audit_look(visit, wanted.topic, 0)
+    session, state, shown = visit.session, visit.state, visit.shown
+    assert session is not None
+    assert shown is not None
+    sent = visit.request.headers.get("last-event-id", visit.text("last"))
+    last = int(sent) if sent.isdecimal() and len(sent) < 16 else 0
+    # Counted before the first byte: the third tail of a session is refused, not cut off.
+    counting = session.one_more("tails", state.settings.max_tails)
+    counting.__enter__()
+
+    async def events() -> AsyncIterator[bytes]:
+        try:
+            now = state.clock.monotonic()
+            await state.readers.end_unwatched(now)
+            with state.readers.watching(shown.cluster, wanted, now) as reader:
+                yield b"retry: 2000\n\n"
+                async for batch in batches(reader, last):
+                    if state.is_stopping:
+                        return
+                    yield event("rows", msgspec.json.encode(batch).decode(), id=str(batch.last))
+        finally:
+            counting.__exit__(None, None, None)
+
+    return streamed(events())

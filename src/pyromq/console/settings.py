@@ -1,0 +1,120 @@
+"""The settings of the console; clusters are named here, and nowhere else, so that no viewer can point it anywhere."""
+# ruff: noqa: E501, RUF009 (a table: one line per setting, however long)
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pyromq.cluster.name_servers import name_server_addresses
+from pyromq.config.kinds import HOST, NOT_NEGATIVE, PORT, POSITIVE, Seconds, SizeBytes
+from pyromq.config.options import setting
+from pyromq.config.settings import Settings
+from pyromq.errors import ConfigError
+from pyromq.remoting.networks import Networks, is_loopback
+from pyromq.remoting.tls import TlsOptions
+from pyromq.security.signature import Credentials
+
+AnonymousRole = Literal["NONE", "VIEWER", "OPERATOR", "ADMIN"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+DEFAULT_CLUSTER = "default"
+_MIB = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*")
+
+
+# fmt: off
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConsoleSettings(Settings):
+    PART: ClassVar[str] = "console"
+
+    # Where it listens, and for whom
+    bind_address: str = setting("127.0.0.1", "The address to listen on; any but loopback needs users.", check=HOST)
+    listen_port: int = setting(8088, "The TCP port to listen on; 0 lets the system choose one.", check=PORT)
+    base_path: str = setting("", "The path below which a proxy serves the console, such as /mq.", local=True)
+    allowed_hosts: str = setting("", "Host names, separated by commas, under which browsers may ask for the console; loopback names and the address it listens on are always among them.", local=True)
+    trusted_proxies: str = setting("", "Addresses and networks of proxies whose X-Forwarded-Proto, X-Forwarded-Host and X-Forwarded-For are believed.", local=True)
+    tls_cert_path: Path | None = setting(None, "The console's certificate chain, PEM; without it there is no TLS.")
+    tls_key_path: Path | None = setting(None, "The console's private key, PEM.")
+
+    # The clusters it shows
+    namesrv_addr: str = setting("", "The name servers of the cluster called default, as host:port;host:port.", environment="NAMESRV_ADDR", local=True)
+    clusters: str = setting("", "More clusters, as name=host:port;host:port,name=host:port.", local=True)
+    access_key: str = setting("", "The user that signs requests to the clusters.", local=True, environment="PYROMQ_ACCESS_KEY")
+    secret_key: str | None = setting(None, "The secret of accessKey.", secret=True, environment="PYROMQ_SECRET_KEY")
+    cluster_tls: bool = setting(False, "Connect to the clusters with TLS.", local=True)
+    cluster_trust_path: Path | None = setting(None, "Connect to the clusters with TLS, and check their certificates against those in this file, PEM.")
+    timeout_seconds: Seconds = setting(3, "How long a server may take for one request.", check=POSITIVE)
+
+    # Users
+    home: Path = setting(Path("~/.pyromq/console"), "The directory of the users file and of the audit log.")
+    anonymous_role: AnonymousRole = setting("NONE", "What viewers may do without logging in; only on loopback.", local=True)
+    read_only: bool = setting(False, "Leave out every operation that changes something.", local=True)
+    session_idle_seconds: Seconds = setting(8 * 3600, "A session that was not used for this long ends.", check=POSITIVE)
+
+    # Limits
+    max_request_bytes: SizeBytes = setting(_MIB, "The size limit of a request.", check=POSITIVE)
+    max_scans: int = setting(8, "How many message queries a session may run at once.", check=POSITIVE)
+    max_tails: int = setting(2, "How many live tails a session may have open.", check=POSITIVE)
+    scan_seconds: Seconds = setting(10, "A message query stops after this time, and says how far it came.", check=POSITIVE)
+    max_body_bytes: SizeBytes = setting(64 * 1024, "Longer bodies are cut on a page, which says so; a download has every byte.", check=POSITIVE)
+    audit_max_bytes: SizeBytes = setting(16 * _MIB, "The audit log is rotated at this size.", check=POSITIVE)
+    audit_backups: int = setting(8, "How many rotated audit logs are kept.", check=NOT_NEGATIVE)
+
+    # The log
+    log_dir: Path | None = setting(None, "The directory of console.log; empty writes to the terminal only.")
+    log_level: LogLevel = setting("WARNING", "The lowest level of log lines that are written.")
+    log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
+    log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
+    # fmt: on
+
+    def __repr__(self) -> str:
+        return f"<ConsoleSettings {self.bind_address}:{self.listen_port} {','.join(self.cluster_addresses())}>"
+
+    def verify_together(self) -> None:
+        self.cluster_addresses()
+        self.proxies()
+        if not _BASE_PATH.fullmatch(self.base_path):
+            raise ConfigError("basePath", self.base_path, "nothing, or a path like /mq without a slash at its end")
+        if (self.tls_cert_path is None) != (self.tls_key_path is None):
+            raise ConfigError("tlsCertPath", self.tls_cert_path, "to be set together with tlsKeyPath")
+        if self.anonymous_role != "NONE" and not self.is_on_loopback:
+            raise ConfigError("anonymousRole", self.anonymous_role, f"NONE, because {self.bind_address} is not loopback")
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigError("accessKey", self.access_key, "to be set together with secretKey")
+
+    @property
+    def is_on_loopback(self) -> bool:
+        return is_loopback(self.bind_address)
+
+    @property
+    def users_file(self) -> Path:
+        return self.home / "users.json"
+
+    @property
+    def audit_file(self) -> Path:
+        return self.home / "audit.log"
+
+    def credentials(self) -> Credentials | None:
+        return Credentials(self.access_key, self.secret_key) if self.secret_key else None
+
+    def tls(self) -> TlsOptions | None:
+        return TlsOptions.chosen(self.cluster_tls, self.cluster_trust_path)
+
+    def proxies(self) -> Networks:
+        return Networks.parse(self.trusted_proxies, key="trustedProxies")
+
+    def host_names(self) -> frozenset[str]:
+        return frozenset(each.strip().lower() for each in self.allowed_hosts.split(",") if each.strip())
+
+    def cluster_addresses(self) -> Mapping[str, str]:
+        """The name servers of each cluster by its name."""
+        found = {DEFAULT_CLUSTER: self.namesrv_addr} if self.namesrv_addr else {}
+        for entry in filter(None, map(str.strip, self.clusters.split(","))):
+            name, _, addresses = entry.partition("=")
+            if not _NAME.fullmatch(name) or not name_server_addresses(addresses) or name in found:
+                raise ConfigError("clusters", entry, "name=host:port;host:port, each name once, of letters, digits, _ . -")
+            found[name] = addresses
+        return found

@@ -1,0 +1,53 @@
+"""Everything the console has: its settings, clusters, users, sessions and audit log. Pages reach it as `visit.state`."""
+
+from pyromq.clock import Clock, SystemClock
+from pyromq.console.clusters import Clusters
+from pyromq.console.security.attempts import Attempts
+from pyromq.console.security.audit import AuditLog
+from pyromq.console.security.origin import Origins
+from pyromq.console.security.roles import Person, Role
+from pyromq.console.security.sessions import Session, Sessions
+from pyromq.console.security.users import Users
+from pyromq.console.settings import ConsoleSettings
+from pyromq.console.static_files import StaticFiles
+from pyromq.console.tailing import Readers
+
+ANONYMOUS = "anonymous"
+
+
+class State:
+    def __init__(self, settings: ConsoleSettings, users: Users, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.users = users
+        self.clock: Clock = clock if clock is not None else SystemClock()
+        self.clusters = Clusters(settings, self.clock)
+        self.sessions = Sessions(self.clock, settings.session_idle_seconds)
+        self.attempts = Attempts(self.clock)
+        self.origins = Origins(settings)
+        self.static = StaticFiles()
+        self.readers = Readers()
+        self.is_stopping = False
+        self.audit = AuditLog(
+            settings.audit_file, self.clock, max_bytes=settings.audit_max_bytes, backups=settings.audit_backups
+        )
+        self.anonymous: Session | None = None
+        """The session of everyone who has not logged in, if that is allowed."""
+        if settings.anonymous_role != "NONE":
+            role = Role[settings.anonymous_role]
+            person = Person(ANONYMOUS, role, reads_bodies=role >= Role.OPERATOR)
+            self.anonymous = Session(person, self.clock.monotonic())
+
+    def __repr__(self) -> str:
+        return f"<State {self.clusters!r} {self.users!r}>"
+
+    def address(self, path: str) -> str:
+        """The path of a page as browsers see it."""
+        return self.settings.base_path + path
+
+    async def open(self) -> None:
+        await self.clusters.open()
+
+    async def close(self) -> None:
+        self.is_stopping = True
+        await self.readers.stop()
+        await self.clusters.close()

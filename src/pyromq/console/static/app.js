@@ -1,0 +1,119 @@
+// What the pages do beyond HTML: local times, charts, keys, and saying when they are not live any more.
+(() => {
+  "use strict";
+  const body = document.body;
+  const LOST_MS = 20000;
+  let lastTick = Date.now();
+
+  function localTimes(root) {
+    for (const each of root.querySelectorAll("time[data-ms]")) {
+      const at = new Date(Number(each.dataset.ms));
+      if (!isNaN(at)) each.textContent = at.toLocaleString(document.documentElement.lang, { dateStyle: "short", timeStyle: "medium" });
+    }
+  }
+
+  const drawn = new WeakMap();
+  function charts(root) {
+    if (!window.uPlot) return;
+    const colours = getComputedStyle(document.documentElement);
+    for (const box of root.querySelectorAll(".chart[data-chart]")) {
+      if (drawn.get(box) === box.dataset.chart && box.firstChild) continue;
+      drawn.set(box, box.dataset.chart);
+      const data = JSON.parse(box.dataset.chart);
+      const ink = colours.getPropertyValue("--ink").trim();
+      const axis = { stroke: ink, grid: { stroke: colours.getPropertyValue("--line").trim(), width: 1 } };
+      const strokes = [colours.getPropertyValue("--main").trim(), colours.getPropertyValue("--second").trim()];
+      box.replaceChildren();
+      new uPlot({
+        width: Math.max(240, box.clientWidth), height: 160, cursor: { y: false },
+        series: [{}, ...data.names.map((name, i) => ({ label: name, stroke: strokes[i % 2], width: 1.5, spanGaps: false }))],
+        axes: [axis, axis],
+      }, [data.times, ...data.values], box);
+    }
+  }
+
+  function age(isLive) {
+    const shown = document.getElementById("age");
+    if (!shown) return;
+    shown.classList.toggle("lost", !isLive);
+    if (!isLive) shown.firstChild.textContent = shown.dataset.lost + " ";
+  }
+
+  function refresh() {
+    localTimes(document);
+    charts(document);
+  }
+
+  document.addEventListener("htmx:after:swap", refresh);
+  document.addEventListener("htmx:after:settle", refresh);
+  document.addEventListener("tick", () => { lastTick = Date.now(); age(true); });
+  document.addEventListener("htmx:sse:error", () => age(false));
+  document.addEventListener("htmx:sse:close", () => age(false));
+  if (document.getElementById("live")) {
+    document.addEventListener("htmx:sse:before:connection", (event) => { if (event.detail.connection.attempt > 0) age(false); });
+    setInterval(() => { if (Date.now() - lastTick > LOST_MS) age(false); }, 2000);
+  }
+
+  // Names that were opened are offered again.
+  function recent() {
+    const list = document.getElementById("recent");
+    if (!list) return;
+    let known = [];
+    try { known = JSON.parse(localStorage.getItem("recent") || "[]"); } catch { known = []; }
+    const here = location.pathname.slice(new URL(body.dataset.base, location).pathname.length).split("/");
+    if (["topics", "groups"].includes(here[0]) && here[1]) {
+      const name = decodeURIComponent(here[1]);
+      known = [name, ...known.filter((each) => each !== name)].slice(0, 20);
+      localStorage.setItem("recent", JSON.stringify(known));
+    }
+    list.replaceChildren(...known.map((name) => { const option = document.createElement("option"); option.value = name; return option; }));
+  }
+
+  // Keys
+  let afterG = false;
+  const keysOn = document.getElementById("keys-on");
+  if (keysOn) {
+    keysOn.checked = localStorage.getItem("keys") !== "off";
+    keysOn.addEventListener("change", () => localStorage.setItem("keys", keysOn.checked ? "on" : "off"));
+  }
+  const rows = () => [...document.querySelectorAll("[data-row] a[href]")].filter((link, i, all) => all.findIndex((other) => other.closest("[data-row]") === link.closest("[data-row]")) === i);
+  function step(by) {
+    const links = rows();
+    const now = links.indexOf(document.activeElement);
+    const next = links[Math.max(0, Math.min(links.length - 1, now < 0 ? (by > 0 ? 0 : links.length - 1) : now + by))];
+    if (next) next.focus();
+  }
+  document.addEventListener("keydown", (event) => {
+    const find = document.getElementById("find");
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && find) { event.preventDefault(); find.focus(); find.select(); return; }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const inField = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.target.isContentEditable;
+    if (event.key === "Escape" && inField) { event.target.blur(); return; }
+    if (inField || (keysOn && !keysOn.checked && event.key !== "?")) return;
+    if (document.getElementById("keys")?.open) return;
+    if (afterG) {
+      afterG = false;
+      const link = document.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); link.click(); }
+      return;
+    }
+    if (event.key === "g") { afterG = true; setTimeout(() => { afterG = false; }, 1500); }
+    else if (event.key === "/" && find) { event.preventDefault(); find.focus(); find.select(); }
+    else if (event.key === "j") step(1);
+    else if (event.key === "k") step(-1);
+    else if (event.key === "." && document.getElementById("pause")) document.getElementById("pause").click();
+    else if (event.key === "?") document.getElementById("keys").showModal();
+    else if (event.key === "Escape") history.back();
+  });
+
+  // Dead letters that are ticked go into one field.
+  const ids = document.getElementById("ids");
+  if (ids) document.addEventListener("change", () => {
+    const chosen = [...document.querySelectorAll("[data-letter]:checked")].map((box) => box.dataset.letter);
+    ids.value = chosen.join(" ");
+    document.getElementById("resend-chosen").disabled = !chosen.length;
+  });
+
+  refresh();
+  recent();
+})();

@@ -1,0 +1,182 @@
+"""Live tails: one reader for each topic and filter, however many people watch it; no group's offsets are touched.
+
+The broker filters by tag or SQL, we by text or JSON. The reader keeps the latest thousand matches; a browser gets at
+most fifty rows a second, and is told how many it did not get. A reader ends some time after its last viewer.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pyromq.admin import browsing
+from pyromq.admin.cluster import Cluster
+from pyromq.admin.matching import BodyFilter
+from pyromq.console.bodies import row_of
+from pyromq.errors import PyroError
+from pyromq.filtering.tags import ALL
+from pyromq.protocol.bodies.queues import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+KEPT_ROWS = 1000
+ROWS_PER_SECOND = 50
+_PAUSE_S = 0.5
+_AFTER_FAILURE_S = 3.0
+_ROWS_AT_ONCE = 500
+LINGER_S = 900.0
+MAX_READERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a tail shows."""
+
+    cluster: str
+    topic: str
+    tags: str = ALL
+    sql: str = ""
+    text: str = ""
+    json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows for one browser, and the counters of the reader so far."""
+
+    rows: list[dict[str, Any]]
+    last: int
+    seen: int
+    matched: int
+    skipped: int
+    problem: str
+
+
+class Reader:
+    """Reads a topic from now on, until it is stopped."""
+
+    def __init__(self, cluster: Cluster, wanted: Wanted) -> None:
+        self._cluster = cluster
+        self.wanted = wanted
+        self._only = BodyFilter(wanted.text, wanted.json)
+        self._kept: deque[tuple[int, dict[str, Any]]] = deque(maxlen=KEPT_ROWS)
+        self.seen = 0
+        self.matched = 0
+        self.problem = ""
+        self.viewers = 0
+        self.unwatched_since: float | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Reader {self.wanted.topic} viewers={self.viewers} seen={self.seen} matched={self.matched}>"
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"console tail {self.wanted.topic}")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        positions: dict[MessageQueue, int] | None = None
+        while True:
+            try:
+                if positions is None:
+                    positions = await self._ends()
+                positions = await self._read(positions)
+                self.problem = ""
+                await asyncio.sleep(_PAUSE_S)
+            except PyroError as problem:
+                self.problem = str(problem)
+                await asyncio.sleep(_AFTER_FAILURE_S)
+            except Exception:
+                _log.exception("a tail failed topic=%s", self.wanted.topic)
+                self.problem = "the console failed; its log says why"
+                await asyncio.sleep(_AFTER_FAILURE_S)
+
+    async def _ends(self) -> dict[MessageQueue, int]:
+        limits = browsing.Limits(rows=0)
+        return (await browsing.look(self._cluster, self.wanted.topic, limits=limits)).positions
+
+    async def _read(self, positions: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+        wanted = self.wanted
+        look = await browsing.look(
+            self._cluster,
+            wanted.topic,
+            newest_first=False,
+            positions=positions,
+            tags=wanted.tags,
+            sql=wanted.sql,
+            only=self._only,
+            limits=browsing.Limits(rows=_ROWS_AT_ONCE, seconds=5.0),
+        )
+        self.seen += look.seen
+        for each in look.found:
+            self.matched += 1
+            self._kept.append((self.matched, row_of(each.broker_name, each.message, with_body=True)))
+        return look.positions
+
+    def since(self, last: int, limit: int) -> Batch:
+        """The newest rows after a number; older ones that do not fit are skipped, and counted."""
+        fresh = [(number, row) for number, row in self._kept if number > last]
+        shown = fresh[-limit:]
+        skipped = self.matched - last - len(shown)
+        return Batch([row for _, row in shown], self.matched, self.seen, self.matched, skipped, self.problem)
+
+
+class Readers:
+    """All readers; `watching` starts one, or joins the one that is there."""
+
+    def __init__(self) -> None:
+        self._readers: dict[Wanted, Reader] = {}
+
+    def __repr__(self) -> str:
+        return f"<Readers {list(self._readers.values())}>"
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    @contextmanager
+    def watching(self, cluster: Cluster, wanted: Wanted, now: float) -> Iterator[Reader]:
+        reader = self._readers.get(wanted)
+        if reader is None:
+            reader = self._readers[wanted] = Reader(cluster, wanted)
+            reader.start()
+        reader.viewers += 1
+        reader.unwatched_since = None
+        try:
+            yield reader
+        finally:
+            reader.viewers -= 1
+            if not reader.viewers:
+                reader.unwatched_since = now
+
+    async def end_unwatched(self, now: float) -> None:
+        """Stop readers that nobody has watched for a while, and more of them at the limit."""
+        idle = [each for each in self._readers.values() if each.unwatched_since is not None]
+        idle.sort(key=lambda each: each.unwatched_since or 0.0)
+        for reader in idle:
+            since = reader.unwatched_since or 0.0
+            if now - since > LINGER_S or len(self._readers) > MAX_READERS:
+                del self._readers[reader.wanted]
+                await reader.stop()
+
+    async def stop(self) -> None:
+        readers, self._readers = list(self._readers.values()), {}
+        for reader in readers:
+            await reader.stop()
+
+
+async def batches(reader: Reader, last: int) -> AsyncIterator[Batch]:
+    """Once a second what is new; `last` is the number of the last row that the browser has."""
+    last = min(last, reader.matched) if last > 0 else max(0, reader.matched - ROWS_PER_SECOND)
+    while True:
+        batch = reader.since(last, ROWS_PER_SECOND)
+        yield batch
+        last = batch.last
+        await asyncio.sleep(1.0)
