@@ -100,11 +100,12 @@ docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.api_reference
 	$(BIN)/python -m tests.support.spark_options
 	$(BIN)/python -m tests.support.compatibility_page
-	for part in namesrv broker store controller proxy; do \
+	for part in namesrv broker store controller proxy console; do \
 	  $(BIN)/pyromq config $$part --markdown > docs/reference/$$part-settings.md; done
 	$(BIN)/mqadmin help --markdown > docs/reference/mqadmin.md
 	$(BIN)/pyromq config namesrv --example > conf/namesrv.conf
 	$(BIN)/pyromq config controller --example > conf/controller.conf
+	$(BIN)/pyromq config console --example > conf/console.conf
 	($(BIN)/pyromq config broker --example; echo; $(BIN)/pyromq config store --example) > conf/broker.conf
 
 site: setup ## the documentation as a site in build/site; a broken link stops it

@@ -14,6 +14,7 @@ from pyromq.client.producer_settings import ProducerSettings
 from pyromq.client.settings import ClientSettings
 from pyromq.config.options import Options, Setting
 from pyromq.config.settings import Settings, no_effect
+from pyromq.console.settings import ConsoleSettings
 from pyromq.controller.settings import ControllerSettings
 from pyromq.errors import ConfigError
 from pyromq.nameserver.settings import NameServerSettings
@@ -28,6 +29,7 @@ SERVERS: list[type[Settings]] = [
     StoreSettings,
     ControllerSettings,
     ProxySettings,
+    ConsoleSettings,
 ]
 READERS: dict[type[Options], tuple[str, ...]] = {
     NameServerSettings: ("nameserver", "remoting", "apps"),
@@ -35,6 +37,7 @@ READERS: dict[type[Options], tuple[str, ...]] = {
     StoreSettings: ("store", "broker"),
     ControllerSettings: ("controller", "remoting", "apps"),
     ProxySettings: ("proxy", "remoting", "apps"),
+    ConsoleSettings: ("console", "apps"),
     ClientSettings: ("client", "cluster"),
     ProducerSettings: ("client",),
     PushSettings: ("client",),

@@ -1,7 +1,7 @@
 """Reads a topic in the order of time, newest or oldest first, over all its queues, within limits.
 
-The result says how many messages it looked at and why it stopped, and where to go on: it never looks complete when
-it is not.
+The result says how many messages it looked at and why it stopped, and where to go on: it never looks
+complete when it is not.
 """
 
 import heapq
@@ -44,7 +44,8 @@ class Place(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What was found. `positions` is where to go on, by queue: the next offset, or backwards the last one read."""
+    """What was found. `positions` is where to go on, by queue: the next offset, or backwards the last one
+    read."""
 
     found: list[Place]
     seen: int
@@ -55,7 +56,9 @@ class Look(msgspec.Struct, frozen=True):
 class _Cursor:
     """One queue: what was read of it and not yet given out, and what is left to read."""
 
-    def __init__(self, queue: MessageQueue, address: str, first: int, end: int, at: int, backwards: bool) -> None:
+    def __init__(
+        self, queue: MessageQueue, address: str, first: int, end: int, at: int, backwards: bool
+    ) -> None:
         self.queue, self.address = queue, address
         self.backwards = backwards
         self.first, self.end = first, end
@@ -66,7 +69,9 @@ class _Cursor:
 
     @property
     def is_done(self) -> bool:
-        return not self._held and (self._read_to <= self.first if self.backwards else self._read_to >= self.end)
+        return not self._held and (
+            self._read_to <= self.first if self.backwards else self._read_to >= self.end
+        )
 
     async def head(self, cluster: Cluster, expression: str, kind: str) -> StoredMessage | None:
         """The next message, read if needed; None if a chunk had none."""
@@ -108,8 +113,8 @@ async def look(
     only: BodyFilter | None = None,
     limits: Limits | None = None,
 ) -> Look:
-    """Messages of a topic that match. `from_ms`, `from_offset` or `positions` say where to start; without any of
-    them that is the newest message, or the oldest. `NotFound` if the topic has no such queue."""
+    """Messages of a topic that match. `from_ms`, `from_offset` or `positions` say where to start; without
+    any of them that is the newest message, or the oldest. `NotFound` if the topic has no such queue."""
     limits = limits if limits is not None else Limits()
     only = only if only is not None else BodyFilter()
     cursors = await _cursors(

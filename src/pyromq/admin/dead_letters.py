@@ -60,10 +60,13 @@ def origin_id(letter: StoredMessage) -> str:
 
 
 async def resend(cluster: Cluster, group: str, letter: StoredMessage, *, to_group: bool) -> Receipt:
-    """Send a dead letter again as a new message: to its topic, which all groups read, or to this group alone."""
+    """Send a dead letter again as a new message: to its topic, which all groups read, or to this group
+    alone."""
     topic = origin_topic(letter)
     if not topic:
-        raise NotFound(f"the dead letter at offset {letter.queue_offset} does not say which topic it was sent to")
+        raise NotFound(
+            f"the dead letter at offset {letter.queue_offset} does not say which topic it was sent to"
+        )
     properties = {name: value for name, value in letter.property_map().items() if name not in _OF_ITS_LIFE}
     if to_group:
         properties |= {RETRY_TOPIC: topic, ORIGIN_MESSAGE_ID: origin_id(letter)}

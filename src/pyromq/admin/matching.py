@@ -1,10 +1,11 @@
-"""Filters that we apply ourselves, after the broker's: a text in the body, or a value at a path of a JSON body.
+"""Filters that we apply ourselves, after the broker's: a text in the body, or a value at a path of a JSON
+body.
 
 They are parsed here; nothing that a person writes is ever run.
 """
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -20,7 +21,10 @@ class BodyFilter:
 
     def __init__(self, text: str = "", json_path: str = "") -> None:
         self._text = text.casefold()
-        self._steps, self._value = parse_json_path(json_path) if json_path else ([], None)
+        self._steps: list[str | int] = []
+        self._value: Any = None
+        if json_path:
+            self._steps, self._value = parse_json_path(json_path)
         self._has_path = bool(json_path)
 
     def __repr__(self) -> str:
@@ -37,18 +41,19 @@ class BodyFilter:
         except (msgspec.DecodeError, RecursionError):
             return False
         for step in self._steps:
-            if isinstance(step, int) and isinstance(found, list) and step < len(found):
-                found = found[step]
-            elif isinstance(step, str) and isinstance(found, dict) and step in found:
-                found = found[step]
-            else:
+            if isinstance(step, str):
+                if not isinstance(found, dict) or step not in found:
+                    return False
+            elif not isinstance(found, list) or step >= len(found):
                 return False
+            found = cast(Any, found)[step]
         # True equals 1 in Python, but not in JSON.
         return bool(found == self._value) and isinstance(found, bool) == isinstance(self._value, bool)
 
 
 def parse_json_path(text: str) -> tuple[list[str | int], Any]:
-    """`$.a[0].b=VALUE` as steps and a value; a value that is no JSON is a text. ConfigError if it is no path."""
+    """`$.a[0].b=VALUE` as steps and a value; a value that is no JSON is a text. ConfigError if it is no
+    path."""
     path, equals, value = text.strip().partition("=")
     path = path.strip()
     rest = path.removeprefix("$")

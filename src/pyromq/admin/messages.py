@@ -180,8 +180,8 @@ async def read(
     group: str = TOOLS_GROUP,
     kind: str = TAG,
 ) -> AsyncIterator[StoredMessage]:
-    """The messages of a queue in a range of offsets, the end excluded, that match an expression; its `kind` is
-    TAG or SQL92."""
+    """The messages of a queue in a range of offsets, the end excluded, that match an expression; its
+    `kind` is TAG or SQL92."""
     wanted = parse_tags(expression if kind == TAG else ALL)
     offset = begin
     while offset < end:

@@ -1,7 +1,7 @@
 """Resets of offsets that are planned first: where a group stands in each queue, and where it would stand.
 
-A plan and its execution are one list of `Move`s, so that a preview shows what happens. What `moves` found is also
-what an undo needs: the same moves, reversed.
+A plan and its execution are one list of `Move`s, so that a preview shows what happens. What `moves` found
+is also what an undo needs: the same moves, reversed.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ class Move(msgspec.Struct, frozen=True, rename="camel"):
 
     def reversed(self) -> "Move":
         """Back to where the group stood, or to the first message if it stood nowhere."""
-        return Move(self.queue, self.wanted, self.first if self.now is None else self.now, self.first, self.end)
+        return Move(
+            self.queue, self.wanted, self.first if self.now is None else self.now, self.first, self.end
+        )
 
 
 async def moves(
@@ -100,6 +102,7 @@ async def perform(cluster: Cluster, group: str, planned: Iterable[Move]) -> list
 
 
 async def _resets_single_queues(cluster: Cluster, address: str) -> bool:
-    """java: a broker of 4.x overlooks which queue is meant, and would reset all of them to the first message."""
+    """java: a broker of 4.x overlooks which queue is meant, and would reset all of them to the first
+    message."""
     version = (await brokers.runtime_info(cluster, address)).get("brokerVersionDesc", "")
     return not version.startswith("V4_")

@@ -5,6 +5,7 @@ import click
 from pyromq.broker.settings import BrokerSettings
 from pyromq.config.reference import example_file, markdown
 from pyromq.config.settings import Settings
+from pyromq.console.settings import ConsoleSettings
 from pyromq.controller.settings import ControllerSettings
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.proxy.settings import ProxySettings
@@ -12,7 +13,14 @@ from pyromq.store.settings import StoreSettings
 
 PARTS: dict[str, type[Settings]] = {
     part.PART: part
-    for part in (NameServerSettings, BrokerSettings, StoreSettings, ControllerSettings, ProxySettings)
+    for part in (
+        NameServerSettings,
+        BrokerSettings,
+        StoreSettings,
+        ControllerSettings,
+        ProxySettings,
+        ConsoleSettings,
+    )
 }
 
 

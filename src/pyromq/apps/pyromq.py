@@ -10,6 +10,7 @@ COMMANDS = LazyGroup(
         "admin": LazyCommand("pyromq.cli.mqadmin.tree", "mqadmin", "Inspect and change a running cluster."),
         "broker": LazyCommand("pyromq.apps.broker", "command", "Run a broker."),
         "config": LazyCommand("pyromq.apps.config", "config", "List every setting of a server."),
+        "console": LazyCommand("pyromq.apps.console", "console", "Run the web console, or change its users."),
         "consume": LazyCommand("pyromq.cli.consume", "consume", "Write the messages of a topic to stdout."),
         "controller": LazyCommand("pyromq.apps.controller", "command", "Run a controller."),
         "namesrv": LazyCommand("pyromq.apps.namesrv", "command", "Run a name server."),

@@ -62,6 +62,9 @@ class SecureFiles:
             "tls_client_auth_server": True,
         }
 
+    def administrator_password(self) -> str:
+        return str(json.loads(self._secrets.read_text())[ADMINISTRATOR])
+
     def _write(self, path: Path, content: bytes) -> None:
         fresh = path.with_name(path.name + ".new")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import click
 
+from pyromq.apps.console_beside import ConsoleBeside
 from pyromq.apps.launching import one_line_failures, warn_if_open
 from pyromq.apps.secure_files import ADMINISTRATOR, SecureFiles
 
@@ -59,6 +60,17 @@ _PORT = click.IntRange(0, 65535)
     is_flag=True,
     help="Let in only users, over TLS: makes passwords and a certificate in the store. It serves no gRPC.",
 )
+@click.option(
+    "--console",
+    "console_port",
+    type=_PORT,
+    is_flag=False,
+    flag_value=8088,
+    default=None,
+    show_default=False,
+    metavar="[PORT]",
+    help="Also run the web console, on 127.0.0.1:8088 or this port.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log everything to the console, not only warnings.")
 def command(
     namesrv_port: int,
@@ -69,6 +81,7 @@ def command(
     flush: str,
     replicas: int,
     secure: bool,
+    console_port: int | None,
     verbose: bool,
 ) -> None:
     """Run a name server and a broker in one process, without any configuration.
@@ -99,9 +112,16 @@ def command(
             broker=extra,
         )
         if replicas > 1:
+            if console_port is not None:
+                raise click.UsageError(
+                    "--console runs beside one broker; start `pyromq console` with --replicas"
+                )
             _serve_replicas(settings)
             return
         cluster = Standalone(settings)
+        beside = (
+            None if console_port is None else ConsoleBeside(cluster, console_port, files if secure else None)
+        )
 
         def ready() -> None:
             ports = [cluster.name_server.address, *cluster.broker.addresses]
@@ -113,8 +133,10 @@ def command(
             )
             if secure:
                 click.echo(_how_to_connect(files, cluster.namesrv))
+            if beside is not None:
+                beside.announce()
 
-        serve(cluster, ready)
+        serve(cluster if beside is None else beside, ready)
 
 
 def _how_to_connect(files: SecureFiles, namesrv: str) -> str:

@@ -44,7 +44,10 @@ def make_app(state: State) -> Starlette:
         Route("/logout", _posting(state, login.log_out), methods=["POST"]),
         Route("/c/{cluster}/do/{operation}", _posting(state, _operate), methods=["POST"]),
         *(Route(page.path, _showing(state, page), methods=["GET"]) for page in PAGES),
-        *(Route(path, _streaming(state, stream), methods=["GET"]) for path, stream in (STREAMS | downloads.ALL).items()),
+        *(
+            Route(path, _streaming(state, stream), methods=["GET"])
+            for path, stream in (STREAMS | downloads.ALL).items()
+        ),
     ]
     return Starlette(
         routes=routes,
@@ -56,7 +59,9 @@ def make_app(state: State) -> Starlette:
 def _visit(state: State, request: Request) -> Visit:
     origin = state.origins.of(request)
     cookies = request.cookies
-    session = state.sessions.find(cookies.get(SECURE_COOKIE if origin.is_secure else COOKIE)) or state.anonymous
+    session = (
+        state.sessions.find(cookies.get(SECURE_COOKIE if origin.is_secure else COOKIE)) or state.anonymous
+    )
     asked, theme = request.query_params.get("lang"), request.query_params.get("theme")
     language = chosen_language(asked, cookies.get("lang"), request.headers.get("accept-language", ""))
     kept = {}
@@ -127,11 +132,13 @@ def _showing(state: State, page: Page) -> Callable[[Request], Awaitable[Response
 
         async def work() -> Response:
             if page.needs is not None and visit.person.role < page.needs:
-                raise HTTPException(403, visit.texts("error.role", role=visit.texts(f"role.{page.needs.word}")))
+                raise HTTPException(
+                    403, visit.texts("error.role", role=visit.texts(f"role.{page.needs.word}"))
+                )
             data = await page.show(visit)
             if isinstance(data, Response):
                 return data
-            return answer(visit, page.template, data, section=page.section)
+            return answer(visit, page.template, data, section=page.section, live=page.live)
 
         return await _answered(visit, work)
 

@@ -1,4 +1,6 @@
-"""Bodies for people: as JSON, text or hexadecimal, cut where they are long, and never as anything but text."""
+"""Bodies for people: as JSON, text or hexadecimal, cut where they are long, and never as anything but
+text.
+"""
 
 import json
 from typing import Any

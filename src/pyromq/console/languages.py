@@ -1,4 +1,6 @@
-"""The texts of all pages: one catalogue a language, whole sentences with named gaps, never joined from parts."""
+"""The texts of all pages: one catalogue a language, whole sentences with named gaps, never joined from
+parts.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -27,7 +29,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
 
 
 class Texts:
-    """`t("topics.title")`; a key that does not exist is a mistake of ours, and raises."""
+    """`t("nav.topics")`; a key that does not exist is a mistake of ours, and raises."""
 
     def __init__(self, language: str) -> None:
         self.language = language

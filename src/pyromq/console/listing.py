@@ -1,7 +1,6 @@
 """Lists on the server: filtered, sorted and cut into pages here, and each state of a list is a URL."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pyromq.console.visit import Visit
@@ -11,23 +10,25 @@ T = TypeVar("T")
 Key = Callable[[T], Any]
 
 
-@dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
     """One page of a list; `total` counts what the filter left, `known` everything."""
 
-    rows: Sequence[T]
-    total: int
-    known: int
-    page: int
-    size: int
-    sort: str
-    q: str
+    def __init__(
+        self, rows: Sequence[T], total: int, known: int, *, page: int, size: int, sort: str, q: str
+    ) -> None:
+        self.rows, self.total, self.known = rows, total, known
+        self.page, self.size = page, size
+        self.sort, self.q = sort, q
+
+    def __repr__(self) -> str:
+        return f"<Listing page {self.page} of {self.pages}, {self.total} of {self.known}>"
 
     @property
     def pages(self) -> int:
         return max(1, -(-self.total // self.size))
 
     def facts(self) -> dict[str, object]:
+        """All but the rows, for JSON."""
         return {
             "total": self.total,
             "known": self.known,
@@ -60,4 +61,5 @@ def listed(
     ordered = known + unknown
     size = visit.page_size
     page = min(visit.page_number, max(1, -(-len(ordered) // size)))
-    return Listing(ordered[(page - 1) * size : page * size], len(ordered), len(rows), page, size, asked, visit.text("q"))
+    rows_here = ordered[(page - 1) * size : page * size]
+    return Listing(rows_here, len(ordered), len(rows), page=page, size=size, sort=asked, q=visit.text("q"))

@@ -1,4 +1,6 @@
-"""A page: one function, one template, two forms. Browsers get HTML, `Accept: application/json` the same data as JSON."""
+"""A page: one function, one template, two forms. Browsers get HTML, `Accept: application/json` the same
+data as JSON.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -35,10 +37,9 @@ class Page:
     template: str
     needs: Role | None = Role.VIEWER
     """None for pages that nobody has to log in for."""
-
-    @property
-    def is_of_cluster(self) -> bool:
-        return self.path.startswith("/c/{cluster}")
+    live: bool = False
+    """Whether the page fetches itself again with each new snapshot; only pages that ask nobody anything
+    do."""
 
     @property
     def section(self) -> str:
@@ -54,14 +55,18 @@ def wants_json(visit: Visit) -> bool:
     )
 
 
-def answer(visit: Visit, template: str, data: Data, *, section: str = "", status: int = 200) -> Response:
+def answer(
+    visit: Visit, template: str, data: Data, *, section: str = "", live: bool = False, status: int = 200
+) -> Response:
     """The data of a page in the form that was asked for."""
     if wants_json(visit):
         plain = {key: value for key, value in data.items() if not key.startswith("_")}
         content = msgspec.json.encode(plain, enc_hook=_plain)
         return Response(content, status, media_type="application/json")
     return Response(
-        render(template, context(visit, section) | data), status, media_type="text/html; charset=utf-8"
+        render(template, context(visit, section) | {"live": live} | data),
+        status,
+        media_type="text/html; charset=utf-8",
     )
 
 
@@ -113,13 +118,17 @@ def context(visit: Visit, section: str) -> Data:
         "now_ms": visit.now_ms,
         "navigation": NAVIGATION,
         "section": section,
-        "static": {name: state.address(f"/static/{address}") for name, address in state.static.addresses.items()},
+        "static": {
+            name: state.address(f"/static/{address}") for name, address in state.static.addresses.items()
+        },
         "url": url,
         "outside": outside,
         "here": here,
-        "may": lambda role: visit.session is not None
-        and visit.person.role >= Role[role]
-        and (not state.settings.read_only or Role[role] is Role.VIEWER),
+        "may": lambda role: (
+            visit.session is not None
+            and visit.person.role >= Role[role]
+            and (not state.settings.read_only or Role[role] is Role.VIEWER)
+        ),
     }
 
 

@@ -1,7 +1,7 @@
 """The one way to change anything: every operation passes here, wherever it comes from.
 
-In order: it exists (a read-only console has none), the role, the patterns of names, the audit log, and only then the
-cluster.
+In order: it exists (a read-only console has none), the role, the patterns of names, the audit log, and
+only then the cluster.
 """
 
 import asyncio

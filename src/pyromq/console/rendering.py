@@ -1,4 +1,5 @@
-"""Templates: everything that is put into a page is escaped and made visible; a missing value is an error of ours.
+"""Templates: everything that is put into a page is escaped and made visible; a missing value is an error
+of ours.
 
 There is no way around the escaping: no template says `safe`, and a test holds that.
 """
@@ -32,7 +33,7 @@ def number(value: float | None) -> str:
     """1,234,567; 0.25; unknown as a dash."""
     if value is None:
         return UNKNOWN
-    if isinstance(value, float) and abs(value) < 100 and value != int(value):
+    if abs(value) < 100 and value != int(value):
         return f"{value:,.2f}" if abs(value) < 10 else f"{value:,.1f}"
     return f"{round(value):,}"
 

@@ -1,4 +1,6 @@
-"""Everything the console has: its settings, clusters, users, sessions and audit log. Pages reach it as `visit.state`."""
+"""Everything the console has: its settings, clusters, users, sessions and audit log. Pages reach it as
+`visit.state`.
+"""
 
 from pyromq.clock import Clock, SystemClock
 from pyromq.console.clusters import Clusters
@@ -28,7 +30,10 @@ class State:
         self.readers = Readers()
         self.is_stopping = False
         self.audit = AuditLog(
-            settings.audit_file, self.clock, max_bytes=settings.audit_max_bytes, backups=settings.audit_backups
+            settings.audit_file,
+            self.clock,
+            max_bytes=settings.audit_max_bytes,
+            backups=settings.audit_backups,
         )
         self.anonymous: Session | None = None
         """The session of everyone who has not logged in, if that is allowed."""

@@ -1,4 +1,6 @@
-"""Scripts and styles: a content hash in the name, so that browsers keep them for ever; compressed once, at the start."""
+"""Scripts and styles: a content hash in the name, so that browsers keep them for ever; compressed once, at
+the start.
+"""
 
 import gzip
 import hashlib
@@ -47,5 +49,7 @@ class StaticFiles:
             return Response("there is no such file", 404, media_type="text/plain")
         headers = {"Cache-Control": _KEPT, "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(found.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=found.media_type)
+            return Response(
+                found.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=found.media_type
+            )
         return Response(found.content, headers=headers, media_type=found.media_type)

@@ -25,7 +25,8 @@ def streamed(events: AsyncIterator[bytes]) -> StreamingResponse:
 
 
 async def ticks(visit: Visit) -> StreamingResponse:
-    """An event for each new snapshot: the page fetches itself again, and the server renders it once for all."""
+    """An event for each new snapshot: the page fetches itself again, and the server renders it once for
+    all."""
     shown = visit.shown
     assert shown is not None
 
@@ -35,7 +36,7 @@ async def ticks(visit: Visit) -> StreamingResponse:
         while not visit.state.is_stopping:
             if shown.snapshot.version != version:
                 version, silent_s = shown.snapshot.version, 0.0
-                yield event("tick", str(version), id=str(version))
+                yield event("tick", str(shown.snapshot.at_ms), id=str(version))
             elif silent_s >= SIGN_OF_LIFE_S:
                 silent_s = 0.0
                 yield b": still here\n\n"

@@ -1,7 +1,9 @@
-"""Live tails: one reader for each topic and filter, however many people watch it; no group's offsets are touched.
+"""Live tails: one reader for each topic and filter, however many people watch it; no group's offsets are
+touched.
 
-The broker filters by tag or SQL, we by text or JSON. The reader keeps the latest thousand matches; a browser gets at
-most fifty rows a second, and is told how many it did not get. A reader ends some time after its last viewer.
+The broker filters by tag or SQL, we by text or JSON. The reader keeps the latest thousand matches; a
+browser gets at most fifty rows a second, and is told how many it did not get. A reader ends some time
+after its last viewer.
 """
 
 import asyncio

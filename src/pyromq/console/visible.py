@@ -1,4 +1,6 @@
-"""Hostile text made visible: control and direction characters of bodies, tags and names are shown, not obeyed."""
+"""Hostile text made visible: control and direction characters of bodies, tags and names are shown, not
+obeyed.
+"""
 
 import re
 

@@ -1,6 +1,12 @@
 """The one table of everything that the console can change; pages, JSON and tests go by it."""
 
-from pyromq.console.operations.brokers import CleanBroker, DrainBroker, PutEntry, SetOnBroker, SetOnNameServers
+from pyromq.console.operations.brokers import (
+    CleanBroker,
+    DrainBroker,
+    PutEntry,
+    SetOnBroker,
+    SetOnNameServers,
+)
 from pyromq.console.operations.groups import DeleteGroup, PutGroup
 from pyromq.console.operations.messages import Redeliver, ResendLetters, SendAgain, SendMessage
 from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, UndoReset

@@ -42,7 +42,8 @@ class SetOnBroker(Operation, frozen=True, kw_only=True):
 
 
 class DrainBroker(Operation, frozen=True, kw_only=True):
-    """Take the write permission of a broker away, or give it back: producers go elsewhere, consumers finish."""
+    """Take the write permission of a broker away, or give it back: producers go elsewhere, consumers
+    finish."""
 
     NAME: ClassVar[str] = "brokers.drain"
     ROLE: ClassVar[Role] = Role.ADMIN
@@ -57,12 +58,16 @@ class DrainBroker(Operation, frozen=True, kw_only=True):
 
     async def plan(self, around: Surroundings) -> Plan:
         address = await around.cluster.broker_address(self.broker)
-        return Plan([{"broker": self.broker, "address": address, "value_wanted": "rw" if self.writable else "r"}])
+        return Plan(
+            [{"broker": self.broker, "address": address, "value_wanted": "rw" if self.writable else "r"}]
+        )
 
     async def run(self, around: Surroundings) -> Done:
         change = name_servers.add_write_permission if self.writable else name_servers.wipe_write_permission
         counts = await change(around.cluster, self.broker)
-        return Done([{"address": address, "topics": count} for address, count in counts.items()], ("brokers",))
+        return Done(
+            [{"address": address, "topics": count} for address, count in counts.items()], ("brokers",)
+        )
 
 
 class CleanBroker(Operation, frozen=True, kw_only=True):

@@ -105,7 +105,9 @@ class DeleteGroup(Operation, frozen=True, kw_only=True):
     async def plan(self, around: Surroundings) -> Plan:
         found = await groups.configs_of(around.cluster, self.group)
         before = {member.address: msgspec.to_builtins(settings) for member, settings in found}
-        return Plan([{"broker": member.broker_name, "address": member.address} for member, _ in found], before)
+        return Plan(
+            [{"broker": member.broker_name, "address": member.address} for member, _ in found], before
+        )
 
     async def run(self, around: Surroundings) -> Done:
         found = await groups.configs_of(around.cluster, self.group)

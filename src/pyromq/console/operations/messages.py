@@ -45,7 +45,13 @@ class SendMessage(Operation, frozen=True, kw_only=True):
         return (self.topic,)
 
     def line(self, namesrv: str) -> str:
-        flags: dict[str, object] = {"-t": self.topic, "-p": self.body, "-c": self.tags, "-k": self.keys, "-b": self.broker}
+        flags: dict[str, object] = {
+            "-t": self.topic,
+            "-p": self.body,
+            "-c": self.tags,
+            "-k": self.keys,
+            "-b": self.broker,
+        }
         if self.queue is not None:
             flags["-i"] = str(self.queue)
         return mqadmin("sendMessage", namesrv, flags)

@@ -36,7 +36,9 @@ def moment_ms(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError("time", text, "a time such as 2026-12-24T18:00, or milliseconds since 1970") from None
+        raise ConfigError(
+            "time", text, "a time such as 2026-12-24T18:00, or milliseconds since 1970"
+        ) from None
     zone = "+00:00" if at.tzinfo is None else ""
     return round(datetime.fromisoformat(at.isoformat() + zone).timestamp() * 1000)
 

@@ -17,7 +17,8 @@ Row = dict[str, Any]
 
 
 class Plan(msgspec.Struct):
-    """What an operation would do: one row for each thing it changes, and what the audit log keeps of before."""
+    """What an operation would do: one row for each thing it changes, and what the audit log keeps of
+    before."""
 
     rows: list[Row] = []
     before: Any = None
@@ -25,7 +26,8 @@ class Plan(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """What an operation did; `again` are the fields of an operation for what failed, `open` a page to go to."""
+    """What an operation did; `again` are the fields of an operation for what failed, `open` a page to go
+    to."""
 
     rows: list[Row] = []
     open: tuple[str, ...] = ()

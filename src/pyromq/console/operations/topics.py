@@ -45,7 +45,10 @@ class PutTopic(Operation, frozen=True, kw_only=True):
             "-a": attributes,
         }
         if self.at:
-            return "\n".join(mqadmin("updateTopic", namesrv, {"-b": each} | {k: v for k, v in flags.items() if k != "-c"}) for each in self.at.split(","))
+            return "\n".join(
+                mqadmin("updateTopic", namesrv, {"-b": each} | {k: v for k, v in flags.items() if k != "-c"})
+                for each in self.at.split(",")
+            )
         return mqadmin("updateTopic", namesrv, flags)
 
     async def _masters(self, around: Surroundings) -> list[BrokerMember]:
@@ -121,7 +124,11 @@ class DeleteTopic(Operation, frozen=True, kw_only=True):
         stats = await topics.stats(around.cluster, self.topic)
         readers = await topics.readers(around.cluster, self.topic)
         rows: list[Row] = [
-            {"broker": queue.broker_name, "queue": queue.queue_id, "messages": ends.max_offset - ends.min_offset}
+            {
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "messages": ends.max_offset - ends.min_offset,
+            }
             for queue, ends in sorted(stats.offset_table.items())
         ]
         return Plan(rows, {"messages": sum(row["messages"] for row in rows)}, ", ".join(readers))
@@ -129,7 +136,9 @@ class DeleteTopic(Operation, frozen=True, kw_only=True):
     async def run(self, around: Surroundings) -> Done:
         rows: list[Row] = []
         for name in await self._clusters(around):
-            rows += [{"address": address} for address in await topics.delete(around.cluster, self.topic, name)]
+            rows += [
+                {"address": address} for address in await topics.delete(around.cluster, self.topic, name)
+            ]
         return Done(rows, ("topics",))
 
 

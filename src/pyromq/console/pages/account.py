@@ -20,6 +20,12 @@ async def audit(visit: Visit) -> Data:
     entries = await asyncio.to_thread(visit.state.audit.newest_first, MAX_PAGE_SIZE * 4)
     q = visit.text("q").lower()
     wanted = [
-        each for each in entries if not q or q in f"{each.who} {each.what} {each.cluster} {each.fields}".lower()
+        each
+        for each in entries
+        if not q or q in f"{each.who} {each.what} {each.cluster} {each.fields}".lower()
     ]
-    return {"entries": wanted[: visit.page_size * visit.page_number], "q": visit.text("q"), "total": len(wanted)}
+    return {
+        "entries": wanted[: visit.page_size * visit.page_number],
+        "q": visit.text("q"),
+        "total": len(wanted),
+    }

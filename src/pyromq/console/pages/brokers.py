@@ -44,7 +44,10 @@ async def differences(visit: Visit) -> Data:
     tables = {view.key: table for view, table in zip(members, told, strict=True) if table is not None}
     keys = sorted({name for table in tables.values() for name in table})
     rows = [
-        {"setting": name, "values": {broker: masked(name, table.get(name, "")) for broker, table in tables.items()}}
+        {
+            "setting": name,
+            "values": {broker: masked(name, table.get(name, "")) for broker, table in tables.items()},
+        }
         for name in keys
         if len({table.get(name) for table in tables.values()}) > 1
     ]

@@ -1,4 +1,6 @@
-"""Clients by language and version: the producers of every broker, and the members of one group if one is named."""
+"""Clients by language and version: the producers of every broker, and the members of one group if one is
+named.
+"""
 
 from collections import Counter
 
@@ -11,7 +13,9 @@ from pyromq.protocol.codes import version_name
 
 async def show(visit: Visit) -> Data:
     masters = [view for view in visit.snapshot.brokers if view.is_master]
-    told = await visit.cluster.known(connections.all_producers(visit.cluster, view.address) for view in masters)
+    told = await visit.cluster.known(
+        connections.all_producers(visit.cluster, view.address) for view in masters
+    )
     rows: dict[tuple[str, str], Data] = {}
     for view, table in zip(masters, told, strict=True):
         for group, members in (table or {}).items():

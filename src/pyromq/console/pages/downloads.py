@@ -1,4 +1,6 @@
-"""Bytes to keep: a body as it is, and dead letters as CSV or NDJSON; always attachments, never shown by a browser."""
+"""Bytes to keep: a body as it is, and dead letters as CSV or NDJSON; always attachments, never shown by a
+browser.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -15,7 +17,18 @@ from pyromq.protocol.names import dlq_topic
 from pyromq.protocol.properties import KEYS, TAGS
 
 _MAX_LETTERS = 10_000
-_COLUMNS = ("id", "topic", "broker", "queue", "offset", "stored_ms", "tags", "keys", "reconsume_times", "body")
+_COLUMNS = (
+    "id",
+    "topic",
+    "broker",
+    "queue",
+    "offset",
+    "stored_ms",
+    "tags",
+    "keys",
+    "reconsume_times",
+    "body",
+)
 
 
 def _attachment(name: str) -> dict[str, str]:
@@ -65,7 +78,11 @@ async def letters(visit: Visit) -> Response:
                 yield msgspec.json.encode(row | {"properties": message.property_map()}) + b"\n"
         if look.stop is not browsing.Stop.END:
             note = f"not all: stopped by {look.stop} after {look.seen}"
-            yield (csv_cell(note) + "\r\n").encode() if as_csv else msgspec.json.encode({"incomplete": note}) + b"\n"
+            yield (
+                (csv_cell(note) + "\r\n").encode()
+                if as_csv
+                else msgspec.json.encode({"incomplete": note}) + b"\n"
+            )
 
     headers = _attachment(f"{dlq_topic(group)}.{'csv' if as_csv else 'ndjson'}")
     return StreamingResponse(lines(), headers=headers, media_type="application/octet-stream")

@@ -21,11 +21,15 @@ async def show(visit: Visit) -> Data:
         "topics": topics[:_MAX_EACH],
         "groups": groups[:_MAX_EACH],
         "brokers": brokers[:_MAX_EACH],
-        "more": max(0, len(topics) - _MAX_EACH) + max(0, len(groups) - _MAX_EACH) + max(0, len(brokers) - _MAX_EACH),
+        "more": max(0, len(topics) - _MAX_EACH)
+        + max(0, len(groups) - _MAX_EACH)
+        + max(0, len(brokers) - _MAX_EACH),
         "is_id": _MESSAGE_ID.fullmatch(q) is not None,
     }
 
 
 def _found(word: str, names: Iterable[str]) -> list[str]:
     """The shortest first: an exact name leads."""
-    return sorted((name for name in names if word and word in name.lower()), key=lambda name: (len(name), name))
+    return sorted(
+        (name for name in names if word and word in name.lower()), key=lambda name: (len(name), name)
+    )

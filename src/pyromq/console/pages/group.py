@@ -61,7 +61,9 @@ async def members(visit: Visit) -> Data:
             else sum(held.cached_msg_count for held in member.running.mq_table.values()),
             "subscriptions": []
             if member.running is None
-            else sorted(f"{each.topic} {each.sub_string or ''}".strip() for each in member.running.subscription_set),
+            else sorted(
+                f"{each.topic} {each.sub_string or ''}".strip() for each in member.running.subscription_set
+            ),
             "stack": None if member.running is None else member.running.jstack,
         }
         for member in found
@@ -106,7 +108,14 @@ async def letters(visit: Visit) -> Data:
     name = visit.path["group"]
     assert visit.session is not None
     reads = visit.person.reads_bodies
-    data = _known(visit) | {"letters": [], "seen": 0, "stop": "", "why": "", "reads_bodies": reads, "go_on": ""}
+    data = _known(visit) | {
+        "letters": [],
+        "seen": 0,
+        "stop": "",
+        "why": "",
+        "reads_bodies": reads,
+        "go_on": "",
+    }
     try:
         with visit.session.one_more("scans", visit.state.settings.max_scans):
             found = await look(visit, dlq_topic(name), visit.page_size)
@@ -130,5 +139,8 @@ async def letters(visit: Visit) -> Data:
 
 async def settings(visit: Visit) -> Data:
     found = await groups.configs_of(visit.cluster, visit.path["group"])
-    rows = [{"broker": member.broker_name, "address": member.address, "config": config} for member, config in found]
+    rows = [
+        {"broker": member.broker_name, "address": member.address, "config": config}
+        for member, config in found
+    ]
     return _known(visit) | {"configs": rows}

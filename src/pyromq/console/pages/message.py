@@ -30,7 +30,9 @@ async def _shown(visit: Visit, message: StoredMessage) -> Data:
     reads = visit.person.reads_bodies
     if reads:
         await audit_look(visit, message.topic, 1)
-    body = shown_body(message.body, visit.state.settings.max_body_bytes, visit.text("form")) if reads else None
+    body = (
+        shown_body(message.body, visit.state.settings.max_body_bytes, visit.text("form")) if reads else None
+    )
     brokers = {view.address: view.name for view in visit.snapshot.brokers}
     (told,) = await visit.cluster.known([traces.of_message(visit.cluster, shown_message_id(message))])
     (fates,) = await visit.cluster.known([tracks.of_message(visit.cluster, message)])

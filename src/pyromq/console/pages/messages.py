@@ -1,4 +1,6 @@
-"""Messages of a topic: by queue, offset and time, newest first; by id or key; filtered by tag, SQL, text or JSON."""
+"""Messages of a topic: by queue, offset and time, newest first; by id or key; filtered by tag, SQL, text
+or JSON.
+"""
 
 import asyncio
 from typing import Any

@@ -23,22 +23,38 @@ async def differences(visit: Visit) -> Data:
     infos = await cluster.known(cluster.ask(each, GetClusterInfo()) for each in servers)
     topics = await cluster.known(name_servers.topics_at(cluster, each) for each in servers)
     brokers = {
-        address: {f"{member.broker_name}/{member.broker_id}": member.address for member in members_of(info.body)}
+        address: {
+            f"{member.broker_name}/{member.broker_id}": member.address for member in members_of(info.body)
+        }
         for address, info in zip(servers, infos, strict=True)
         if info is not None
     }
     known = {address: set(names) for address, names in zip(servers, topics, strict=True) if names is not None}
     names = sorted({name for table in brokers.values() for name in table})
     rows = [
-        {"name": name, "kind": "broker", "values": {address: table.get(name) for address, table in brokers.items()}}
+        {
+            "name": name,
+            "kind": "broker",
+            "values": {address: table.get(name) for address, table in brokers.items()},
+        }
         for name in names
         if len({table.get(name) for table in brokers.values()}) > 1
     ]
     everywhere = set.intersection(*known.values()) if known else set()
     somewhere = set.union(*known.values()) if known else set()
     rows += [
-        {"name": name, "kind": "topic", "values": {address: name in table for address, table in known.items()}}
+        {
+            "name": name,
+            "kind": "topic",
+            "values": {address: name in table for address, table in known.items()},
+        }
         for name in sorted(somewhere - everywhere)
     ]
     untold = [address for address, info in zip(servers, infos, strict=True) if info is None]
-    return {"rows": rows, "servers": list(servers), "compared": list(brokers), "untold": untold, "topics": len(somewhere)}
+    return {
+        "rows": rows,
+        "servers": list(servers),
+        "compared": list(brokers),
+        "untold": untold,
+        "topics": len(somewhere),
+    }

@@ -20,7 +20,9 @@ def health(state: State) -> Probe:
 def ready(state: State) -> Probe:
     async def probe(request: Request) -> Response:
         waiting = [name for name, shown in state.clusters.items() if shown.snapshot.is_first]
-        return JSONResponse({"status": "DOWN" if waiting else "UP", "waiting": len(waiting)}, 503 if waiting else 200)
+        return JSONResponse(
+            {"status": "DOWN" if waiting else "UP", "waiting": len(waiting)}, 503 if waiting else 200
+        )
 
     return probe
 

@@ -72,7 +72,9 @@ async def producers(visit: Visit) -> Data:
     """All producers of the topic's brokers; with `?group=`, those of one group that are connected there."""
     name, group = visit.path["topic"], visit.text("group")
     addresses = route_addresses(await visit.cluster.route(name))
-    told = await visit.cluster.known(connections.all_producers(visit.cluster, each) for each in addresses.values())
+    told = await visit.cluster.known(
+        connections.all_producers(visit.cluster, each) for each in addresses.values()
+    )
     rows = {
         (of_group, member.client_id or "", member.remote_ip or ""): member
         for table in told
@@ -92,7 +94,11 @@ async def producers(visit: Visit) -> Data:
         }
         for (of_group, client, address), member in sorted(rows.items())
     ]
-    return _known(visit) | {"producers": found, "group": group, "untold": [a for a, t in zip(addresses, told, strict=True) if t is None]}
+    return _known(visit) | {
+        "producers": found,
+        "group": group,
+        "untold": [a for a, t in zip(addresses, told, strict=True) if t is None],
+    }
 
 
 async def settings(visit: Visit) -> Data:

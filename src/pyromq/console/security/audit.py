@@ -59,7 +59,15 @@ class AuditLog:
     ) -> str:
         """Append one line; returns its id. `CannotAudit` if that fails."""
         entry = Entry(
-            id or token_hex(8), self._clock.now_ms(), who, where_from, what, cluster, fields or {}, before, outcome
+            id or token_hex(8),
+            self._clock.now_ms(),
+            who,
+            where_from,
+            what,
+            cluster,
+            fields or {},
+            before,
+            outcome,
         )
         try:
             self._append(msgspec.json.encode(entry) + b"\n")
@@ -79,7 +87,10 @@ class AuditLog:
             os.close(descriptor)
 
     def _rotate(self) -> None:
-        files = [self.path, *(self.path.with_name(f"{self.path.name}.{n}") for n in range(1, self._backups + 1))]
+        files = [
+            self.path,
+            *(self.path.with_name(f"{self.path.name}.{n}") for n in range(1, self._backups + 1)),
+        ]
         for older, newer in zip(reversed(files[1:]), reversed(files[:-1]), strict=True):
             if newer.exists():
                 newer.replace(older)

@@ -1,4 +1,6 @@
-"""The headers of every answer: nothing inline, nothing from elsewhere, nothing framed, nothing kept by caches."""
+"""The headers of every answer: nothing inline, nothing from elsewhere, nothing framed, nothing kept by
+caches.
+"""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (

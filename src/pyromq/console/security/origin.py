@@ -1,8 +1,9 @@
-"""Where a request comes from: the host it names, the address that sent it, and whether our own page sent it.
+"""Where a request comes from: the host it names, the address that sent it, and whether our own page sent
+it.
 
-A write is refused unless three things agree: the session's cookie is SameSite=Strict, the browser says that the
-request comes from our own page (`Sec-Fetch-Site`, or `Origin` where a browser does not send that), and the form
-carries the token of the session.
+A write is refused unless three things agree: the session's cookie is SameSite=Strict, the browser says
+that the request comes from our own page (`Sec-Fetch-Site`, or `Origin` where a browser does not send
+that), and the form carries the token of the session.
 """
 
 import hmac
@@ -51,7 +52,8 @@ class Origins:
         return f"<Origins {sorted(self._names)}>"
 
     def of(self, connection: HTTPConnection) -> Origin:
-        """Forwarded headers count only from trusted peers, and of several values the last, which that peer added."""
+        """Forwarded headers count only from trusted peers, and of several values the last, which that peer
+        added."""
         peer = connection.client.host if connection.client is not None else ""
         scheme, host, client = connection.url.scheme, connection.headers.get("host", ""), peer
         if peer in self._proxies:
@@ -62,7 +64,8 @@ class Origins:
         return Origin(scheme, host, client)
 
     def is_ours(self, origin: Origin) -> bool:
-        """Whether the host is one of ours: a foreign name that resolves to us is an attack (DNS rebinding)."""
+        """Whether the host is one of ours: a foreign name that resolves to us is an attack (DNS
+        rebinding)."""
         if origin.name in self._names:
             return True
         return self._any_loopback and origin.name in _LOOPBACK_NAMES and _is_local(origin.client)

@@ -1,4 +1,6 @@
-"""Sessions: random ids in a table of ours, so that they can be revoked; an idle one ends, a new log-in has a new id."""
+"""Sessions: random ids in a table of ours, so that they can be revoked; an idle one ends, a new log-in has
+a new id.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

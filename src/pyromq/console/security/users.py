@@ -1,4 +1,6 @@
-"""The users file: scrypt hashes, readable by its owner alone; an unknown name costs as much as a wrong password."""
+"""The users file: scrypt hashes, readable by its owner alone; an unknown name costs as much as a wrong
+password.
+"""
 
 import hashlib
 import hmac
@@ -125,5 +127,9 @@ class Users:
 
 def _scrypt(password: str, salt: bytes) -> bytes:
     return hashlib.scrypt(
-        password.encode("utf-8", "surrogatepass"), salt=salt, dklen=_HASH_BYTES, maxmem=64 * 1024 * 1024, **_COST
+        password.encode("utf-8", "surrogatepass"),
+        salt=salt,
+        dklen=_HASH_BYTES,
+        maxmem=64 * 1024 * 1024,
+        **_COST,
     )

@@ -32,11 +32,13 @@
     }
   }
 
-  function age(isLive) {
+  function age(isLive, at) {
     const shown = document.getElementById("age");
     if (!shown) return;
     shown.classList.toggle("lost", !isLive);
-    if (!isLive) shown.firstChild.textContent = shown.dataset.lost + " ";
+    shown.firstChild.textContent = (isLive ? shown.dataset.live : shown.dataset.lost) + " ";
+    const time = shown.querySelector("time");
+    if (at && time) { time.dataset.ms = at; time.title = new Date(Number(at)).toISOString(); localTimes(shown); }
   }
 
   function refresh() {
@@ -46,7 +48,7 @@
 
   document.addEventListener("htmx:after:swap", refresh);
   document.addEventListener("htmx:after:settle", refresh);
-  document.addEventListener("tick", () => { lastTick = Date.now(); age(true); });
+  document.addEventListener("tick", (event) => { lastTick = Date.now(); age(true, event.detail.data); });
   document.addEventListener("htmx:sse:error", () => age(false));
   document.addEventListener("htmx:sse:close", () => age(false));
   if (document.getElementById("live")) {

@@ -19,11 +19,11 @@ class Aside:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster.copy()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="console-aside", daemon=True)
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> "Aside":
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="console-aside", daemon=True)
         self._thread.start()
         await self._call(self._cluster.__aenter__())
         return self

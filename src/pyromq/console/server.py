@@ -1,0 +1,99 @@
+"""The console as a server: started, run and stopped like the others; uvicorn does the HTTP."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import uvicorn
+
+from pyromq.console.app import make_app
+from pyromq.console.security.users import Users
+from pyromq.console.settings import ConsoleSettings
+from pyromq.console.state import State
+from pyromq.errors import ConfigError
+from pyromq.remoting.addresses import format_address
+from pyromq.remoting.server import listening_socket
+
+_STOPPING_S = 2
+_MAX_CONNECTIONS = 2000
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The program has its own handling of signals."""
+        yield
+
+
+class Console:
+    def __init__(self, settings: ConsoleSettings) -> None:
+        """Raises ConfigError if it would listen beyond this machine without users."""
+        self.settings = settings
+        users = Users(settings.users_file).load()
+        self.first_password: str | None = None
+        """The password of the first administrator, if this start made one; it is kept nowhere else."""
+        if not len(users) and settings.anonymous_role == "NONE":
+            if not settings.is_on_loopback:
+                raise ConfigError(
+                    "bindAddress",
+                    settings.bind_address,
+                    "a loopback address, because there are no users: `pyromq console user add NAME` adds one",
+                )
+            self.first_password = users.make_first()
+        self.state = State(settings, users)
+        self._server: _Uvicorn | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._port = settings.listen_port
+
+    def __repr__(self) -> str:
+        return f"<Console {self.url}>"
+
+    @property
+    def url(self) -> str:
+        scheme = "https" if self.settings.tls_cert_path is not None else "http"
+        return (
+            f"{scheme}://{format_address(self.settings.bind_address, self._port)}{self.settings.base_path}/"
+        )
+
+    async def start(self) -> None:
+        settings = self.settings
+        listener = listening_socket(settings.bind_address, settings.listen_port)
+        self._port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            make_app(self.state),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_STOPPING_S,
+            ssl_certfile=settings.tls_cert_path,
+            ssl_keyfile=settings.tls_key_path,
+        )
+        try:
+            config.load()
+        except OSError as problem:
+            listener.close()
+            raise ConfigError(
+                "tlsCertPath", settings.tls_cert_path, f"a certificate and its key: {problem}"
+            ) from None
+        await self.state.open()
+        self._server = _Uvicorn(config)
+        self._task = asyncio.create_task(self._server.serve([listener]), name="console")
+        # uvicorn has no event for this; the socket accepts connections already.
+        while not self._server.started and not self._task.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    async def run_until_stopped(self) -> None:
+        assert self._task is not None, "the console has not been started"
+        await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        self.state.is_stopping = True
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+        await self.state.close()

@@ -1,0 +1,98 @@
+"""A cluster with something of everything that the console shows, and a console that looks at it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.console_browser import Browser
+
+from pyromq.admin import groups, messages, offsets, topics
+from pyromq.admin.cluster import Cluster
+from pyromq.console.app import make_app
+from pyromq.console.security.roles import Role
+from pyromq.console.security.users import Users
+from pyromq.console.settings import ConsoleSettings
+from pyromq.console.state import State
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.bodies.queues import MessageQueue
+from pyromq.protocol.bodies.topics import TopicConfig
+from pyromq.protocol.names import dlq_topic, retry_topic
+from pyromq.protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from pyromq.standalone import Standalone
+from pyromq.testing.clusters import aio_cluster
+
+ORDERS, GROUP, QUEUES, SENT, LETTERS = "Orders", "billing", 4, 60, 3
+HOSTILE = "<script>alert(1)</script>\u202e\"'&"
+PASSWORD = "correct horse battery"
+
+
+@dataclass
+class Shown:
+    """What a test uses: the cluster, the console's state, and a browser of an administrator."""
+
+    running: Standalone
+    cluster: Cluster
+    state: State
+    admin: Browser
+    message_id: str
+    token: str = ""
+
+    async def look(self) -> None:
+        """Have the console look at the cluster now."""
+        watch = self.state.clusters["default"].watch
+        watch.changed_something()
+        await watch.look()
+
+    async def do(self, operation: str, step: str = "apply", accept: str = "text/html", **fields: Any) -> Any:
+        form = {"csrf": self.token, "step": step, **fields}
+        return await self.admin.post(f"/c/default/do/{operation}", form, accept=accept)
+
+    async def browser(self, role: Role) -> Browser:
+        browser = Browser(make_app(self.state))
+        person = self.state.users.person(role.word)
+        assert person is not None
+        browser.cookies["pyromq_console"] = self.state.sessions.open(person)[0]
+        return browser
+
+
+@asynccontextmanager
+async def shown_cluster(home: Path, **settings: Any) -> AsyncIterator[Shown]:
+    async with aio_cluster(brokers=2) as running, Cluster(running.namesrv) as cluster:
+        message_id = await fill(cluster)
+        users = Users(home / "users.json")
+        for role in Role:
+            users.put(role.word, PASSWORD, role, reads_bodies=role is not Role.VIEWER)
+        chosen: dict[str, Any] = {"namesrv_addr": running.namesrv, "home": home, **settings}
+        state = State(ConsoleSettings(**chosen), users)
+        await state.open()
+        try:
+            shown = Shown(running, cluster, state, Browser(make_app(state)), message_id)
+            shown.admin = await shown.browser(Role.ADMIN)
+            shown.token = await shown.admin.token()
+            await shown.look()
+            yield shown
+        finally:
+            await state.close()
+
+
+async def fill(cluster: Cluster) -> str:
+    """Messages, a group that is behind, and dead letters; returns the id of a message with a hostile body."""
+    masters = [member.address for member in await cluster.masters()]
+    for name in (ORDERS, retry_topic(GROUP), dlq_topic(GROUP)):
+        config = TopicConfig(topic_name=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+        await topics.put(cluster, masters, config)
+    await groups.put(cluster, masters, SubscriptionGroupConfig(group_name=GROUP))
+    for number in range(SENT):
+        body = b'{"id": %d, "paid": %s}' % (number, b"true" if number % 2 else b"false")
+        await messages.send(cluster, ORDERS, body, tags=["even", "odd"][number % 2], keys=f"key-{number}")
+    hostile = await messages.send(cluster, ORDERS, HOSTILE.encode(), tags="evil", keys="evil")
+    for number in range(LETTERS):
+        properties = {RETRY_TOPIC: ORDERS, ORIGIN_MESSAGE_ID: f"ORIGIN{number}"}
+        await messages.send(cluster, dlq_topic(GROUP), b"=dead %d" % number, properties=properties)
+    for member in await cluster.masters():
+        for number in range(QUEUES):
+            queue = MessageQueue(ORDERS, member.broker_name, number)
+            await offsets.commit(cluster, member.address, GROUP, queue, 1)
+    return hostile.message_id

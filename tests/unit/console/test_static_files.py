@@ -1,0 +1,56 @@
+import gzip
+import hashlib
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+from pyromq.console.static_files import StaticFiles
+
+CONSOLE = Path(str(resources.files("pyromq.console")))
+VENDOR = CONSOLE / "static" / "vendor"
+
+
+def test_what_others_wrote_is_unchanged_and_listed() -> None:
+    packages = tomllib.loads((VENDOR / "VENDOR.toml").read_text())["package"]
+    listed = {each["name"]: each["sha256"] for package in packages for each in package["file"]}
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in VENDOR.iterdir()
+        if path.name != "VENDOR.toml"
+    }
+    assert found == listed
+    for package in packages:
+        assert package["licence"]
+        assert package["integrity"].startswith("sha512-")
+
+
+def test_pages_load_nothing_from_elsewhere_and_have_nothing_inline() -> None:
+    foreign = re.compile(r"(?:src|href|action)=[\"']?(?:https?:)?//", re.IGNORECASE)
+    inline = re.compile(r"\bon[a-z]+=|<style|<script(?![^>]*\bsrc=)|\bstyle=|javascript:", re.IGNORECASE)
+    for path in CONSOLE.rglob("*.html"):
+        text = path.read_text()
+        assert not foreign.search(text), path
+        assert not inline.search(text), path
+    for path in (CONSOLE / "static").glob("*.*"):
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text, path
+        assert "https://" not in text, path
+
+
+def test_no_template_goes_around_the_escaping() -> None:
+    for path in CONSOLE.rglob("*.html"):
+        text = path.read_text()
+        assert not re.search(r"\|\s*safe\b|autoescape|Markup", text), path
+    for path in CONSOLE.rglob("*.py"):
+        text = path.read_text()
+        assert "Markup(" not in text, path
+
+
+def test_names_have_a_hash_of_the_content_and_htmx_is_one_file() -> None:
+    files = StaticFiles()
+    assert re.fullmatch(r"app\.[0-9a-f]{12}\.css", files.addresses["app.css"])
+    joined = files._by_address[files.addresses["htmx.js"]]
+    parts = [(VENDOR / name).read_bytes() for name in ("htmx.min.js", "hx-sse.min.js")]
+    assert joined.content == b";\n".join(parts)
+    assert gzip.decompress(joined.packed) == joined.content
