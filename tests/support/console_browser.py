@@ -94,7 +94,10 @@ class Browser:
             "server": ("127.0.0.1", 8088),
         }
         messages: list[Message] = []
-        waiting = [{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}]
+        waiting: list[Message] = [
+            {"type": "http.request", "body": body, "more_body": False},
+            {"type": "http.disconnect"},
+        ]
 
         async def receive() -> Message:
             return waiting.pop(0) if waiting else {"type": "http.disconnect"}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConsoleBeside:
-    """Users and the audit log are in the cluster's directory. With `secure`, the console signs and encrypts."""
+    """Users and the audit log are in the cluster's directory. With `secure` the console logs in, too."""
 
     def __init__(self, cluster: "Standalone", port: int, secure: SecureFiles | None) -> None:
         self._cluster = cluster

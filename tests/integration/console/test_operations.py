@@ -1,6 +1,7 @@
 """Everything the console changes, in front of a real cluster: previewed, done, audited, undone."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -40,7 +41,7 @@ async def test_a_topic_is_previewed_made_changed_and_deleted(shown: Shown) -> No
 
     wrong = await shown.do("topics.delete", topic="Fresh", confirm="Fres")
     assert wrong.status == 409
-    assert await topics.config(shown.cluster, address, "Fresh")
+    assert (await topics.config(shown.cluster, address, "Fresh")).topic_name == "Fresh"
     right = await shown.do("topics.delete", topic="Fresh", confirm="Fresh")
     assert right.status == 200
     with pytest.raises(NotFound):
@@ -95,7 +96,7 @@ async def test_a_reset_does_what_its_preview_says_and_can_be_undone(shown: Shown
 @pytest.mark.parametrize(
     "fields", [{"to": "time", "time": "2000-01-01"}, {"to": "start"}, {"to": "offset", "offset": 0}]
 )
-async def test_a_reset_goes_to_a_time_the_start_or_an_offset(shown: Shown, fields: dict[str, object]) -> None:
+async def test_a_reset_goes_to_a_time_the_start_or_an_offset(shown: Shown, fields: dict[str, Any]) -> None:
     await shown.do("offsets.reset", group=GROUP, topic=ORDERS, to="end")
     done = await shown.do("offsets.reset", accept=JSON, group=GROUP, topic=ORDERS, **fields)
     assert done.status == 200
@@ -104,7 +105,7 @@ async def test_a_reset_goes_to_a_time_the_start_or_an_offset(shown: Shown, field
 
 async def test_one_queue_is_reset_alone(shown: Shown) -> None:
     await shown.do("offsets.reset", group=GROUP, topic=ORDERS, to="start")
-    fields = {"broker": "broker-a", "queue": 1, "to": "offset", "offset": 2}
+    fields: dict[str, Any] = {"broker": "broker-a", "queue": 1, "to": "offset", "offset": 2}
     done = await shown.do("offsets.reset", accept=JSON, group=GROUP, topic=ORDERS, **fields)
     assert "-b broker-a -q 1 -o 2" in done.json["line"]
     moved = {queue for queue, offset in (await offsets_of(shown)).items() if offset == 2}
