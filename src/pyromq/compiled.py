@@ -20,6 +20,7 @@ MODULES: Final = (
     "fast_path",
     "hashing",
     "headers",
+    "hpack",
     "plain_entries",
     "records",
     "requests",

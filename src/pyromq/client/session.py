@@ -268,6 +268,12 @@ class Session:
             self._heartbeat_soon(address)
         return self._dialer.call(address, request, timeout_s)
 
+    def writable(self, address: str) -> Connection | None:
+        """The connection to a broker, if one is open and takes requests now."""
+        if address not in self._introduced:
+            self._heartbeat_soon(address)
+        return self._dialer.writable(address)
+
     async def send_oneway(self, address: str, request: Request[Any]) -> None:
         if address not in self._introduced:
             self._heartbeat_soon(address)

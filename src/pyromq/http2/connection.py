@@ -7,6 +7,7 @@ sides in doubt about the connection ends it, and so does a peer that only makes 
 
 from collections import deque
 
+from pyromq.compiled import twin
 from pyromq.errors import RemoteProtocolError
 from pyromq.http2 import frames
 from pyromq.http2.budget import Budget
@@ -23,6 +24,9 @@ from pyromq.http2.frames import ErrorCode
 from pyromq.http2.header_rules import problem_of_request, problem_of_trailers
 from pyromq.http2.hpack import Decoder, HeadersTooLarge
 from pyromq.http2.limits import Http2Limits
+
+_native = twin("hpack")
+new_decoder: type[Decoder] = Decoder if _native is None else _native.Decoder
 
 _FIRST_WINDOW = 65_535
 _TINY_INCREMENT = 64
@@ -72,7 +76,7 @@ class Http2Connection:
     def __init__(self, limits: Http2Limits | None = None) -> None:
         self.limits = limits if limits is not None else Http2Limits()
         self._streams: dict[int, _Stream] = {}
-        self._decoder = Decoder(self.limits.max_header_list_bytes)
+        self._decoder = new_decoder(self.limits.max_header_list_bytes)
         self._output: list[bytes] = []
         self._input = b""
         self._has_preface = self._has_settings = False

@@ -2,7 +2,10 @@
 
 import re
 
+from pyromq.compiled import twin
 from pyromq.http2.hpack import Header
+
+_native = twin("hpack")
 
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE = re.compile(rb"[\x00\r\n]|^[ \t]|[ \t]$")
@@ -19,6 +22,13 @@ _MAX_GOOD_NAMES = 1000
 
 def problem_of_request(headers: list[Header]) -> str | None:
     """What is wrong with the headers of a request, if anything."""
+    if _native is not None and _native.is_well_formed(headers, _GOOD_NAMES):
+        return None
+    return problem_by_rule(headers)
+
+
+def problem_by_rule(headers: list[Header]) -> str | None:
+    """The same, looked at rule by rule."""
     pseudo: dict[bytes, bytes] = {}
     has_ordinary = False
     for name, value in headers:

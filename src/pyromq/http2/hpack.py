@@ -19,7 +19,7 @@ TABLE_BYTES = 4096
 _ENTRY_OVERHEAD = 32
 _MAX_INTEGER_BYTES = 5
 
-_STATIC: tuple[Header, ...] = (
+STATIC_TABLE: tuple[Header, ...] = (
     (b"", b""),
     (b":authority", b""),
     (b":method", b"GET"),
@@ -43,9 +43,9 @@ _STATIC: tuple[Header, ...] = (
         ).split()
     ),
 )
-_STATIC_SIZE = len(_STATIC)
-_STATIC_INDEX = {header: index for index, header in reversed(list(enumerate(_STATIC))) if index}
-_STATIC_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(_STATIC))) if index}
+_STATIC_SIZE = len(STATIC_TABLE)
+_STATIC_INDEX = {header: index for index, header in reversed(list(enumerate(STATIC_TABLE))) if index}
+_STATIC_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE))) if index}
 
 
 class HeadersTooLarge(RemoteProtocolError):
@@ -81,7 +81,7 @@ class Decoder:
                     position += 1
                 else:
                     index, position = _integer(block, position, 0x7F)
-                header = _STATIC[index] if 0 < index < _STATIC_SIZE else self._dynamic(index)
+                header = STATIC_TABLE[index] if 0 < index < _STATIC_SIZE else self._dynamic(index)
             elif first & 0x60 == 0x20:
                 size, position = _integer(block, position, 0x1F)
                 self._resize(size, may=not headers)
@@ -90,7 +90,7 @@ class Decoder:
                 is_kept = first & 0x40
                 index, position = _integer(block, position, 0x3F if is_kept else 0x0F)
                 if index:
-                    name = (_STATIC[index] if index < _STATIC_SIZE else self._dynamic(index))[0]
+                    name = (STATIC_TABLE[index] if index < _STATIC_SIZE else self._dynamic(index))[0]
                 else:
                     name, position = _string(block, position)
                 value, position = _string(block, position)

@@ -53,14 +53,14 @@ def _build_tree() -> tuple[list[list[int]], list[int]]:
     return nodes, ends
 
 
-_NODES, _ENDS = _build_tree()
+NODES, ENDS = _build_tree()
 
 
 @cache
 def _step(node: int, byte: int) -> tuple[int, bytes]:
     letters = bytearray()
     for position in range(7, -1, -1):
-        follower = _NODES[node][byte >> position & 1]
+        follower = NODES[node][byte >> position & 1]
         if follower < 0:
             if ~follower == _END:
                 raise RemoteProtocolError("a Huffman-coded header contains the end of a string")
@@ -77,6 +77,6 @@ def decode(data: bytes) -> bytes:
     for byte in data:
         node, letters = _step(node, byte)
         pieces.append(letters)
-    if node not in _ENDS:
+    if node not in ENDS:
         raise RemoteProtocolError("a Huffman-coded header ends within a letter")
     return b"".join(pieces)

@@ -1,22 +1,28 @@
 """What becomes of a received message: acknowledged, hidden for another time, or buried as a dead letter."""
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyromq.clock import Clock
-from pyromq.errors import PyroError
+from pyromq.errors import PyroError, Refused
+from pyromq.protocol.catalogue import Answer
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
 from pyromq.proxy.clients import Clients, client_id_of
 from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, status_of
-from pyromq.proxy.grpc.call import Call
+from pyromq.proxy.grpc.call import Call, Later
 from pyromq.proxy.messages import message
 from pyromq.proxy.receipts import Handle, decode_handle
 from pyromq.proxy.renewal import Renewal
 from pyromq.proxy.settings import ProxySettings
+from pyromq.remoting.connection import StartedCall
 
 _AckMessageResponse = message("AckMessageResponse")
 _AckMessageResultEntry = message("AckMessageResultEntry")
@@ -36,15 +42,52 @@ class Acknowledging:
         self._clock = clock
         self._settings = settings
 
-    async def ack(self, request: Any, call: Call) -> Any:
+    def ack(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         if not request.entries:
             raise Rejected(Code.INTERNAL_SERVER_ERROR, "no entry to acknowledge")
+        entry = request.entries[0]
+        if len(request.entries) > 1 or self._renewal.is_changing(group, entry.receipt_handle):
+            return self._ack_all(request, topic, group, call)
+        # Clients acknowledge each message alone: it needs no task.
+        text = entry.receipt_handle
+        try:
+            handle = self._renewal.take_now(group, text) or decode_handle(text)
+            self._check_time(handle)
+            asked = handle.ack(topic, group)
+            started = self._cluster.begin(handle.receipt.broker_name, asked, call, asked)
+        except PyroError as problem:
+            return _acknowledged([_entry(entry, status_of(problem))])
+        if started is None:
+            return self._ack_slowly(asked, handle, entry, call)
+        return Later(started.answered, partial(self._acked, started, asked, handle, entry, call))
+
+    def _acked(
+        self, started: StartedCall[Answer], asked: AckMessage, handle: Handle, entry: Any, call: Call
+    ) -> Any:
+        status = OK
+        try:
+            started.result()
+        except Refused as refusal:
+            if refusal.code == ResponseCode.GO_AWAY:
+                return self._ack_slowly(asked, handle, entry, call)  # on a new connection
+            status = status_of(refusal)
+        except PyroError as problem:
+            status = status_of(problem)
+        return _acknowledged([_entry(entry, status)])
+
+    async def _ack_slowly(self, asked: AckMessage, handle: Handle, entry: Any, call: Call) -> Any:
+        status = OK
+        try:
+            await self._cluster.call(handle.receipt.broker_name, asked, call)
+        except PyroError as problem:
+            status = status_of(problem)
+        return _acknowledged([_entry(entry, status)])
+
+    async def _ack_all(self, request: Any, topic: str, group: str, call: Call) -> Any:
         entries = await asyncio.gather(*(self._ack(each, topic, group, call) for each in request.entries))
-        codes = {entry.status.code for entry in entries}
-        status = entries[0].status if len(codes) == 1 else Status(code=Code.MULTIPLE_RESULTS, message="")
-        return _AckMessageResponse(status=status, entries=entries)
+        return _acknowledged(entries)
 
     async def _ack(self, entry: Any, topic: str, group: str, call: Call) -> Any:
         status = OK
@@ -53,9 +96,7 @@ class Acknowledging:
             await self._cluster.call(handle.receipt.broker_name, handle.ack(topic, group), call)
         except PyroError as problem:
             status = status_of(problem)
-        return _AckMessageResultEntry(
-            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
-        )
+        return _entry(entry, status)
 
     async def change(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))
@@ -76,13 +117,16 @@ class Acknowledging:
     async def _newest(self, group: str, text: str) -> Handle:
         """The handle that the broker knows; raises Rejected if its time is over."""
         handle = await self._renewal.take(group, text) or decode_handle(text)
+        self._check_time(handle)
+        return handle
+
+    def _check_time(self, handle: Handle) -> None:
         over_ms = self._clock.now_ms() - handle.expires_ms
         if over_ms >= 0:
             raise Rejected(
                 Code.INVALID_RECEIPT_HANDLE,
                 f"the time of the receipt handle was over {over_ms} ms ago: the message is delivered again",
             )
-        return handle
 
     # For messages that no client shall get
 
@@ -105,3 +149,15 @@ class Acknowledging:
         )
         await self._cluster.call(handle.receipt.broker_name, back, call)
         await self._cluster.call(handle.receipt.broker_name, handle.ack(topic, group), call)
+
+
+def _entry(asked: Any, status: Any) -> Any:
+    return _AckMessageResultEntry(
+        message_id=asked.message_id, receipt_handle=asked.receipt_handle, status=status
+    )
+
+
+def _acknowledged(entries: Sequence[Any]) -> Any:
+    codes = {entry.status.code for entry in entries}
+    status = entries[0].status if len(codes) == 1 else Status(code=Code.MULTIPLE_RESULTS, message="")
+    return _AckMessageResponse(status=status, entries=entries)

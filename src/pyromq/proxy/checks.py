@@ -15,25 +15,38 @@ from pyromq.protocol.properties import RESERVED_NAMES
 from pyromq.proxy.codes import Code, Rejected
 from pyromq.proxy.settings import ProxySettings
 
+_GOOD_TOPICS: set[str] = set()
+_GOOD_GROUPS: set[str] = set()
+_MAX_GOOD_NAMES = 10_000
+"""Names are few and come again: most need no second look."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_topic(name: str) -> str:
     """The name of a topic that clients may use."""
+    if name in _GOOD_TOPICS:
+        return name
     problem = topic_problem(name)
     if problem is None and (name in SYSTEM_TOPICS or name.startswith((SYSTEM_TOPIC_PREFIX, "RMQ_SYS_"))):
         problem = f"the topic {name} belongs to the system"
     if problem is not None:
         raise Rejected(Code.ILLEGAL_TOPIC, problem)
+    if len(_GOOD_TOPICS) < _MAX_GOOD_NAMES:
+        _GOOD_TOPICS.add(name)
     return name
 
 
 def check_group(name: str) -> str:
+    if name in _GOOD_GROUPS:
+        return name
     problem = group_problem(name)
     if problem is None and name.startswith(SYSTEM_GROUP_PREFIX):
         problem = f"the group {name} belongs to the system"
     if problem is not None:
         raise Rejected(Code.ILLEGAL_CONSUMER_GROUP, problem)
+    if len(_GOOD_GROUPS) < _MAX_GOOD_NAMES:
+        _GOOD_GROUPS.add(name)
     return name
 
 

@@ -13,7 +13,9 @@ from pyromq.errors import ConnectFailed
 from pyromq.protocol.catalogue import Answer, Declaration, Request, declaration_of
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.names import AUTO_CREATE_TOPIC, MASTER_ID
+from pyromq.protocol.request_forms import FilledForm
 from pyromq.proxy.grpc.call import Call
+from pyromq.remoting.connection import StartedCall
 
 A = TypeVar("A", bound=Answer)
 
@@ -56,6 +58,10 @@ class Cluster:
         """Raises NoRoute if no broker has the topic."""
         return await self.session.routes.get(topic)
 
+    def known_route(self, topic: str) -> Route | None:
+        """The same, if name servers need not be asked."""
+        return self.session.routes.cached(topic)
+
     def address(self, broker_name: str) -> str:
         """The master of this name; raises ConnectFailed if it has none now."""
         address = self.session.broker_address(broker_name, MASTER_ID, only_this=True)
@@ -85,6 +91,21 @@ class Cluster:
     ) -> A:
         self.admit(request, call)
         return await self.call_address(self.address(broker_name), request, timeout_s)
+
+    def begin(
+        self, broker_name: str, request: Request[A] | FilledForm[A], call: Call, declared: Request[A]
+    ) -> StartedCall[A] | None:
+        """The same at once, as a started call; None if there is no connection that takes it now.
+
+        `declared`: the request, if it is a filled form.
+        """
+        address = self.session.broker_address(broker_name, MASTER_ID, only_this=True)
+        connection = self.session.writable(address) if address is not None else None
+        if connection is None:
+            return None
+        if self._admission is not None:
+            self.admit(declared, call)
+        return connection.begin(request, self._timeout_s)
 
     async def call_address(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
         return await self.session.call(address, request, timeout_s or self._timeout_s)

@@ -37,12 +37,12 @@ class Outgoing(msgspec.Struct, frozen=True):
     message_group: str
 
 
-def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_host: str) -> Outgoing:
+def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: str) -> Outgoing:
     """Raises Rejected if the message cannot be sent."""
     topic = check_topic(message.topic.name)
     system = message.system_properties
     check_body(message.body, settings)
-    properties = _properties(message, topic, settings, now_ms, peer_host)
+    properties = _properties(message, topic, settings, now_ms, peer_address)
     born_ms = milliseconds(system.born_timestamp) or now_ms
     sys_flag = SysFlag.COMPRESSED if system.body_encoding == _GZIP else 0
     if props.TRANSACTION_PREPARED in properties:
@@ -68,7 +68,7 @@ def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_host: str) 
 
 
 def _properties(
-    message: Any, topic: str, settings: ProxySettings, now_ms: int, peer_host: str
+    message: Any, topic: str, settings: ProxySettings, now_ms: int, peer_address: str
 ) -> dict[str, str | None]:
     system = message.system_properties
     own = dict(message.user_properties)
@@ -113,7 +113,7 @@ def _properties(
         properties[props.TIMER_DELIVER_MS] = str(deliver_ms)
     if system.trace_context:
         properties[props.TRACE_CONTEXT] = system.trace_context
-    properties[props.BORN_HOST] = system.born_host or peer_host
+    properties[props.BORN_HOST] = system.born_host or peer_address.rpartition(":")[0].strip("[]")
     if system.HasField("born_timestamp"):
         properties[props.BORN_TIMESTAMP] = str(milliseconds(system.born_timestamp))
     if system.delivery_attempt:

@@ -67,6 +67,16 @@ class Renewal:
         self._of_client.setdefault(client, {})[key] = None
         self._plan(key, held)
 
+    def is_changing(self, group: str, text: str) -> bool:
+        """Whether a renewal of this message is under way."""
+        held = self._held.get((group, text))
+        return held is not None and held.change is not None
+
+    def take_now(self, group: str, text: str) -> Handle | None:
+        """The newest handle of a message that is not changing."""
+        held = self._forget((group, text))
+        return held.handle if held is not None else None
+
     async def take(self, group: str, text: str) -> Handle | None:
         """The newest handle of a message, if it is held here; it is not renewed any more."""
         held = self._forget((group, text))

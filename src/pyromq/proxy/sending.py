@@ -1,28 +1,34 @@
 """Stores the messages of producers, and takes back those that are not due yet."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from pyromq.clock import Clock
 from pyromq.errors import NoRoute, PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message_id import decode_offset_message_id, decode_recall_handle
-from pyromq.protocol.requests.sending import RecallMessage
+from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
+from pyromq.protocol.requests.sending import RecallMessage, SendMessageAnswer, SendMessageV2
 from pyromq.proxy.checks import check_topic
 from pyromq.proxy.clients import Clients, client_id_of
 from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
-from pyromq.proxy.grpc.call import Call
+from pyromq.proxy.grpc.call import Call, Later
 from pyromq.proxy.messages import message
 from pyromq.proxy.outgoing import Outgoing, prepare
 from pyromq.proxy.queue_choice import QueueChoice
 from pyromq.proxy.settings import ProxySettings
-from pyromq.proxy.topics import DELAY, TRANSACTION, Topics
+from pyromq.proxy.topics import DELAY, MIXED, TRANSACTION, Topics
 from pyromq.proxy.transactions import Half, Transactions
+from pyromq.remoting.connection import StartedCall
 
 _SendMessageResponse = message("SendMessageResponse")
 _SendResultEntry = message("SendResultEntry")
 _RecallMessageResponse = message("RecallMessageResponse")
+
+_VARYING = ("queue_id", "sys_flag", "born_timestamp", "properties")
+_MAX_FORMS = 1000
 
 
 class Sending:
@@ -42,15 +48,64 @@ class Sending:
         self._clock = clock
         self._settings = settings
         self._queues = QueueChoice()
+        self._forms: dict[str, RequestForm[SendMessageAnswer]] = {}
 
-    async def send(self, request: Any, call: Call) -> Any:
+    def send(self, request: Any, call: Call) -> Any:
         """Every message has an entry of its own in the answer; a request that cannot be sent has none."""
         self._clients.seen(client_id_of(call))
         messages = request.messages
-        if not messages or len({each.topic.name for each in messages}) > 1:
+        if not messages or (len(messages) > 1 and len({each.topic.name for each in messages}) > 1):
             raise Rejected(Code.MESSAGE_CORRUPTED, f"{len(messages)} messages; expected some of one topic")
-        now_ms, host = self._clock.now_ms(), call.peer_address.rpartition(":")[0].strip("[]")
-        prepared = [prepare(each, self._settings, now_ms, host) for each in messages]
+        now_ms = self._clock.now_ms()
+        prepared = [prepare(each, self._settings, now_ms, call.peer_address) for each in messages]
+        at_once = self._begin(prepared[0], call) if len(prepared) == 1 else None
+        return at_once if at_once is not None else self._send_all(prepared, call)
+
+    def _begin(self, outgoing: Outgoing, call: Call) -> Later | None:
+        """Send one message without a task; None if something must be asked for first."""
+        request = outgoing.request
+        topic = request.topic
+        route = self._cluster.known_route(topic)
+        message_type = self._topics.known_type(topic) if self._settings.checks_message_types else MIXED
+        if route is None or message_type is None:
+            return None
+        self._topics.compare_type(topic, outgoing.message_type, message_type)
+        queue = self._queues.choose(route, outgoing.message_group)
+        request.queue_id = queue.queue_id
+        broker_name = route.broker_of(queue)
+        started = self._cluster.begin(broker_name, self._filled(request), call, request)
+        if started is None:
+            return None
+        return Later(started.answered, partial(self._stored, started, outgoing, broker_name, call))
+
+    def _filled(self, request: SendMessageV2) -> SendMessageV2 | FilledForm[SendMessageAnswer]:
+        if not self._cluster.session.fills_forms:
+            return request
+        form = self._forms.get(request.topic)
+        if form is None:
+            if len(self._forms) == _MAX_FORMS:
+                self._forms.clear()
+            form = self._forms[request.topic] = RequestForm(request, _VARYING)
+        values = (
+            request.queue_id,
+            request.sys_flag,
+            request.born_timestamp,
+            as_text(request.properties or ""),
+        )
+        return FilledForm(form, values, request.body)
+
+    def _stored(
+        self, started: StartedCall[SendMessageAnswer], outgoing: Outgoing, broker_name: str, call: Call
+    ) -> Any:
+        try:
+            entry = self._entry(started.result(), outgoing, broker_name)
+        except Refused as refusal:
+            if refusal.code == ResponseCode.GO_AWAY:
+                return self._send_all([outgoing], call)  # on a new connection
+            raise self._explained(refusal, outgoing) from None
+        return _SendMessageResponse(status=entry.status, entries=(entry,))
+
+    async def _send_all(self, prepared: list[Outgoing], call: Call) -> Any:
         if self._settings.checks_message_types:
             for each in prepared:
                 await self._topics.check_type(each.request.topic, each.message_type)
@@ -77,9 +132,15 @@ class Sending:
         try:
             answer = await self._cluster.call(broker_name, request, call)
         except Refused as refusal:
-            if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise NoRoute(request.topic, self._cluster.name_servers) from None
-            raise
+            raise self._explained(refusal, outgoing) from None
+        return self._entry(answer, outgoing, broker_name)
+
+    def _explained(self, refusal: Refused, outgoing: Outgoing) -> PyroError:
+        if refusal.code == ResponseCode.TOPIC_NOT_EXIST:
+            return NoRoute(outgoing.request.topic, self._cluster.name_servers)
+        return refusal
+
+    def _entry(self, answer: SendMessageAnswer, outgoing: Outgoing, broker_name: str) -> Any:
         status = OK
         if answer.code != ResponseCode.SUCCESS:
             status = Status(code=code_of_broker(answer.code), message=ResponseCode(answer.code).name)
@@ -94,7 +155,7 @@ class Sending:
             log_offset = decode_offset_message_id(answer.msg_id).log_offset
             address = self._cluster.address(broker_name)
             half = Half(address, broker_name, answer.queue_offset, log_offset)
-            self._transactions.remember(request.topic, entry.transaction_id, half)
+            self._transactions.remember(outgoing.request.topic, entry.transaction_id, half)
         return entry
 
     async def recall(self, request: Any, call: Call) -> Any:

@@ -6,17 +6,19 @@ are not implemented, as in Apache's proxy.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from pyromq.errors import PyroError
 from pyromq.proxy.cluster import FrontAdmission
 from pyromq.proxy.codes import Code, status_of
-from pyromq.proxy.grpc.call import Call, Method, Shape
+from pyromq.proxy.grpc.call import Call, Later, Method, Shape
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.proxy.messages import SERVICE, Rpc, rpc_types
 
-Handler = Callable[..., Awaitable[Any]]
+Handler = Callable[..., Any]
+"""A coroutine function; that of a unary call may return a Later instead."""
 
 
 Observe = Callable[[str, int, float | None], None]
@@ -40,26 +42,13 @@ def methods(
             method = Method(Shape.ANSWER_STREAM, rpc.request_type, _identified(handler, rpc, admission))
         else:
             handler = _answering(handler, rpc.answer_type, admission)
-            handler = handler if observe is None else _observed(handler, name, observe)
+            if observe is not None:
+                handler = _Observed(handler, name, observe).answer
             method = Method(Shape.UNARY, rpc.request_type, handler)
         if observe is not None and method.shape is not Shape.UNARY:
             method = Method(method.shape, rpc.request_type, _observed_stream(method.handler, name, observe))
         table[f"/{SERVICE}/{name}"] = method
     return table
-
-
-def _observed(handler: Handler, name: str, observe: Observe) -> Handler:
-    async def answer(request: Any, call: Call) -> Any:
-        began = time.perf_counter()
-        status = int(Code.INTERNAL_SERVER_ERROR)
-        try:
-            answered = await handler(request, call)
-            status = answered.status.code
-            return answered
-        finally:
-            observe(name, status, time.perf_counter() - began)
-
-    return answer
 
 
 def _observed_stream(handler: Handler, name: str, observe: Observe) -> Handler:
@@ -110,12 +99,57 @@ def _identified(handler: Handler, rpc: Rpc, admission: FrontAdmission | None) ->
 
 
 def _answering(handler: Handler, answer_type: Any, admission: FrontAdmission | None) -> Handler:
-    async def answer(request: Any, call: Call) -> Any:
-        try:
-            if admission is not None:
-                admission.identify(call)
-            return await handler(request, call)
-        except PyroError as problem:
-            return answer_type(status=status_of(problem))
+    def identified(request: Any, call: Call) -> Any:
+        if admission is not None:
+            admission.identify(call)
+        return handler(request, call)
 
-    return answer
+    return lambda request, call: _translated(partial(identified, request, call), answer_type)
+
+
+def _translated(work: Callable[[], Any], answer_type: Any) -> Any:
+    """What `work` returns; a refusal becomes an answer, now or later."""
+    try:
+        answered = work()
+    except PyroError as problem:
+        return answer_type(status=status_of(problem))
+    if type(answered) is Later:
+        return Later(answered.waiting, partial(_translated, answered.answer, answer_type))
+    return _awaited(answered, answer_type) if asyncio.iscoroutine(answered) else answered
+
+
+async def _awaited(answering: Coroutine[Any, Any, Any], answer_type: Any) -> Any:
+    try:
+        return await answering
+    except PyroError as problem:
+        return answer_type(status=status_of(problem))
+
+
+class _Observed:
+    """Times the calls of one rpc, whichever way they are answered."""
+
+    def __init__(self, handler: Handler, name: str, observe: Observe) -> None:
+        self._handler = handler
+        self._name = name
+        self._observe = observe
+
+    def answer(self, request: Any, call: Call) -> Any:
+        return self._go_on(partial(self._handler, request, call), time.perf_counter())
+
+    def _go_on(self, work: Callable[[], Any], began: float) -> Any:
+        answered = work()
+        if type(answered) is Later:
+            return Later(answered.waiting, partial(self._go_on, answered.answer, began))
+        if asyncio.iscoroutine(answered):
+            return self._awaited(answered, began)
+        self._observe(self._name, answered.status.code, time.perf_counter() - began)
+        return answered
+
+    async def _awaited(self, answering: Coroutine[Any, Any, Any], began: float) -> Any:
+        status = int(Code.INTERNAL_SERVER_ERROR)
+        try:
+            answered = await answering
+            status = answered.status.code
+            return answered
+        finally:
+            self._observe(self._name, status, time.perf_counter() - began)

@@ -25,6 +25,7 @@ NORMAL, FIFO, DELAY, TRANSACTION, MIXED, UNSPECIFIED = (
     "UNSPECIFIED",
 )
 _ATTRIBUTE = "message.type"
+_OF_ANY_TYPE = (RETRY_PREFIX, DLQ_PREFIX)
 _MAX_KEPT = 20_000
 
 
@@ -40,6 +41,11 @@ class _Kept(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def fresh(self, name: str) -> T | None:
+        """The value, if it need not be asked for."""
+        found = self._values.get(name)
+        return found[0] if found is not None and self._clock.monotonic() < found[1] else None
 
     async def get(self, name: str) -> T:
         found = self._values.get(name)
@@ -85,6 +91,10 @@ class Topics:
     def __repr__(self) -> str:
         return f"<Topics topics={len(self._types)} groups={len(self._groups)}>"
 
+    def known_type(self, topic: str) -> str | None:
+        """The same, if brokers need not be asked."""
+        return self._types.fresh(topic)
+
     async def type_of(self, topic: str) -> str:
         """Which messages the topic takes; raises NoRoute if there is no such topic."""
         return await self._types.get(topic)
@@ -111,10 +121,12 @@ class Topics:
 
     async def check_type(self, topic: str, message_type: str) -> None:
         """Raises Rejected, with what to do about it, unless the topic takes messages of this type."""
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-            return
-        wanted = await self.type_of(topic)
-        if wanted not in (message_type, MIXED):
+        if not topic.startswith(_OF_ANY_TYPE):
+            self.compare_type(topic, message_type, await self.type_of(topic))
+
+    def compare_type(self, topic: str, message_type: str, wanted: str) -> None:
+        """The same for a type that is known."""
+        if wanted not in (message_type, MIXED) and not topic.startswith(_OF_ANY_TYPE):
             raise Rejected(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"a message of type {message_type} for topic {topic}, which takes {wanted}; to change that:"

@@ -7,7 +7,9 @@ for an answer, and `Answering` handles the peer's requests.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
 
 from pyromq.errors import CallTimeout, ConnectionLost, RemoteProtocolError
 from pyromq.protocol.catalogue import Answer, Request, decode_answer, encode_request
@@ -37,6 +39,29 @@ _TOO_MANY_BYTES_IN_FLIGHT = 2
 _OTHERS_ARE_WAITING = 4
 
 _MAX_FRAMES_AT_ONCE = 2048
+
+
+class StartedCall(msgspec.Struct, Generic[A], frozen=True, gc=False):
+    """A request that was sent; `answered` is done when it is over."""
+
+    connection: "Connection"
+    opaque: int
+    request_type: type[Request[A]]
+    answered: "asyncio.Future[Frame]"
+    timeout_s: float
+
+    def result(self) -> A:
+        """The answer, once `answered` is done; raises as `Connection.call` does."""
+        self.connection.forget(self.opaque)
+        try:
+            frame = self.answered.result()
+        except TimeoutError:
+            raise self.timed_out() from None
+        return decode_answer(self.request_type, frame)
+
+    def timed_out(self) -> CallTimeout:
+        address, name = self.connection.peer_address, self.request_type.__name__
+        return CallTimeout(f"{address}: no answer to {name} in {self.timeout_s:.3g} s")
 
 
 class Connection(asyncio.Protocol):
@@ -134,6 +159,17 @@ class Connection(asyncio.Protocol):
         """
         while self._outbox.is_blocked:
             timeout_s = await self._wait_writable_for(timeout_s)
+        started = self.begin(request, timeout_s)
+        try:
+            frame = await started.answered
+        except TimeoutError:
+            raise started.timed_out() from None
+        finally:
+            self.forget(started.opaque)
+        return decode_answer(started.request_type, frame)
+
+    def begin(self, request: FilledForm[A] | Request[A], timeout_s: float) -> "StartedCall[A]":
+        """The same for callers that are no coroutines; only while the connection is writable."""
         opaque = self._pending.take_opaque()
         request_type: type[Request[A]]
         if type(request) is FilledForm:
@@ -143,17 +179,14 @@ class Connection(asyncio.Protocol):
             assert isinstance(request, Request)
             request_type = type(request)
             self._send_request(request, opaque, oneway=False)
-        try:
-            frame = await self._pending.wait(opaque, timeout_s)
-        except TimeoutError:
-            name = request_type.__name__
-            raise CallTimeout(f"{self.peer_address}: no answer to {name} in {timeout_s:.3g} s") from None
-        finally:
-            self._pending.by_opaque.pop(opaque, None)
-            self._direct_answers.expected.pop(opaque, None)
-            if self._is_retired and not self._pending:
-                self.close()
-        return decode_answer(request_type, frame)
+        return StartedCall(self, opaque, request_type, self._pending.wait(opaque, timeout_s), timeout_s)
+
+    def forget(self, opaque: int) -> None:
+        """Nobody waits for this answer any more, or it has come."""
+        self._pending.by_opaque.pop(opaque, None)
+        self._direct_answers.expected.pop(opaque, None)
+        if self._is_retired and not self._pending:
+            self.close()
 
     def send_oneway(self, request: Request[Any]) -> None:
         """Send a request without an answer. Await `wait_writable` between many of them."""

@@ -135,6 +135,12 @@ class Dialer:
         connection = await self._connection_until(address, deadline)
         return await connection.call(request, deadline - loop.time())
 
+    def writable(self, address: str) -> Connection | None:
+        """The connection to an address, if one is open and takes requests now."""
+        destination = self._destinations.get(address)
+        connection = destination.connection if destination is not None else None
+        return connection if connection is not None and connection.is_writable else None
+
     async def send_oneway(self, address: str, request: Request[Any]) -> None:
         connection = await self.connection(address)
         await connection.wait_writable()

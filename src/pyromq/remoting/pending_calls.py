@@ -33,8 +33,8 @@ class PendingCalls:
         return opaque
 
     def wait(self, opaque: int, timeout_s: float) -> "asyncio.Future[Frame]":
-        """A future of the answer; it fails with TimeoutError or ConnectionLost. In the end the caller removes
-        its number from `by_opaque`."""
+        """A future of the answer; it fails with TimeoutError or ConnectionLost. A caller that gives up must
+        remove its number from `by_opaque`."""
         answered: asyncio.Future[Frame] = self._loop.create_future()
         deadline = self._loop.time() + timeout_s
         self.by_opaque[opaque] = (answered, deadline)
@@ -70,10 +70,12 @@ class PendingCalls:
         now = self._loop.time()
         self._timer, self._timer_at = None, math.inf
         soonest = math.inf
-        for answered, deadline in self.by_opaque.values():
+        for opaque, (answered, deadline) in list(self.by_opaque.items()):
             if deadline > now:
                 soonest = min(soonest, deadline)
-            elif not answered.done():
-                answered.set_exception(TimeoutError())
+            else:
+                del self.by_opaque[opaque]
+                if not answered.done():
+                    answered.set_exception(TimeoutError())
         if soonest < math.inf:
             self._expire_at(soonest)

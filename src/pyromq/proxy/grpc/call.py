@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -26,13 +26,21 @@ class Shape(Enum):
     BOTH_STREAMS = "many requests, many answers"
 
 
+class Later(NamedTuple):
+    """What a handler returns that is no coroutine and cannot answer yet."""
+
+    waiting: "asyncio.Future[Any]"
+    answer: Callable[[], Any]
+    """Called when `waiting` is done, even if the caller is gone; returns the answer, or a coroutine."""
+
+
 class Method(msgspec.Struct, frozen=True):
     """`handler` takes the request and the call; with many requests, only the call. That of a unary call
-    returns its answer, the others send theirs."""
+    returns its answer, a coroutine or a Later; the others are coroutines and send theirs."""
 
     shape: Shape
     request_type: Any
-    handler: Callable[..., Awaitable[Any]]
+    handler: Callable[..., Any]
 
 
 class Call:
@@ -44,6 +52,7 @@ class Call:
         "_unread",
         "deadline",
         "deadline_timer",
+        "has_begun",
         "metadata",
         "method",
         "name",
@@ -71,6 +80,8 @@ class Call:
         self.deadline_timer: asyncio.TimerHandle | None = None
         self.reader = MessageReader(max_message_bytes)
         self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
+        """Whether its handler has been called."""
         self._connection = connection
         self._drained: asyncio.Future[None] | None = None
         self._unread: deque[Any] = deque()

@@ -6,6 +6,8 @@ go out in one write. A call that its client cancels, or whose deadline passes, i
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -23,7 +25,7 @@ from pyromq.http2.events import (
     StreamReset,
 )
 from pyromq.http2.frames import ErrorCode
-from pyromq.proxy.grpc.call import Call, Shape
+from pyromq.proxy.grpc.call import Call, Later, Shape
 from pyromq.proxy.grpc.framing import frame_message
 from pyromq.proxy.grpc.metadata import Metadata
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
@@ -195,27 +197,51 @@ class GrpcConnection(asyncio.Protocol):
             if has_ended:
                 call.half_closed()
         elif messages:
-            if len(messages) > 1 or call.task is not None:
+            if len(messages) > 1 or call.has_begun:
                 raise GrpcError(GrpcCode.INVALID_ARGUMENT, "the call has more than one request")
+            call.has_begun = True
             request = call.method.request_type.FromString(messages[0])
-            run = self._run_unary if call.method.shape is Shape.UNARY else self._run_answers
-            call.task = self._loop.create_task(run(call, request))
-        elif has_ended and call.task is None:
+            if call.method.shape is Shape.UNARY:
+                self._go_on(call, partial(call.method.handler, request, call))
+            else:
+                call.task = self._loop.create_task(self._run_answers(call, request))
+        elif has_ended and not call.has_begun:
             raise GrpcError(GrpcCode.INVALID_ARGUMENT, "the call ended without a whole request")
 
-    async def _run_unary(self, call: Call, request: Any) -> None:
+    def _go_on(self, call: Call, work: Callable[[], Any]) -> None:
+        """Call the handler of a unary call, or the rest of it: most need no task."""
         try:
-            answer = await call.method.handler(request, call)
+            answer = work()
         except GrpcError as error:
             self._fail(call, error)
         except Exception as problem:
             self._fail(call, self._unexpected(call, problem))
         else:
-            if self._close(call):
-                self._http2.send_headers(call.stream_id, _BEGIN)
-                self._http2.send_data(call.stream_id, frame_message(answer.SerializeToString()))
-                self._http2.send_trailers(call.stream_id, _OK)
-                self._flush_soon()
+            if type(answer) is Later:
+                answer.waiting.add_done_callback(lambda _: self._go_on(call, answer.answer))
+            elif not asyncio.iscoroutine(answer):
+                self._answer(call, answer)
+            elif self.has_call(call):
+                call.task = self._loop.create_task(self._run_unary(call, answer))
+            else:
+                answer.close()
+
+    async def _run_unary(self, call: Call, answering: Coroutine[Any, Any, Any]) -> None:
+        try:
+            answer = await answering
+        except GrpcError as error:
+            self._fail(call, error)
+        except Exception as problem:
+            self._fail(call, self._unexpected(call, problem))
+        else:
+            self._answer(call, answer)
+
+    def _answer(self, call: Call, answer: Any) -> None:
+        if self._close(call):
+            self._http2.send_headers(call.stream_id, _BEGIN)
+            self._http2.send_data(call.stream_id, frame_message(answer.SerializeToString()))
+            self._http2.send_trailers(call.stream_id, _OK)
+            self._flush_soon()
 
     async def _run_answers(self, call: Call, request: Any) -> None:
         await self._run_sending(call, call.method.handler(request, call))
