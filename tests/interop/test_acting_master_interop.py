@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.interop.test_replication_interop import address_of, apaches, copied, end_of
-from tests.support.apache_releases import APACHE_5
+from tests.support.apache_releases import APACHE_5, APACHE_NEWEST, Release
 from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, running_broker
 from tests.support.own_nameserver import OwnNameServer
 from tests.support.replicas import until
@@ -66,11 +66,12 @@ async def prepare(client: BrokerClient) -> None:
     await commit(client, 1)
 
 
-async def test_our_replica_stands_in_for_apaches_master(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", [APACHE_5, APACHE_NEWEST], ids=str)
+async def test_our_replica_stands_in_for_apaches_master(release: Release, tmp_path: Path) -> None:
     with OwnNameServer({"supportActingMaster": "true"}) as name_server:
         names = name_server.address
         async with (
-            apaches(APACHE_5, names, tmp_path / "m", 0, **APACHES) as master,
+            apaches(release, names, tmp_path / "m", 0, **APACHES) as master,
             running_broker(
                 tmp_path / "r", namesrv_addr=names, broker_role="SLAVE", broker_id=1, **OURS
             ) as replica,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.apache import ApacheBroker, ClientOf, wait_until
-from tests.support.apache_releases import APACHE_5
+from tests.support.apache_releases import APACHE_5, APACHE_NEWEST, Release
 from tests.support.own_nameserver import OwnNameServer
 
 from pyromq.testing.held_ports import held_port
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 GROUP, TOPIC = "broker-pair", "Kept"
 
 
-def apaches_broker(names: str, controller: str, store: Path) -> ApacheBroker:
+def apaches_broker(names: str, controller: str, store: Path, release: Release = APACHE_5) -> ApacheBroker:
     settings = {
         "enableControllerMode": "true",
         "controllerAddr": controller,
@@ -31,7 +31,7 @@ def apaches_broker(names: str, controller: str, store: Path) -> ApacheBroker:
         "minInSyncReplicas": "1",
         "autoCreateTopicEnable": "false",
     }
-    return ApacheBroker(APACHE_5, names, store, name=GROUP, broker_id=-1, settings=settings)
+    return ApacheBroker(release, names, store, name=GROUP, broker_id=-1, settings=settings)
 
 
 def mqadmin(*words: str) -> dict[str, Any]:
@@ -85,11 +85,12 @@ def test_a_lone_broker_of_apaches_is_master_again_after_a_kill_in_a_new_epoch(tm
 def test_a_replica_of_apaches_takes_over_when_its_master_is_killed(
     client_of: ClientOf, tmp_path: Path
 ) -> None:
+    """One of each release: both have been master, and replica, under our controller."""
     client = client_of(APACHE_5, "JSON")
     with (
         name_server_with_controller() as (names, controller),
         apaches_broker(names, controller, tmp_path / "a") as first,
-        apaches_broker(names, controller, tmp_path / "b") as second,
+        apaches_broker(names, controller, tmp_path / "b", APACHE_NEWEST) as second,
     ):
         wait_until(lambda: group_at(controller).get("inSync") == 2, "both brokers in sync", timeout_s=120)
         by_address = {each.address: each for each in (first, second)}

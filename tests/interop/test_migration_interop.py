@@ -23,6 +23,7 @@ from pyromq.errors import PyroError
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
 from pyromq.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from pyromq.protocol.requests.replication import GetHaStatus
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -48,7 +49,7 @@ class Load:
                 except PyroError:
                     await asyncio.sleep(0.05)  # nobody takes messages at the moment
                 number += 1
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.005)
 
     async def more(self, count: int = 50) -> None:
         """Wait until so many more are acknowledged."""
@@ -60,6 +61,13 @@ class Load:
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.wait([self._task])
+
+
+async def follows(client: BrokerClient) -> None:
+    """Until the master has its replica: one that comes later gets only the newest file of the log."""
+    async with asyncio.timeout(120):
+        while not (await client.call(GetHaStatus())).body.ha_connection_info:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 def bodies(broker: Broker) -> Counter[bytes]:
@@ -85,6 +93,7 @@ async def test_apaches_pair_is_replaced_under_load_and_nothing_acknowledged_is_l
                         consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=3
                     )
                     await client.call(commit)
+                    await follows(client)
                 load = Load(names)
                 await load.more()
 
