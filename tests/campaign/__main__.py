@@ -7,7 +7,8 @@ and the next kind of cluster. A violation ends the campaign, and the last line s
 The directory gets `report.txt`, `rounds.jsonl`, `availability.png`, and the logs of a round that failed.
 
 With `--failovers` the master of a group is killed again and again, so many times in all, as soon as every
-broker is in sync. `--totals` only adds up the rounds that the directory has, of all campaigns so far.
+broker is in sync; with `--faults hang` it hangs instead.
+`--totals` only adds up the rounds that the directory has, of all campaigns so far.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.clusters import KINDS
+from tests.campaign.failovers import KINDS_OF_FAILOVERS
 from tests.campaign.plans import KINDS_OF_FAULTS
 from tests.campaign.report import as_row, plot, round_text, summary
 from tests.campaign.rounds import Round, run_failovers, run_round
@@ -56,6 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     faults = tuple(filter(None, chosen.faults.split(",")))
     if unknown := set(faults) - set(KINDS_OF_FAULTS):
         parser.error(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS_OF_FAULTS)}")
+    if chosen.failovers and set(faults) - set(KINDS_OF_FAILOVERS):
+        parser.error(f"only {' and '.join(KINDS_OF_FAILOVERS)} make a fail-over")
     chosen.out.mkdir(parents=True, exist_ok=True)
     done: list[Round] = []
     (new_loop,) = FASTEST_LOOP.values()
@@ -70,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
 
     def running(seed: int, kind: str, directory: Path) -> Coroutine[Any, Any, Round]:
         if chosen.failovers:
-            return run_failovers(seed, kind, directory, min(fail_overs_left(), _FAIL_OVERS_A_ROUND))
+            times = min(fail_overs_left(), _FAIL_OVERS_A_ROUND)
+            return run_failovers(seed, kind, directory, times, faults)
         return run_round(seed, kind, directory, seconds=chosen.seconds, faults=faults)
 
     def one_round(seed: int) -> int:

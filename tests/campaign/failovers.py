@@ -1,30 +1,40 @@
 """Fail-overs, as many as there is time for: the master is killed as soon as every broker is in sync.
 
-The killed broker comes back at once or a little later; the seed says when.
+The killed broker comes back at once or a little later; the seed says when. Or the master hangs instead, until
+another one has taken its place.
 """
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from tests.campaign.clusters import Cluster
 from tests.campaign.history import Fault
 from tests.campaign.load import Load
 from tests.campaign.plans import MASTER
 
-FAULT = f"kill {MASTER}"
+KINDS_OF_FAILOVERS = ("kill", "hang")
 _MOST_S = 0.5
 
 
-async def fail_over(cluster: Cluster, load: Load, times: int, seed: int) -> None:
+async def fail_over(
+    cluster: Cluster, load: Load, times: int, seed: int, kinds: Sequence[str] = ("kill",)
+) -> None:
     chance = random.Random(seed)
     for _ in range(times):
         await cluster.wait_in_sync()
         await asyncio.sleep(chance.uniform(0.0, _MOST_S))
         master = cluster.parties[await cluster.wait_in_sync()]
-        began = load.now
-        await master.kill()
+        kind, began = chance.choice(kinds), load.now
+        if kind == "kill":
+            await master.kill()
+        else:
+            master.hang()
         await load.wait_acknowledged(1)
-        load.history.faults.append(Fault(FAULT, began, load.now))
+        load.history.faults.append(Fault(f"{kind} {MASTER}", began, load.now))
         await asyncio.sleep(chance.choice((0.0, chance.uniform(0.0, _MOST_S))))
-        await master.start()
+        if kind == "kill":
+            await master.start()
+        else:
+            master.resume()
     await cluster.wait_in_sync()

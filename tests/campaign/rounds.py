@@ -49,12 +49,14 @@ async def run_round(
     return await _run(seed, kind, KINDS[kind], directory, planned, breaking, retries=0)
 
 
-async def run_failovers(seed: int, kind: str, directory: Path, times: int) -> Round:
-    """The master is killed so many times. The producer has the settings that users have."""
+async def run_failovers(
+    seed: int, kind: str, directory: Path, times: int, faults: tuple[str, ...] = ()
+) -> Round:
+    """The master is killed, or hangs, so many times. The producer has the settings that users have."""
 
     async def breaking(cluster: Cluster, load: Load) -> None:
         async with asyncio.timeout(times * FAIL_OVER_TIMEOUT_S):
-            await fail_over(cluster, load, times, seed)
+            await fail_over(cluster, load, times, seed, faults or ("kill",))
 
     return await _run(seed, kind, calm(KINDS[kind]), directory, [], breaking)
 

@@ -253,6 +253,27 @@ async def test_brokers_fail_over_under_the_controller_that_is_left(
         assert await broker_group.settled(2) is second
 
 
+async def test_a_master_that_dies_with_the_leading_controller_is_replaced_by_the_next_one_at_once(
+    etcd: Etcd, prefix: str, tmp_path: Path
+) -> None:
+    chosen: dict[str, Any] = {"store_kind": "etcd", "etcd_endpoints": etcd.endpoint, "etcd_prefix": prefix}
+    chosen |= {"etcd_lease_seconds": 60, "scan_masters_interval_ms": 3_600_000}
+    async with AsyncExitStack() as running:
+        names = await running.enter_async_context(name_server(tmp_path / "names"))
+        leader, other = [
+            await running.enter_async_context(controller(tmp_path / name, self_id=name, **chosen))
+            for name in ("n0", "n1")
+        ]
+        broker_group = ControlledGroup(tmp_path, names, leader, other)
+        running.push_async_callback(broker_group.stop_all)
+        first, second = [await broker_group.start(name) for name in "ab"]
+        await broker_group.settled(2)
+        await leader.stop()
+        await broker_group.crash(first)
+        await other._store.compete()  # type: ignore[attr-defined]
+        await until(lambda: second.role.now.is_master)
+
+
 async def test_a_controller_does_not_start_without_its_etcd(tmp_path: Path) -> None:
     server = controller(tmp_path, store_kind="etcd", etcd_endpoints="http://127.0.0.1:1;http://127.0.0.1:2")
     with pytest.raises(StoreError, match=r"no etcd can be reached: 127\.0\.0\.1:1: .*; 127\.0\.0\.1:2: "):

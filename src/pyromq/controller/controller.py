@@ -121,6 +121,7 @@ class Controller(Lifetime):
         self._election: asyncio.Task[None] | None = None
         self._election_wanted = False
         self._settings.on_change(self._apply_settings)
+        self._store.on_leading(self._elect_soon)  # the former leader may have died with a master
 
     def __repr__(self) -> str:
         return f"<Controller {self._server!r} {self._store!r}>"

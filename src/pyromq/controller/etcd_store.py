@@ -9,7 +9,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyromq.clock import Clock
@@ -40,6 +40,7 @@ class EtcdStore:
         self._leader: Leader | None = None
         self._leader_until = 0.0
         self._is_reachable = True
+        self._begun: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<EtcdStore {self._gateway!r} term={self._term}>"
@@ -57,6 +58,9 @@ class EtcdStore:
     @property
     def size_bytes(self) -> int:
         return 0
+
+    def on_leading(self, begun: Callable[[], None]) -> None:
+        self._begun = begun
 
     async def open(self, own: Leader) -> None:
         self._own = own
@@ -112,10 +116,12 @@ class EtcdStore:
                 self._leader_until = asked_at + self._lease_s
 
     def _lead(self, term: int, asked_at: float) -> None:
-        if term != self._term:
-            _log.info("this controller leads term=%d", term)
+        is_new = term != self._term
         self._term = term
         self._sure_until = asked_at + self._lease_s * _SURE_SHARE
+        if is_new:
+            _log.info("this controller leads term=%d", term)
+            self._begun()
 
     async def _keep_alive(self) -> bool:
         answer = await self._gateway.call("lease/keepalive", {"ID": self._lease_id})

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from pyromq.controller.groups import BrokerGroup
@@ -42,6 +42,9 @@ class FileStore:
     @property
     def size_bytes(self) -> int:
         return self._journal.size_bytes
+
+    def on_leading(self, begun: Callable[[], None]) -> None:
+        """There is no other one to take the place of."""
 
     async def open(self, own: Leader) -> None:
         loop = asyncio.get_running_loop()

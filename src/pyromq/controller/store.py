@@ -5,7 +5,7 @@ if this controller does not lead, and StoreError if nobody can tell: then a repl
 happened, and the caller promises nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from pyromq.controller.groups import BrokerGroup
@@ -43,6 +43,10 @@ class ControllerStore(Protocol):
     @property
     def size_bytes(self) -> int:
         """What it takes on the disk of this machine."""
+        ...
+
+    def on_leading(self, begun: Callable[[], None]) -> None:
+        """Call `begun` whenever this controller begins to lead in place of another one."""
         ...
 
     async def open(self, own: Leader) -> None:

@@ -269,6 +269,7 @@ class ControllerSession:
                 await self._controllers.find_leader()
 
     async def _keep_asking(self) -> None:
+        pause_s = _FIRST_RETRY_S
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._live.now.controller_poll_ms / 1000):
@@ -278,9 +279,12 @@ class ControllerSession:
                 await self._ask()
             except (PyroError, OSError) as problem:
                 self._complain(str(problem))
-                await asyncio.sleep(_FIRST_RETRY_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MAX_RETRY_S)
+                self._poll_due.set()  # somebody leads again soon
             else:
                 self._told = self.problem = ""
+                pause_s = _FIRST_RETRY_S
 
     async def _ask(self) -> None:
         lease = self._master.lease
