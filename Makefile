@@ -69,7 +69,7 @@ fuzz: setup ## examples that nobody has tried yet, for the property tests
 	$(BIN)/python -m tests.support.fuzzing --minutes $(MINUTES) --examples $(EXAMPLES) --workers $(WORKERS) \
 	  $(if $(SEED),--seed $(SEED)) $(TESTS)
 
-# Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair, group, etcd; FAULTS=kill,hang limits what happens.
+# Each round has its own cluster and SECONDS of faults; SEED repeats a round; CLUSTER is one of single, pair, group, etcd, and mixed, which needs Apache's broker; FAULTS=kill,hang limits what happens.
 # FAILOVERS=1000 kills the master of a group that often instead, for at most three hours.
 chaos: MINUTES ?= $(if $(FAILOVERS),180,10)
 chaos: SECONDS ?= 45

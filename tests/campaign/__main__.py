@@ -23,7 +23,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.clusters import KINDS
+from tests.campaign.clusters import COMMON_KINDS, KINDS
 from tests.campaign.failovers import KINDS_OF_FAILOVERS
 from tests.campaign.plans import KINDS_OF_FAULTS
 from tests.campaign.report import as_row, plot, round_text, summary
@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--cluster", default="", help=f"some of {','.join(KINDS)}; all without it")
+    parser.add_argument(
+        "--cluster", default="", help=f"some of {','.join(KINDS)}; {','.join(COMMON_KINDS)} without it"
+    )
     parser.add_argument("--seconds", type=float, default=45, help="how long a round breaks things")
     parser.add_argument("--faults", default="", help=f"some of {','.join(KINDS_OF_FAULTS)}; all without it")
     parser.add_argument("--failovers", type=int, default=0, help="kill the master of a group so many times")
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if sys.platform != "linux":
         parser.error("the campaign needs Linux: it finds out which process a connection belongs to")
-    default = ["group"] if chosen.failovers else list(KINDS)
+    default = ["group"] if chosen.failovers else COMMON_KINDS
     kinds = chosen.cluster.split(",") if chosen.cluster else default
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"no such cluster: {', '.join(unknown)}; there are {', '.join(KINDS)}")

@@ -1,6 +1,7 @@
 """The clusters that the campaign breaks, each with settings under which nothing acknowledged may be lost."""
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -8,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.campaign.apache_party import ApacheParty
 from tests.campaign.etcd_party import EtcdParty
 from tests.campaign.history import Log
 from tests.campaign.load import TOPIC
@@ -87,7 +89,14 @@ class Kind:
     """Whether its brokers wait for seconds where the defaults are tens of seconds."""
     is_relayed: bool = True
     """Whether its network can be broken; the relay takes part of the machine."""
+    has_side: bool = True
+    """Whether transactions and timed messages ride along."""
+    is_asked_for: bool = False
+    """Whether it runs only if somebody names it."""
 
+
+APACHES: Mapping[str, Any] = {"is_apache": True}
+"""A broker of Apache; its settings are in `apache_party`."""
 
 KINDS = {
     "single": Kind("one broker, SYNC_FLUSH", "SYNC_FLUSH", ({},)),
@@ -109,7 +118,16 @@ KINDS = {
         ({"controller_mode": True, "all_in_sync": True, "min_in_sync_replicas": 2},) * 3,
         controllers=3,
     ),
+    "mixed": Kind(
+        "two brokers and one of Apache's under a controller of ours",
+        "ASYNC_FLUSH",
+        (*({"controller_mode": True, "all_in_sync": True, "min_in_sync_replicas": 2},) * 2, APACHES),
+        controllers=1,
+        has_side=False,
+        is_asked_for=True,
+    ),
 }
+COMMON_KINDS = [name for name, kind in KINDS.items() if not kind.is_asked_for]
 
 
 def calm(kind: Kind) -> Kind:
@@ -177,6 +195,9 @@ class Cluster:
             port = self._take_port(stack, name := f"broker{number}", BROKER_PORTS)
             disk = self.disks[name] = Disk(self._directory / name, _DISK_MIB)
             disk.mount()
+            if settings is APACHES:
+                self._add_apache(stack, name, port, ";".join(controllers))
+                continue
             chosen: dict[str, Any] = {
                 "bind_address": OWN_HOST,
                 "broker_ip1": self._host,
@@ -191,8 +212,9 @@ class Cluster:
             self._add(name, "broker", **{**chosen, **settings})
         if kind.is_relayed:
             for name, port in self._ports.items():
-                is_broker = self.parties[name].kind == "broker"
-                await self.network.listen(name, port, *([port + 1] if is_broker else []))
+                party = self.parties[name]
+                has_ha_port = party.kind == "broker" and not isinstance(party, ApacheParty)
+                await self.network.listen(name, port, *([port + 1] if has_ha_port else []))
         for others in ("etcd", "namesrv", "controller", "broker"):
             await asyncio.gather(*(each.start() for each in self.parties.values() if each.kind == others))
         await self._create_topic()
@@ -200,6 +222,17 @@ class Cluster:
     def _take_port(self, stack: AsyncExitStack, name: str, distances: Sequence[int] = (0,)) -> int:
         self._ports[name] = stack.enter_context(held_port(distances))
         return self._ports[name]
+
+    def _add_apache(self, stack: AsyncExitStack, name: str, port: int, controllers: str) -> None:
+        party = self.parties[name] = ApacheParty(
+            *(name, self._directory / name, self.network),
+            port=port,
+            host=self._host,
+            names=self.namesrv,
+            controllers=controllers,
+            is_hurried=self._kind.is_hurried,
+        )
+        stack.callback(shutil.rmtree, party.broker.home, ignore_errors=True)
 
     def _add_etcd(self, stack: AsyncExitStack) -> dict[str, Any]:
         """An etcd, and the settings of the controllers that keep their decisions in it."""

@@ -30,7 +30,7 @@ async def fail_over(
             await master.kill()
         else:
             master.hang()
-        await load.wait_acknowledged(1)
+        await load.wait_acknowledged(2)  # One may have been on its way.
         load.history.faults.append(Fault(f"{kind} {MASTER}", began, load.now))
         await asyncio.sleep(chance.choice((0.0, chance.uniform(0.0, _MOST_S))))
         if kind == "kill":

@@ -1,7 +1,7 @@
 """Producers and consumers under which a cluster is broken; whatever they do and see goes into a history.
 
-A producer sends to one queue, one message after the other. Consumers of two
-groups read everything, one of them in order.
+A producer sends to one queue, one message after the other. Consumers of two groups read everything, one of
+them in order.
 """
 
 import asyncio
@@ -31,8 +31,11 @@ _CLOSE_TIMEOUT_S = 60.0
 class Load:
     """`async with Load(...) as load`; `load.history` is kept up to date."""
 
-    def __init__(self, namesrv: str, broker_name: str, queues: int, **producer: Any) -> None:
+    def __init__(
+        self, namesrv: str, broker_name: str, queues: int, *, has_side: bool = True, **producer: Any
+    ) -> None:
         """`producer`: settings of the producer that are not as users have them."""
+        self._has_side = has_side
         self.history = History(groups=dict(GROUPS))
         self._namesrv = namesrv
         self._producer = producer
@@ -59,7 +62,8 @@ class Load:
         for group, ordered in GROUPS.items():
             for number in range(_MEMBERS):
                 await self._stack.enter_async_context(self._member(group, number, ordered))
-        await self._side.start(self._stack)
+        if self._has_side:
+            await self._side.start(self._stack)
         self._began = time.monotonic()
         self._senders = [asyncio.create_task(self._send(producer, queue)) for queue in self._queues]
         return self
@@ -124,8 +128,9 @@ class Load:
     async def finish(self, timeout_s: float) -> None:
         """Send no more, and wait until the groups have got all that was acknowledged, if they ever do."""
         self._is_over = True
-        await asyncio.gather(*self._senders, self._side.stop())
+        await asyncio.gather(*self._senders)
         self.history.ended = self.now
+        await self._side.stop()
         wanted = {sent.body for sent in self.history.sent if sent.offset is not None}
         deadline = self.now + timeout_s
         while self.now < deadline and not (  # noqa: ASYNC110

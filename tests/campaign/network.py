@@ -21,6 +21,8 @@ CLIENTS = "clients"
 
 _CHUNK_BYTES = 65_536
 _ESTABLISHED = "01"
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+"""Java speaks IPv4 through sockets of IPv6."""
 
 
 class _Direction:
@@ -159,10 +161,11 @@ def owner_of(port: int, processes: dict[int, str]) -> str | None:
 
 def _inodes_at(port: int) -> Iterable[str]:
     ending = f":{port:04X}"
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        words = line.split()
-        if words[1].endswith(ending) and words[3] == _ESTABLISHED:
-            yield words[9]
+    for table in _TABLES:
+        for line in table.read_text().splitlines()[1:]:
+            words = line.split()
+            if words[1].endswith(ending) and words[3] == _ESTABLISHED:
+                yield words[9]
 
 
 def _sockets_of(pid: int) -> Iterable[str]:

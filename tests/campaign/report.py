@@ -33,6 +33,7 @@ def round_text(result: Round) -> str:
         f"  longest gap {verdict.longest_gap.seconds:.2f} s, without service {verdict.unavailable_s:.1f} of"
         f" {history.ended:.1f} s",
     ]
+    lines += [f"  {gap.began:6.1f} s  no acknowledgement for {gap.seconds:.2f} s" for gap in verdict.gaps]
     for fault, gap in zip(history.faults, gaps_of_faults(result), strict=True):
         lines.append(f"  {fault.began:6.1f} s  {fault.name}: {gap:.2f} s")
     return "\n".join(lines)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.campaign.clusters import KINDS
+from tests.campaign.clusters import COMMON_KINDS, KINDS
 from tests.campaign.report import as_row, plot, round_text, summary
 from tests.campaign.rounds import run_failovers, run_round
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", COMMON_KINDS)
 async def test_a_cluster_keeps_what_it_acknowledged_whatever_breaks(kind: str, tmp_path: Path) -> None:
     result = await run_round(7, kind, tmp_path / "round", seconds=4)
     assert result.verdict.violations == {}
