@@ -9,7 +9,7 @@ message, and such a transaction must not be committed again.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TypeVar
 
 from pyromq.broker.flow.appending import Appending
@@ -281,27 +281,26 @@ class OpenTransactions:
         first = self._saved_position(names.HALF_TOPIC, end)
         self.ops.begin(op_end)
         is_over = await self._read_ops(first, end, op_end)
-        committed = await self._read_commits(first, is_over)
-        found: dict[int, int] = {}
+        found: dict[int, tuple[int, str]] = {}
         copies: set[int] = set()
         counts: Counter[str] = Counter()
-        missed: list[int] = []
         async for offset, (key, topic, is_copy) in self._read_queue(names.HALF_TOPIC, first, end, read_half):
             if is_over[offset - first]:
                 # The earlier copies of a checked half message have no ends of their own.
                 if is_copy and found.pop(key, None) is not None:
-                    counts[topic] -= 1
-            elif key in committed:
-                missed.append(offset)
-                if found.pop(key, None) is not None:
                     counts[topic] -= 1
             else:
                 is_first = found.pop(key, None) is None
                 counts[topic] += is_first
                 if not is_first or is_copy:
                     copies.add(key)
-                found[key] = offset
-        async for key, offset in self._slices.spread(found.items()):
+                found[key] = offset, topic
+        missed: list[int] = []
+        for key in await self._read_commits(found):
+            offset, topic = found.pop(key)
+            missed.append(offset)
+            counts[topic] -= 1
+        async for key, (offset, _) in self._slices.spread(found.items()):
             halves.add(offset, key if key in copies else None)
         if self._stale.is_set():
             return
@@ -333,14 +332,11 @@ class OpenTransactions:
                     is_over[offset - first] = 1
         return is_over
 
-    async def _read_commits(self, first: int, is_over: bytearray) -> set[int]:
-        """The keys of transactions that were committed without an op message."""
+    async def _read_commits(self, found: Mapping[int, tuple[int, str]]) -> set[int]:
+        """The keys of half messages that were committed without an op message for their last copy."""
         keys: set[int] = set()
-        if 0 not in is_over:
-            return keys
-        # A message is committed behind its half message in the log, so nothing before the first one matters.
-        open_offsets = (first + at for at, over in enumerate(is_over) if not over)
-        places = (self._store.log_offset(names.HALF_TOPIC, QUEUE, offset) for offset in open_offsets)
+        # A message is committed behind the last copy of its half message in the log.
+        places = (self._store.log_offset(names.HALF_TOPIC, QUEUE, offset) for offset, _ in found.values())
         begin = next((place for place in places if place is not None), None)
         if begin is None:
             return keys
@@ -349,13 +345,11 @@ class OpenTransactions:
             if record is None:
                 continue
             try:
-                message = decode_record(record, check_crc=False)
+                key = key_of(decode_record(record, check_crc=False))
             except RemoteProtocolError:
                 continue
-            half = self.read_at(message.prepared_transaction_offset)
-            position = -1 if half is None else half.queue_offset - first
-            if not 0 <= position < len(is_over) or not is_over[position]:
-                keys.add(key_of(message))
+            if key in found:
+                keys.add(key)
         return keys
 
     async def _read_queue(

@@ -414,6 +414,22 @@ class TestRestarts:
             assert bench.delivered() == ["A1"]
             assert [op.body for op in bench.messages(OPS, 0)] == [b"0"]
 
+    async def test_a_commit_that_names_an_earlier_copy_is_not_repeated_either(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        async with transaction_bench(tmp_path, clock, crash=True) as bench:
+            half = bench.prepare("A1")
+            await bench.check(after_s=7)
+            bench.parts.store.flush_log()
+            bench.checks.record()
+            bench.dispatch()
+            assert [op.body for op in bench.messages(OPS, 0)] == [b"0"]  # only of the first copy
+            bench.end(half, COMMIT, oneway=True)
+        async with transaction_bench(tmp_path, clock) as bench:
+            assert bench.parts.tables.transaction_counts.open.total() == 0
+            await bench.check(after_s=7)
+            assert bench.asked() == []
+            assert bench.delivered() == ["A1"]
+
     async def test_a_delayed_commit_without_op_message_is_not_repeated_either(self, tmp_path: Path) -> None:
         clock = ManualClock()
         async with transaction_bench(tmp_path, clock, crash=True) as bench:
