@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
 
-REVISION: Final = 12
+REVISION: Final = 13
 """The revision of `pyromq_native` that matches this source."""
 
 MODULES: Final = (
@@ -22,8 +22,11 @@ MODULES: Final = (
     "headers",
     "hpack",
     "plain_entries",
+    "quick_sends",
+    "received",
     "records",
     "requests",
+    "route_lookup",
     "rows",
     "rows_to_entries",
     "slicing",

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.support.front import user
 from tests.support.server_programs import Program
 
@@ -25,6 +26,11 @@ REPLICATED = Program(
     "pyromq.apps.pyromq",
     r"PyroMQ is ready: name server (?P<namesrv>\S+), data in (?P<data>.+)",
     ("standalone", "--replicas", "3"),
+)
+SEVERAL = Program(
+    "pyromq.apps.pyromq",
+    r"PyroMQ is ready: name server (?P<namesrv>\S+), data in (?P<data>.+)",
+    ("standalone", "--brokers", "2"),
 )
 FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
 
@@ -161,3 +167,24 @@ async def test_a_secure_cluster_tells_how_to_connect_without_a_password(tmp_path
     assert f"--key-file {security}/admin.properties --tls-trust {security}/server.pem" in told
     assert (security / "secrets.json").stat().st_mode & 0o077 == 0
     assert cluster.stderr() == ""
+
+
+async def test_several_brokers_share_a_topic_and_each_has_its_own_process_and_store(tmp_path: Path) -> None:
+    with SEVERAL.running(tmp_path, *FREE_PORTS, "--store", "data") as cluster:
+        dialer = Dialer()
+        route = (await dialer.call(cluster.boot["namesrv"], GetRoute(topic="TBW102"), 30)).body
+        assert {each.broker_name for each in route.broker_datas} == {"broker-a", "broker-b"}
+        assert len({address for each in route.broker_datas for address in each.broker_addrs.values()}) == 2
+        await dialer.close()
+        for name in ("broker-a", "broker-b"):
+            assert (tmp_path / "data" / name / "commitlog").is_dir()
+        assert cluster.stop() == 0
+        lines = cluster.more_output().splitlines()
+        assert [line.split()[:2] for line in lines[:2]] == [["broker-a", "master"], ["broker-b", "master"]]
+    assert len({line.rsplit(maxsplit=1)[1] for line in lines[:2]}) == 2
+
+
+def test_a_secure_cluster_has_one_broker(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(standalone.command, ["--secure", "--brokers", "2", "--store", str(tmp_path)])
+    assert outcome.exit_code == 2
+    assert "--secure runs one broker, without --brokers and --replicas" in outcome.output

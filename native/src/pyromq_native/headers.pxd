@@ -17,6 +17,7 @@ cdef struct Header:
     int32_t code
     int32_t flag
     int32_t opaque
+    int32_t version
     int field_count
     Span names[MAX_FIELDS]
     Span values[MAX_FIELDS]

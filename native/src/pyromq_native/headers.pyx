@@ -6,7 +6,7 @@ form. For anything unusual `scan_header` and the readers return False, and the g
 is allowed. No byte outside of `data` is read.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 cdef enum:
@@ -29,7 +29,7 @@ cdef bint scan_header(
     const uint8_t *data, Py_ssize_t length, bint is_binary, Header *header
 ) noexcept nogil:
     header.is_binary = is_binary
-    header.code = header.flag = header.opaque = 0
+    header.code = header.flag = header.opaque = header.version = 0
     header.field_count = 0
     if is_binary:
         return _scan_binary(data, length, header)
@@ -50,6 +50,7 @@ cdef bint _scan_binary(const uint8_t *data, Py_ssize_t length, Header *header) n
     if length < at or _uint32(data + 13) != 0:  # a remark, or no room for the rest
         return False
     header.code = <int32_t><uint16_t>(data[0] << 8 | data[1])
+    header.version = <int32_t><int16_t>(data[3] << 8 | data[4])
     header.opaque = <int32_t>_uint32(data + 5)
     header.flag = <int32_t>_uint32(data + 9)
     block_bytes = _uint32(data + FIXED_BINARY_BYTES)
@@ -117,6 +118,8 @@ cdef bint _scan_json(const uint8_t *data, Py_ssize_t length, Header *header) noe
                 header.flag = number
             elif which == OPAQUE:
                 header.opaque = number
+            else:
+                header.version = number
         elif not _take_text(&cursor, &text) or text.has_escapes:
             return False
         if _take(&cursor, b","):

@@ -1,4 +1,4 @@
-"""One broker of `pyromq standalone --replicas`, in its own process.
+"""One broker of `pyromq standalone --brokers` or `--replicas`, in its own process.
 
 `python -m pyromq.apps.replica ARGUMENTS`, which are JSON. It writes a line with its address when it is
 up, and ends with the process that started it.

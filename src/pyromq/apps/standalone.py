@@ -49,11 +49,18 @@ _PORT = click.IntRange(0, 65535)
     help="sync answers a send after the message is on disk, async before.",
 )
 @click.option(
+    "--brokers",
+    type=click.IntRange(1, 26),
+    default=1,
+    help="So many brokers with names of their own, each in its own process, so that each can use a core."
+    " Topics are on all of them. Their ports are 10 apart. There is no gRPC then.",
+)
+@click.option(
     "--replicas",
     type=click.IntRange(1, 9),
     default=1,
-    help="So many brokers share the messages, each in a process that may be killed; a controller chooses the"
-    " master. Their ports are 10 apart. There is no gRPC then.",
+    help="So many brokers of each name hold the same messages, each in a process that may be killed; a"
+    " controller chooses the master. Their ports are 10 apart. There is no gRPC then.",
 )
 @click.option(
     "--secure",
@@ -79,6 +86,7 @@ def command(
     host: str,
     store: Path,
     flush: str,
+    brokers: int,
     replicas: int,
     secure: bool,
     console_port: int | None,
@@ -93,8 +101,9 @@ def command(
     from pyromq.standalone import Standalone, StandaloneSettings
 
     set_up_logging("INFO" if verbose else "WARNING", None, 0, 0)
-    if secure and replicas > 1:
-        raise click.UsageError("--secure runs one broker, without --replicas")
+    has_processes = brokers > 1 or replicas > 1
+    if secure and has_processes:
+        raise click.UsageError("--secure runs one broker, without --brokers and --replicas")
     files = SecureFiles(store.expanduser().absolute() / "security")
     with one_line_failures(PROGRAM):
         if secure:
@@ -105,18 +114,19 @@ def command(
             host=host,
             namesrv_port=namesrv_port,
             broker_port=broker_port,
-            grpc_port=None if secure or replicas > 1 else _grpc_port(grpc_port, broker_port),
+            grpc_port=None if secure or has_processes else _grpc_port(grpc_port, broker_port),
             flush=cast(Literal["async", "sync"], flush),
+            brokers=brokers,
             replicas=replicas,
             name_server=extra,
             broker=extra,
         )
-        if replicas > 1:
+        if has_processes:
             if console_port is not None:
                 raise click.UsageError(
-                    "--console runs beside one broker; start `pyromq console` with --replicas"
+                    "--console runs beside one broker; start `pyromq console` with --brokers and --replicas"
                 )
-            _serve_replicas(settings)
+            _serve_processes(settings)
             return
         cluster = Standalone(settings)
         beside = (
@@ -159,18 +169,21 @@ def _grpc_port(asked: int | None, broker_port: int) -> int | None:
     return asked
 
 
-def _serve_replicas(settings: "StandaloneSettings") -> None:
-    from pyromq.apps.replicated import RESTART_S, ReplicatedCluster
+def _serve_processes(settings: "StandaloneSettings") -> None:
+    from pyromq.apps.broker_processes import RESTART_S, BrokerProcesses
     from pyromq.apps.serving import serve
 
-    cluster = ReplicatedCluster(settings, click.echo)
+    cluster = BrokerProcesses(settings, click.echo)
 
     def ready() -> None:
         warn_if_open(settings.name_server_settings(), cluster.addresses)
         click.echo(f"PyroMQ is ready: name server {cluster.namesrv}, data in {settings.store}")
         for line in cluster.lines():
             click.echo(line)
-        click.echo(f"Kill any of them: no message is lost, and it comes back after {RESTART_S:.0f} s.")
+        if settings.replicas > 1:
+            click.echo(f"Kill any of them: no message is lost, and it comes back after {RESTART_S:.0f} s.")
+        else:
+            click.echo(f"A broker that dies starts again after {RESTART_S:.0f} s.")
 
     serve(cluster, ready)
 

@@ -13,12 +13,14 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
+from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
 from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
 from pyromq.client.application_log import application_log
+from pyromq.client.direct_sending import DirectSending
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.queue_choice import Selector
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
@@ -245,6 +247,22 @@ def on_the_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenat
     return blocking
 
 
+def first_on_this_thread(
+    general: Callable[Concatenate[Blocking, P], T],
+) -> Callable[Concatenate["Producer", P], T]:
+    """Send a plain message without the loop thread, if `DirectSending` can."""
+
+    @functools.wraps(general)
+    def send(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if len(args) == 1 and not kwargs and type(args[0]) is Message:
+            result = self._send_directly(args[0])
+            if result is not None:
+                return cast(T, result)
+        return general(self, *args, **kwargs)
+
+    return send
+
+
 class Producer(Blocking):
     """`with Producer("orders", namesrv="127.0.0.1:9876") as producer: producer.send(message)`.
 
@@ -263,11 +281,38 @@ class Producer(Blocking):
         super().__init__()
         self._aio = producer
         self._submitted = threading.BoundedSemaphore(producer.settings.max_in_flight)
+        self._direct: DirectSending | None = None
+        self._making_direct = threading.Lock()
+
+    def close(self) -> None:
+        """Done by `with`. Does nothing in a forked child."""
+        if self._direct is not None and self._thread.is_of_this_process:
+            self._direct.close()
+        super().close()
+
+    def flush(self) -> None:
+        """Send all batches now, and return when nothing is in flight."""
+        if self._direct is not None:
+            self._direct.wait_empty()
+        self._thread.run(self._aio.flush)
+
+    def _send_directly(self, message: Message) -> SendResult | None:
+        self._thread.check()
+        if self._direct is None:
+            with self._making_direct:
+                parts = self._aio.direct_parts
+                if parts is None:
+                    return None
+                if self._direct is None:
+                    self._direct = DirectSending(parts, partial(self._thread.run, parts.send_on))
+        if _running_loop() is not None:
+            return None  # the general path warns of it
+        return self._direct.send(message)
 
     def statistics(self) -> aio.ProducerStatistics:
         return self._aio.statistics()
 
-    send = awaited(aio.Producer.send)
+    send = first_on_this_thread(awaited(aio.Producer.send))
 
     def submit(
         self,
@@ -302,7 +347,6 @@ class Producer(Blocking):
 
     send_oneway = awaited(aio.Producer.send_oneway)
     recall = awaited(aio.Producer.recall)
-    flush = awaited(aio.Producer.flush)
     queues = awaited(aio.Producer.queues)
     request = awaited(aio.Producer.request)
     reply = awaited(aio.Producer.reply)

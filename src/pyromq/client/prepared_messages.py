@@ -80,9 +80,10 @@ class MessagePreparer:
         self._compression = compression
         self._level = level
         self._max_delay_level = max_delay_level
-        self._topics: dict[str, str] = {}
+        self.known_topics: dict[str, str] = {}
+        """The application's name → the broker's name."""
         self.batch_topics: dict[str, str] = {}
-        """Known topics whose messages may be batched: the application's name → the broker's name."""
+        """Those whose messages may be batched."""
         self.suffix = _pair(props.INSTANCE_ID, namespace) if namespace else ""
 
     def prepare(
@@ -96,7 +97,7 @@ class MessagePreparer:
         kind: type[SendMessageV2] = SendMessageV2,
     ) -> PreparedMessage:
         """`system`: properties that applications may not set. Messages of a batch are never compressed."""
-        topic = self._topics.get(message.topic) or self._check_topic(message.topic)
+        topic = self.known_topics.get(message.topic) or self._check_topic(message.topic)
         body = message.body
         if type(body) is not bytes:
             body = _as_bytes(body)
@@ -133,10 +134,10 @@ class MessagePreparer:
     def _check_topic(self, topic: str) -> str:
         check_topic(topic)
         wrapped = self._wrap(topic)
-        if len(self._topics) >= _MAX_KNOWN_TOPICS:
-            self._topics.clear()
+        if len(self.known_topics) >= _MAX_KNOWN_TOPICS:
+            self.known_topics.clear()
             self.batch_topics.clear()
-        self._topics[topic] = wrapped
+        self.known_topics[topic] = wrapped
         if not names.is_retry_topic(wrapped):
             self.batch_topics[topic] = wrapped
         return wrapped

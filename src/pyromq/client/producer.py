@@ -14,9 +14,10 @@ from pyromq.client.plain_entries import EncodedEntry, plain_entry
 from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
 from pyromq.client.producer_settings import ProducerOptions, ProducerSettings
 from pyromq.client.queue_choice import Selector, queue_of_key
+from pyromq.client.quick_sends import quick_sends
 from pyromq.client.recalling import handle_text, recall
 from pyromq.client.requesting import reply_to, request_properties
-from pyromq.client.sending import Sender, SenderStatistics, SendOutcome
+from pyromq.client.sending import FirstTry, Sender, SenderStatistics, SendOutcome
 from pyromq.client.session import Session
 from pyromq.client.settings import ClientSettings, split_options
 from pyromq.client.timing import timed
@@ -152,6 +153,14 @@ class Producer:
             raise StateError(f"the producer {self.group} {how}")
         return parts
 
+    @property
+    def direct_parts(self) -> "ProducerParts | None":
+        """The parts of a started producer whose plain sends need not go through the loop; else None."""
+        parts = self._parts
+        if parts is None or self._is_closed or self.settings.otel or not parts.sends_directly:
+            return None
+        return parts
+
     # Sending
 
     @overload
@@ -206,6 +215,10 @@ class Producer:
         elif not isinstance(message, Message):
             return await self._send_many(parts, message, queue, selector, sharding_key, timeout_s)
         if queue is None and selector is None and sharding_key is None:
+            if parts.quick is not None and timeout_s is None and type(message) is Message:
+                begun = parts.quick.begin(message)
+                if begun is not None:
+                    return await parts.quick.finish(begun)
             return await parts.send(parts.prepare(message), None, timeout_s)
         prepared = parts.prepare(message, _sharding(sharding_key))
         queue = await self._choose(parts, message, prepared.topic, queue, selector, sharding_key)
@@ -391,8 +404,9 @@ class ProducerParts:
         self.batches_plain = self.accumulator is not None and self.tracing is None
         self._batch_max_bytes = settings.batch_max_bytes
         self._now_ms, self._next_key = session.clock.now_ms, session.unique_keys.next
-        self._body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
+        self.body_limit = min(settings.compress_from_bytes, settings.max_message_bytes + 1)
         self._has_namespace = client_settings.namespace is not None
+        self.quick = quick_sends(self) if not settings.otel else None
 
     def prepare(
         self,
@@ -417,7 +431,7 @@ class ProducerParts:
         self.session.check_loop()
         now_ms = self._now_ms()
         unique_key = self._next_key(now_ms)
-        entry = plain_entry(message, unique_key, self.preparer.suffix, self._body_limit)
+        entry = plain_entry(message, unique_key, self.preparer.suffix, self.body_limit)
         if entry is None:
             return None
         size_bytes = len(entry)
@@ -455,6 +469,21 @@ class ProducerParts:
             outcome = await self.sender.send(prepared, queue, timeout_s)
         finally:
             self.in_flight.leave(size_bytes)
+        return self.result(prepared, outcome)
+
+    @property
+    def sends_directly(self) -> bool:
+        """Whether another thread may make the first try of a plain send; see `DirectSending`."""
+        is_plain = self.accumulator is None and self.tracing is None
+        return is_plain and self.sender.allows_first_tries
+
+    async def send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult:
+        """Send a message whose first try has failed."""
+        await self.in_flight.enter(prepared.size_bytes)
+        try:
+            outcome = await self.sender.send(prepared, first=first)
+        finally:
+            self.in_flight.leave(prepared.size_bytes)
         return self.result(prepared, outcome)
 
     async def send_batch(

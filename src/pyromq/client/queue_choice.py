@@ -35,6 +35,16 @@ class RoundRobin:
     def __repr__(self) -> str:
         return f"<RoundRobin topics={len(self._next)} {self._faults!r}>"
 
+    def next_turn(self, topic: str) -> int | None:
+        """What `choose` takes modulo the number of queues; None while it must look at the brokers."""
+        if self._faults is not None and not self._faults.is_empty:
+            return None
+        turn = self._next.get(topic)
+        if turn is None:
+            turn = self._random_below(1 << 16)
+        self._next[topic] = turn + 1
+        return turn
+
     def choose(
         self, queues: Sequence[MessageQueue], now_ms: float, avoid_broker: str | None = None
     ) -> MessageQueue:

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from pyromq.client.fault_avoidance import BrokerFaults
+from pyromq.client.fault_avoidance import LATENCIES_MS, BrokerFaults
 from pyromq.client.patience import patiently
 from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer_settings import ProducerSettings
@@ -53,6 +53,18 @@ class SendOutcome:
     queue: MessageQueue
     address: str
     latency_ms: float
+
+
+@dataclass(slots=True)
+class FirstTry:
+    """The first try of a send that is made outside of the event loop."""
+
+    queue: MessageQueue
+    broker_name: str
+    address: str
+    started: float
+    limit_s: float
+    problem: TransportError | Refused | None = None
 
 
 @dataclass(slots=True)
@@ -108,14 +120,20 @@ class Sender:
         return await self._route_before(topic, self._clock.monotonic() + self.settings.send_timeout_s, [])
 
     async def send(
-        self, prepared: PreparedMessage, queue: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        prepared: PreparedMessage,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        first: FirstTry | None = None,
     ) -> SendOutcome:
         """Send until a broker has stored it. Without a queue, a failure moves on to another broker.
 
-        Raises Refused if a retry would not help, SendFailed if all tries failed.
+        `first`: a try that has failed already. Raises Refused if a retry would not help, SendFailed if all
+        tries failed.
         """
         settings, clock = self.settings, self._clock
-        deadline = clock.monotonic() + (settings.send_timeout_s if timeout_s is None else timeout_s)
+        began = clock.monotonic() if first is None else first.started
+        deadline = began + (settings.send_timeout_s if timeout_s is None else timeout_s)
         attempts: list[str] = []
         tried: set[str | None] = set()
         refusing: set[str] = set()
@@ -126,7 +144,9 @@ class Sender:
             if route is None or not route.publish_queues:
                 route = await self._route_before(prepared.topic, deadline, attempts)
             started = clock.monotonic()
-            if queue is None:
+            if first is not None:
+                target, started = first.queue, first.started
+            elif queue is None:
                 target = self._round_robin.choose(route.publish_queues, started * 1000, failed_broker)
             else:
                 target = queue
@@ -137,17 +157,19 @@ class Sender:
                 known = self._known_address(broker_name)
             if started >= deadline - (_MIN_RETRY_S if attempts else 0):
                 break
-            tried.add(known)
+            tried.add(known if first is None else first.address)
             was_sent = True
             try:
+                if first is not None and first.problem is not None:
+                    problem, first = first.problem, None
+                    raise problem
                 address = known or await self._address(prepared.topic, broker_name)
                 limit_s = deadline - started
-                if tries_left and queue is None and len(route.brokers) > 1:
-                    # One that is silent must leave time for the others.
-                    limit_s = min(limit_s, settings.try_timeout_s or limit_s / 2)
+                if tries_left and queue is None:
+                    limit_s = self._limit_of_one(limit_s, route)
                 self.statistics.attempts += 1
                 answer = await self.session.call(
-                    address, self._filled(prepared, target, broker_name), limit_s
+                    address, self._request_or_form(prepared, target, broker_name), limit_s
                 )
             except TransportError as problem:
                 was_sent = not isinstance(problem, ConnectFailed)
@@ -183,6 +205,57 @@ class Sender:
         self.statistics.failures += 1
         raise SendFailed(f"a message to {prepared.topic}", attempts)
 
+    def _limit_of_one(self, left_s: float, route: Route) -> float:
+        """The time that one broker may take: a silent one must leave time for the others."""
+        if len(route.brokers) > 1:
+            return min(left_s, self.settings.try_timeout_s or left_s / 2)
+        return left_s
+
+    # The first try of a blocking producer, on the caller's thread. The loop may change the tables meanwhile:
+    # everything here is a single look into a table, and any answer to it will do.
+
+    @property
+    def allows_first_tries(self) -> bool:
+        return self._fills_forms and not self.settings.retry_unsafe_stores
+
+    def plan_first_try(self, topic: str) -> FirstTry | None:
+        """None if something must be found out first."""
+        route = self._routes.for_publishing(topic)
+        if route is None or not route.publish_queues:
+            return None
+        queue = self._round_robin.choose(route.publish_queues, self._clock.monotonic() * 1000)
+        first = self._first_try(route, queue)
+        if first is None or not self.session.is_introduced(first.address):
+            return None
+        self.statistics.attempts += 1
+        return first
+
+    def first_tries(self, topic: str) -> list[FirstTry]:
+        """One for each queue; none if something must be found out first."""
+        route = self._routes.for_publishing(topic)
+        tries = [self._first_try(route, queue) for queue in route.publish_queues] if route is not None else []
+        known = [first for first in tries if first is not None]
+        return known if len(known) == len(tries) else []
+
+    def next_turn(self, topic: str) -> int | None:
+        """A number that says whose turn it is among the queues; None while a broker is avoided."""
+        return self._round_robin.next_turn(topic)
+
+    def _first_try(self, route: Route, queue: MessageQueue) -> FirstTry | None:
+        settings, broker_name = self.settings, route.broker_of(queue)
+        address = self._known_address(broker_name)
+        if address is None:
+            return None
+        limit_s = settings.send_timeout_s
+        if settings.retries:
+            limit_s = self._limit_of_one(limit_s, route)
+        return FirstTry(queue, broker_name, address, self._clock.monotonic(), limit_s)
+
+    def note_answer(self, broker_name: str, latency_ms: float) -> None:
+        if latency_ms >= LATENCIES_MS[0] or not self._faults.is_empty:
+            now_ms = self._clock.monotonic() * 1000
+            self.session.call_soon(self._faults.answered, broker_name, latency_ms, now_ms)
+
     async def send_oneway(self, prepared: PreparedMessage, queue: MessageQueue | None = None) -> None:
         """Send without an answer; raises only if no connection can be made."""
         attempts: list[str] = []
@@ -202,23 +275,42 @@ class Sender:
             failed_broker = target.broker_name
         raise SendFailed(f"a message to {prepared.topic}", attempts)
 
-    def _filled(
+    def _request_or_form(
         self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str
     ) -> SendMessageV2 | FilledForm[SendMessageAnswer]:
         """The request as a filled form, which is cheaper, where that is possible."""
         is_retried = prepared.reconsume_times is not None or prepared.max_reconsume_times is not None
         if is_retried or not self._fills_forms:
             return self._request(prepared, queue, broker_name)
-        key = (prepared.kind, prepared.topic, broker_name)
-        form = self._forms.get(key)
+        return self.filled(prepared, queue, broker_name)
+
+    def filled(
+        self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str
+    ) -> FilledForm[SendMessageAnswer]:
+        form = self._forms.get((prepared.kind, prepared.topic, broker_name))
         if form is None:
-            if len(self._forms) == _MAX_FORMS:
-                self._forms.clear()
-            form = self._forms[key] = RequestForm(self._request(prepared, queue, broker_name), _VARYING)
+            form = self._new_form(prepared, queue, broker_name)
         text = as_text(prepared.properties)
         return FilledForm(
             form, (queue.queue_id, prepared.sys_flag, prepared.born_ms, prepared.flag, text), prepared.body
         )
+
+    def _new_form(
+        self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str
+    ) -> RequestForm[SendMessageAnswer]:
+        if len(self._forms) == _MAX_FORMS:
+            self._forms.clear()
+        form = RequestForm(self._request(prepared, queue, broker_name), _VARYING)
+        self._forms[prepared.kind, prepared.topic, broker_name] = form
+        return form
+
+    def form_of(self, topic: str, queue: MessageQueue, broker_name: str) -> RequestForm[SendMessageAnswer]:
+        """The form of plain sends to a queue."""
+        form = self._forms.get((SendMessageV2, topic, broker_name))
+        if form is None:
+            sample = PreparedMessage(topic, b"", "", "", 0)
+            form = self._new_form(sample, queue, broker_name)
+        return form
 
     def _request(self, prepared: PreparedMessage, queue: MessageQueue, broker_name: str) -> SendMessageV2:
         settings = self.settings

@@ -5,6 +5,7 @@ producer or consumer they are for. The last producer or consumer that leaves clo
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -82,7 +83,8 @@ class Session:
         own_instance = None if stable_id else f"{os.getpid()}#{time.monotonic_ns()}"
         self.client_id = settings.client_id(own_instance)
         self.replies = PendingReplies()
-        self.unique_keys = UniqueKeys(_packed_ip(settings), os.getpid(), random.getrandbits(32))
+        self.packed_ip = _packed_ip(settings)
+        self.unique_keys = UniqueKeys(self.packed_ip, os.getpid(), random.getrandbits(32))
         self._loop = asyncio.get_running_loop()
         self._producers: dict[str, list[ProducerMember]] = {}
         self._consumers: dict[str, ConsumerMember] = {}
@@ -273,6 +275,23 @@ class Session:
         if address not in self._introduced:
             self._heartbeat_soon(address)
         return self._dialer.writable(address)
+
+    def call_soon(self, function: Callable[..., object], *args: object) -> None:
+        """Call a function on the loop, from any thread; not at all if the loop is gone."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return self._dialer.max_frame_bytes
+
+    def retire(self, address: str, connection: Connection) -> None:
+        """Use the connection for no more calls: the server said GO_AWAY."""
+        self._dialer.retire(address, connection)
+
+    def is_introduced(self, address: str) -> bool:
+        """Whether the broker has got a heartbeat on the connection that is open now, or is getting it."""
+        return address in self._introduced
 
     async def send_oneway(self, address: str, request: Request[Any]) -> None:
         if address not in self._introduced:

@@ -7,11 +7,11 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from pyromq.client.json_bodies import decode_json, encode_json
+from pyromq.client.pulled_message import PulledMessage
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.message_id import encode_offset_message_id
 from pyromq.protocol.record import Host, StoredMessage
 
@@ -71,17 +71,13 @@ class Message(msgspec.Struct, frozen=True):
         return ", ".join(parts) + ")"
 
 
-class ReceivedMessage:
+class ReceivedMessage(PulledMessage):
     """A message as a consumer gets it: decompressed, with the topic name that the application knows."""
 
-    __slots__ = ("_properties", "queue", "stored", "topic")
+    __slots__ = ()
 
-    def __init__(self, stored: StoredMessage, queue: MessageQueue, topic: str | None = None) -> None:
-        """`topic`: the name to show, if it is not the stored one."""
-        self.stored = stored
-        self.queue = queue
-        self.topic = stored.topic if topic is None else topic
-        self._properties: dict[str, str] | None = None
+    def __reduce__(self) -> tuple[type, tuple[StoredMessage, MessageQueue, str]]:
+        return type(self), (self.stored, self.queue, self.topic)
 
     def __repr__(self) -> str:
         tags = f" tags={self.tags!r}" if self.tags else ""
@@ -89,10 +85,6 @@ class ReceivedMessage:
             f"<ReceivedMessage {self.topic} {self.message_id} {self.queue} offset={self.queue_offset}"
             f"{tags} body={_shown(self.body)}>"
         )
-
-    @property
-    def body(self) -> bytes:
-        return self.stored.body
 
     @overload
     def decode(self) -> Any: ...
@@ -108,12 +100,12 @@ class ReceivedMessage:
     def properties(self) -> dict[str, str]:
         """All properties, including those of the system."""
         if self._properties is None:
-            self._properties = self.stored.property_map()
+            self._properties = props.decode_properties(self.raw_properties)
         return self._properties
 
     def get(self, name: str) -> str | None:
         """One property, found without decoding the others."""
-        return self.stored.get(name)
+        return props.get_property(self.raw_properties, name)
 
     @property
     def tags(self) -> str | None:
@@ -126,16 +118,12 @@ class ReceivedMessage:
     @property
     def message_id(self) -> str:
         """The unique id from the producer."""
-        return shown_message_id(self.stored)
+        return self.get(props.UNIQ_KEY) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
         """The id that says where the message is stored."""
         return encode_offset_message_id(self.stored.store_host, self.stored.log_offset)
-
-    @property
-    def queue_offset(self) -> int:
-        return self.stored.queue_offset
 
     @property
     def born_ms(self) -> int:

@@ -51,6 +51,8 @@ class Routes:
         self._refreshes: set[asyncio.Task[None]] = set()
         self._polls = 0
         self._is_closed = False
+        self.changes = 0
+        """Counts the changes of routes, also of borrowed ones."""
         self.brokers: dict[str, Mapping[int, str]] = {}
         """Every known broker: its name, then id → address."""
 
@@ -85,6 +87,7 @@ class Routes:
                 lender = await self.get(template)
             except NoRoute:
                 raise missing from None
+        self.changes += 1
         # Another caller may have found the topic meanwhile.
         return self._routes.get(topic) or self._borrowed.setdefault(
             topic, borrow_route(topic, lender, max_queues)
@@ -245,6 +248,7 @@ class Routes:
         self._routes[route.topic] = route
         if route == old:
             return
+        self.changes += 1
         _log.info("route changed %r", route)
         self._note_brokers(old, route)
         for callback in list(self._listeners.get(route.topic, ())):

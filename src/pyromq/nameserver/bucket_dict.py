@@ -20,18 +20,19 @@ BUCKET_ENTRIES: Final = 2_000
 class BucketDict(Generic[V]):
     """In the order of insertion while one dict is enough, then in no particular order."""
 
-    __slots__ = ("_buckets", "_by_hash", "_divided", "_entries", "_mask", "_max_first", "_size", "first")
+    __slots__ = ("_buckets", "_divided", "_entries", "_mask", "_max_first", "_size", "first", "later")
 
     def __init__(self, max_first: int = MAX_FIRST, bucket_entries: int = BUCKET_ENTRIES) -> None:
         self.first: dict[str, V] = {}
         """The first names; always the same dict. Readers in a hurry look here, then call `get_later_one`."""
         self._buckets = [self.first]
         """The first dict, then all others."""
-        self._by_hash: list[dict[str, V]] = []
-        """The last bits of a name's hash → its bucket. A bucket that is not divided yet is here twice."""
+        self.later: list[dict[str, V]] = []
+        """The last bits of a name's hash → its bucket. A bucket that is not divided yet is here twice. Always
+        the same list, empty or with 2, 4, 8, … entries."""
         self._mask = 0
         self._divided = 0
-        """How many buckets in the lower half of `_by_hash` are divided."""
+        """How many buckets in the lower half of `later` are divided."""
         self._size = 0
         self._max_first = max_first
         self._entries = bucket_entries
@@ -53,7 +54,7 @@ class BucketDict(Generic[V]):
 
     def get_later_one(self, name: str) -> V | None:
         """Like `get`, for a name that is not in `first`."""
-        return self._by_hash[hash(name) & self._mask].get(name) if self._by_hash else None
+        return self.later[hash(name) & self._mask].get(name) if self.later else None
 
     def __setitem__(self, name: str, value: V) -> None:
         bucket = self._dict_of(name)
@@ -85,13 +86,13 @@ class BucketDict(Generic[V]):
 
     def _dict_of(self, name: str) -> dict[str, V]:
         """The dict that has the name, or gets it."""
-        if not self._by_hash or name in self.first:
+        if not self.later or name in self.first:
             return self.first
-        return self._by_hash[hash(name) & self._mask]
+        return self.later[hash(name) & self._mask]
 
     def _grow(self) -> None:
         """Add a bucket: the first one, or the upper half of the next one that is divided."""
-        by_hash = self._by_hash
+        by_hash = self.later
         added: dict[str, V] = {}
         if not by_hash:
             by_hash.append(added)

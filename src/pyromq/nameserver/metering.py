@@ -5,11 +5,14 @@ from pyromq.nameserver.kv_table import KvTable
 from pyromq.nameserver.readiness import Readiness
 from pyromq.nameserver.route_table import RouteTable
 from pyromq.nameserver.watch import Watches
-from pyromq.protocol.catalogue import Declaration
+from pyromq.protocol.catalogue import Declaration, declaration_of
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.channel import Channel
 
 _UNKNOWN = "unknown"
+_GET_ROUTE = declaration_of(GetRoute)
+_FOUND = (str(_GET_ROUTE.code), _GET_ROUTE.name, ResponseCode.SUCCESS.name)
 
 
 class Metering:
@@ -78,6 +81,11 @@ class Metering:
             labels = self._new_labels(declaration, code, result_code)
         self._requests.add(labels)
         self._seconds.observe(seconds, (labels[1],))
+
+    def queries_handled(self, count: int, seconds: float) -> None:
+        """Route queries that the fast path answered together: one time counts for all."""
+        self._requests.add(_FOUND, count)
+        self._seconds.observe(seconds, _FOUND[1:2], count)
 
     def _new_labels(
         self, declaration: Declaration | None, code: int, result_code: int

@@ -18,6 +18,7 @@ from pyromq.nameserver.cluster_test import ClusterTestLookup
 from pyromq.nameserver.config_requests import ConfigRequests
 from pyromq.nameserver.consequences import Consequences
 from pyromq.nameserver.departures import Departures
+from pyromq.nameserver.fast_path import fast_path
 from pyromq.nameserver.inventory_reading import InventoryReading
 from pyromq.nameserver.kv_requests import KvRequests
 from pyromq.nameserver.kv_table import KvTable
@@ -128,6 +129,9 @@ class NameServer(Lifetime):
             observer=self._metering,
             admission=admission or self.access.control,
             form=form,
+            fast_path=None
+            if settings.cluster_test
+            else fast_path(self._lookup, self._metering, self._clock, settings.limits),
             # Nearly all requests to a name server are route queries.
             direct=DirectHeaders([declaration_of(GetRoute)]),
         )

@@ -86,8 +86,8 @@ class QueueLayouts:
     """Topic → layout, broker name → layouts. Nothing here scans all topics."""
 
     def __init__(self) -> None:
-        self._of_topic: BucketDict[Layout] = BucketDict()
-        self._of_first_topics = self._of_topic.first
+        self.of_topic: BucketDict[Layout] = BucketDict()
+        self._of_first_topics = self.of_topic.first
         self._by_key: dict[_Key, Layout] = {}
         self._by_broker: dict[str, dict[Layout, None]] = {}
         self._revisions: dict[str, int] = {}
@@ -102,7 +102,7 @@ class QueueLayouts:
         return f"<QueueLayouts topics={len(self)} layouts={len(self._by_key)} pairs={self._pairs}>"
 
     def __len__(self) -> int:
-        return len(self._of_topic) - sum(len(layout.topics) for layout in self._abandoned)
+        return len(self.of_topic) - sum(len(layout.topics) for layout in self._abandoned)
 
     def __contains__(self, topic: str) -> bool:
         return self.find(topic) is not None
@@ -111,7 +111,7 @@ class QueueLayouts:
     def topics(self) -> Topics:
         if self._abandoned:
             return list(chain.from_iterable(layout.topics for layout in self.layouts))
-        return self._of_topic
+        return self.of_topic
 
     @property
     def needs_sweeping(self) -> bool:
@@ -122,7 +122,7 @@ class QueueLayouts:
         while self._abandoned and max_topics > 0:
             topics = self._abandoned[-1].topics
             for topic in topics.take(max_topics):
-                self._of_topic.pop(topic)
+                self.of_topic.pop(topic)
                 max_topics -= 1
             if not topics:
                 self._abandoned.pop()
@@ -134,7 +134,7 @@ class QueueLayouts:
                 continue
             for topic in layout.topics.take(max_topics):
                 twin.topics[topic] = topic
-                self._of_topic[topic] = twin
+                self.of_topic[topic] = twin
                 max_topics -= 1
             self._drop_empty((layout,))
 
@@ -150,7 +150,7 @@ class QueueLayouts:
         return self._pairs
 
     def find(self, topic: str) -> Layout | None:
-        layout = self._of_first_topics.get(topic) or self._of_topic.get_later_one(topic)
+        layout = self._of_first_topics.get(topic) or self.of_topic.get_later_one(topic)
         return layout if layout is not None and layout.shapes else None
 
     def of_broker(self, broker: str) -> Collection[Layout]:
@@ -171,7 +171,7 @@ class QueueLayouts:
         changed: dict[str, None] = {}
         moves: dict[tuple[Layout | None, QueueShape], Layout | None] = {}
         appeared = 0
-        of_topic = self._of_topic
+        of_topic = self.of_topic
         # Consecutive topics mostly move alike: reuse the last result.
         source: Layout | None = None
         shape: QueueShape | None = None
@@ -216,7 +216,7 @@ class QueueLayouts:
         changed: dict[str, None] = {}
         targets: dict[Layout, Layout | None] = {}
         for name in topics:
-            source = self._of_topic.get(name)
+            source = self.of_topic.get(name)
             if source is None or broker not in source.shapes:
                 continue
             topic = source.topics.pop(name)
@@ -225,10 +225,10 @@ class QueueLayouts:
                 targets[source] = self._layout(rest) if rest else None
             target = targets[source]
             if target is None:
-                self._of_topic.pop(topic)
+                self.of_topic.pop(topic)
             else:
                 target.topics[topic] = topic
-                self._of_topic[topic] = target
+                self.of_topic[topic] = target
             changed[topic] = None
         self._drop_empty(targets)
         if changed:
@@ -239,7 +239,7 @@ class QueueLayouts:
         layout = self.find(topic)
         if layout is None:
             return ()
-        self._of_topic.pop(topic)
+        self.of_topic.pop(topic)
         layout.topics.pop(topic)
         for broker in layout.shapes:
             self._note(broker, -1)
@@ -264,7 +264,7 @@ class QueueLayouts:
                     self._abandoned.append(layout)
                     continue
                 for topic in layout.topics:
-                    self._of_topic.pop(topic)
+                    self.of_topic.pop(topic)
         self._revisions.pop(broker, None)
         return changed
 
@@ -311,7 +311,7 @@ class QueueLayouts:
             self._forget(layout)
             for topic in layout.topics:
                 twin.topics[topic] = topic
-                self._of_topic[topic] = twin
+                self.of_topic[topic] = twin
             return
         self._forget_key(layout)
         layout.shapes, layout.key = shapes, key

@@ -10,6 +10,7 @@ The two parts in ‹› belong to single topics and are inserted into each answe
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pyromq.nameserver.bucket_dict import BucketDict
 from pyromq.nameserver.queue_layouts import EncodedRoute, Layout, QueueShape
 from pyromq.nameserver.tables import BrokerGroup, BrokerKey, Tables, TopicMappings
 from pyromq.protocol import json_body
@@ -32,8 +33,8 @@ class _Form:
     """In lower case; None means all zones, and "" means a zone without brokers."""
 
 
-_PLAIN = _Form(is_strict=False, has_acting_masters=False)
-_STRICT = _Form(is_strict=True, has_acting_masters=False)
+PLAIN = _Form(is_strict=False, has_acting_masters=False)
+STRICT = _Form(is_strict=True, has_acting_masters=False)
 _PLAIN_ACTING = _Form(is_strict=False, has_acting_masters=True)
 _STRICT_ACTING = _Form(is_strict=True, has_acting_masters=True)
 
@@ -59,6 +60,15 @@ class RouteAnswers:
     def __repr__(self) -> str:
         return f"<RouteAnswers kept_bytes<={self._kept_bytes} encodings={self.encodings}>"
 
+    @property
+    def layouts_of_topics(self) -> BucketDict[Layout]:
+        return self._queues.of_topic
+
+    @property
+    def has_topic_parts(self) -> bool:
+        """Whether answers for some topics contain more than the route of their layout."""
+        return bool(self._mappings)
+
     def find(
         self,
         topic: str,
@@ -75,7 +85,7 @@ class RouteAnswers:
         if acting_masters and not topic.startswith(_UNCHANGED_PREFIX):
             form = _STRICT_ACTING if strict else _PLAIN_ACTING
         else:
-            form = _STRICT if strict else _PLAIN
+            form = STRICT if strict else PLAIN
         if zone is not None:
             form = _of_zone(form.has_acting_masters, self._known_zone(layout, zone))
         encoded = layout.answers.get(form)

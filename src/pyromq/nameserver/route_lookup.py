@@ -25,7 +25,7 @@ class RouteLookup:
     def __init__(
         self, table: RouteTable, kv: KvTable, readiness: Readiness, watches: Watches[Channel]
     ) -> None:
-        self._answers = table.answers
+        self.answers = table.answers
         self._kv = kv
         self._readiness = readiness
         self._watches = watches
@@ -33,7 +33,15 @@ class RouteLookup:
         self._with_order = False
 
     def __repr__(self) -> str:
-        return f"<RouteLookup {self._answers!r} {self._watches!r}>"
+        return f"<RouteLookup {self.answers!r} {self._watches!r}>"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the kept route of a layout is the whole answer to a query for any of its topics."""
+        return (
+            not (self._acting_masters or self._with_order or self.answers.has_topic_parts)
+            and self._readiness.is_ready
+        )
 
     def apply_settings(self, settings: NameServerSettings) -> None:
         before = self._acting_masters, self._with_order
@@ -66,7 +74,7 @@ class RouteLookup:
         zone = None
         if request.zone_mode and request.zone_name is not None and request.zone_name.strip():
             zone = request.zone_name
-        return self._answers.find(
+        return self.answers.find(
             request.topic,
             strict=caller.frame.version >= V4_9_4 or request.accept_standard_json_only is True,
             acting_masters=self._acting_masters,

@@ -4,6 +4,7 @@ A form is made by encoding a declared request on the general path, and a filled 
 that the general path writes. It supports JSON headers only.
 """
 
+import re
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Generic, TypeVar
@@ -20,6 +21,7 @@ from pyromq.protocol.json_header import encode_json_header
 A = TypeVar("A", bound=Answer)
 
 _PREFIX = Struct(">iI")
+_GAP = re.compile(rb"%([%db])")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -59,6 +61,16 @@ class RequestForm(Generic[A]):
 
     def __repr__(self) -> str:
         return f"<RequestForm {self.request_type.__name__} {self._format.decode()}>"
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The bytes around the values, of which the opaque number is the last."""
+        pieces, start = [], 0
+        for gap in _GAP.finditer(self._format):
+            if gap[1] != b"%":
+                pieces.append(self._format[start : gap.start()])
+                start = gap.end()
+        return tuple(piece.replace(b"%%", b"%") for piece in (*pieces, self._format[start:]))
 
     def fill(self, values: tuple[Any, ...], body: bytes) -> "FilledForm[A]":
         return FilledForm(self, values, body)

@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         "_pending",
         "_reader",
         "certificate_names",
+        "fast_path",
         "grants",
         "is_open",
         "is_private",
@@ -90,6 +91,7 @@ class Connection(asyncio.Protocol):
         "partial_bytes",
         "peer_address",
         "put",
+        "quick",
         "vouched_version",
     )
 
@@ -115,6 +117,9 @@ class Connection(asyncio.Protocol):
         # Bound here: a method in between would cost every answer a call.
         self.put = self._outbox.put
         self._pending = PendingCalls(self._loop)
+        self.fast_path = group.fast_path
+        self.quick: dict[int, Any] = {}
+        """What the fast path of a client needs to read answers, by the numbers of its calls."""
         self._answering = Answering(group, self._outbox)
         self._direct_answers = DirectAnswers()
         # Direct headers do not contain the fields that a signature covers.
@@ -188,6 +193,24 @@ class Connection(asyncio.Protocol):
         if self._is_retired and not self._pending:
             self.close()
 
+    # Calls whose requests are complete frames, and whose answers the fast path may read
+
+    def take_opaque(self) -> int:
+        return self._pending.take_opaque()
+
+    def send_quickly(self, frame: bytes, opaque: int, timeout_s: float) -> "asyncio.Future[Any]":
+        """A future of the answer: a Frame, or what the fast path makes of it. `end_quick_call` afterwards."""
+        answered = self._pending.wait(opaque, timeout_s)
+        self._outbox.put(frame)
+        self.flush_soon()
+        return answered
+
+    def end_quick_call(self, opaque: int) -> None:
+        self.quick.pop(opaque, None)
+        self._pending.by_opaque.pop(opaque, None)
+        if self._is_retired and not self._pending:
+            self.close()
+
     def send_oneway(self, request: Request[Any]) -> None:
         """Send a request without an answer. Await `wait_writable` between many of them."""
         self._send_request(request, self._pending.take_opaque(), oneway=True)
@@ -242,7 +265,7 @@ class Connection(asyncio.Protocol):
         self._is_active = True
         group = self._group
         admission = group.admission
-        if group.fast_path is not None and (admission is None or self.vouched_version == admission.version):
+        if self.fast_path is not None and (admission is None or self.vouched_version == admission.version):
             data = self._take_fast_path(data)
             if not data:
                 return
@@ -305,7 +328,7 @@ class Connection(asyncio.Protocol):
     def _take_fast_path(self, data: bytes) -> bytes:
         """Offer the data to the fast path; returns the rest, which the general path has to handle."""
         group = self._group
-        fast_path = group.fast_path
+        fast_path = self.fast_path
         if (
             self._answering.backlog
             or self._pause_reasons

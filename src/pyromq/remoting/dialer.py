@@ -131,7 +131,7 @@ class Dialer:
         except Refused as refusal:
             if refusal.code != ResponseCode.GO_AWAY:
                 raise
-        self._retire(address, connection)
+        self.retire(address, connection)
         connection = await self._connection_until(address, deadline)
         return await connection.call(request, deadline - loop.time())
 
@@ -145,6 +145,10 @@ class Dialer:
         connection = await self.connection(address)
         await connection.wait_writable()
         connection.send_oneway(request)
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return self._group.limits.max_frame_bytes
 
     def reset_backoff(self, address: str) -> None:
         """The address is said to be reachable again: let the next call connect at once."""
@@ -254,7 +258,8 @@ class Dialer:
         for callback in self._lost_callbacks:
             callback(connection)
 
-    def _retire(self, address: str, connection: Connection) -> None:
+    def retire(self, address: str, connection: Connection) -> None:
+        """Close the connection when its calls have ended, and open another one for the next call."""
         destination = self._destinations.get(address)
         if destination is not None and destination.connection is connection:
             destination.connection = None

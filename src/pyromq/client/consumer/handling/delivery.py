@@ -96,8 +96,11 @@ class Settling:
 
     def done(self, work: Work, now: float) -> None:
         held, counts = work.held, work.counts
-        for message in work.messages:
-            self._succeeded(held, message)
+        if self._acknowledge is None:
+            held.done_all(work.messages)
+        else:
+            for message in work.messages:
+                self._succeeded(held, message)
         held.last_done = now
         counts.handled += 1
         counts.handle_ms += (now - work.started) * 1000

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pyromq.client.consumer.reading.brokers import Brokers, Network
 from pyromq.client.consumer.reading.subscriptions import TAG, Subscription
 from pyromq.client.namespaces import unwrap
+from pyromq.client.pulled_message import pulled_messages
 from pyromq.client.values import ReceivedMessage
 from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol import properties as props
@@ -122,8 +123,12 @@ class Fetching:
         messages: list[ReceivedMessage] = []
         next_offset = answer.next_begin_offset
         if answer.code == ResponseCode.SUCCESS:
-            records, next_offset = _records(queue, offset, answer)
-            messages = self._received(queue, subscription, records)
+            plain = self._plain(queue, subscription, offset, answer)
+            if plain is not None:
+                messages = plain
+            else:
+                records, next_offset = _records(queue, offset, answer)
+                messages = self._received(queue, subscription, records)
         elif answer.code != ResponseCode.PULL_OFFSET_MOVED:
             next_offset = max(next_offset, offset)
         if next_offset < 0:
@@ -136,6 +141,32 @@ class Fetching:
             answer.suggest_which_broker_id,
             is_moved=answer.code == ResponseCode.PULL_OFFSET_MOVED,
         )
+
+    def _plain(
+        self, queue: MessageQueue, subscription: Subscription, offset: int, answer: PullMessageAnswer
+    ) -> list[ReceivedMessage] | None:
+        """The messages of a plain answer, decoded by the compiled core; None for any other."""
+        if (
+            pulled_messages is None
+            or answer.offset_delta is not None
+            or answer.next_begin_offset <= offset
+            or queue.topic == self._retry_topic
+            or queue.topic.startswith(LMQ_PREFIX)
+        ):
+            return None
+        messages: list[ReceivedMessage] | None = pulled_messages(
+            ReceivedMessage,
+            answer.body,
+            queue,
+            queue.queue_id,
+            queue.topic.encode(),
+            unwrap(queue.topic, self._namespace),
+            offset,
+            answer.next_begin_offset,
+        )
+        if messages and subscription.tags:
+            messages = [message for message in messages if subscription.wants(message.tags)]
+        return messages
 
     def _received(
         self, queue: MessageQueue, subscription: Subscription, records: list[StoredMessage]

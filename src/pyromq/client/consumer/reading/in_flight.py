@@ -26,7 +26,7 @@ class Held(Protocol):
     @property
     def queue_offset(self) -> int: ...
     @property
-    def body(self) -> bytes: ...
+    def body_bytes(self) -> int: ...
 
 
 M = TypeVar("M", bound=Held)
@@ -106,18 +106,25 @@ class InFlight(Generic[M]):
         for message in messages:
             self._last_offset = message.queue_offset
             held[self._last_offset] = message
-            size_bytes += len(message.body)
+            size_bytes += message.body_bytes
         self.size_bytes += size_bytes
         self.next_offset = next_offset
         self.last_pull_ms = self._clock.now_ms()
 
     def done(self, message: M) -> None:
         """The message was handled, or given back to its broker."""
-        if self._messages.pop(message.queue_offset, None) is not None:
-            self._let_go(message)
+        self.done_all((message,))
 
-    def _let_go(self, message: M) -> None:
-        self.size_bytes -= len(message.body)
+    def done_all(self, messages: Iterable[M]) -> None:
+        take, size_bytes = self._messages.pop, 0
+        for message in messages:
+            if take(message.queue_offset, None) is not None:
+                size_bytes += message.body_bytes
+        self._let_go(size_bytes)
+
+    def _let_go(self, size_bytes: int) -> None:
+        """Messages of this size are no longer held."""
+        self.size_bytes -= size_bytes
         if self._has_room_again is not None and self.has_room:
             self._wake()
         if self._idle is not None and not self._messages:

@@ -19,12 +19,13 @@ class PoppedInFlight(InFlight[ReceivedMessage]):
     def put(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
         for message in messages:
             self._messages[id(message)] = message
-            self.size_bytes += len(message.body)
+            self.size_bytes += message.body_bytes
         self.last_pull_ms = self._clock.now_ms()
 
-    def done(self, message: ReceivedMessage) -> None:
-        if self._messages.pop(id(message), None) is not None:
-            self._let_go(message)
+    def done_all(self, messages: Iterable[ReceivedMessage]) -> None:
+        for message in messages:
+            if self._messages.pop(id(message), None) is not None:
+                self._let_go(message.body_bytes)
 
     @property
     def committable(self) -> int:

@@ -1,7 +1,7 @@
-"""A cluster with replicas on one machine: each broker is a process of its own, so that it can be killed.
+"""Several brokers on one machine, each in a process of its own: it uses a core, and can be killed.
 
-The name server and the controller run in this process. A broker that dies is started again after a while;
-every new master is announced.
+The name server runs in this process, and with replicas the controller, too. A broker that dies is started
+again after a while; every new master is announced.
 """
 
 import asyncio
@@ -31,23 +31,24 @@ _LOOK_S = 0.2
 _CALL_S = 2.0
 
 
-class ReplicatedCluster:
+class BrokerProcesses:
     """`say` prints a line for the person who runs it."""
 
     def __init__(self, settings: StandaloneSettings, say: Callable[[str], None]) -> None:
         self.settings = settings
         self._say = say
         self._name_server = NameServer(settings.name_server_settings())
-        self._controller = Controller(settings.controller_settings())
+        self._controller = Controller(settings.controller_settings()) if settings.replicas > 1 else None
         self._dialer = Dialer()
         self._processes: dict[int, Process] = {}
         self._addresses: dict[int, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._master = ""
+        self._masters: dict[str, str] = {}
+        """Broker name to address; without replicas, all are masters and it is empty."""
         self._stopped = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<ReplicatedCluster {self._name_server!r} brokers={len(self._processes)}>"
+        return f"<BrokerProcesses {self._name_server!r} brokers={len(self._processes)}>"
 
     @property
     def namesrv(self) -> str:
@@ -62,14 +63,16 @@ class ReplicatedCluster:
     async def start(self) -> None:
         await self._name_server.start()
         try:
-            await self._controller.start()
+            if self._controller is not None:
+                await self._controller.start()
             await asyncio.gather(*map(self._start_broker, range(self.settings.broker_count)))
-            await self._find_master()
+            await self._find_masters()
         except BaseException:
             await self.stop()
             raise
-        self._tasks = [asyncio.create_task(self._announce_masters())]
-        self._tasks += [asyncio.create_task(self._look_after(number)) for number in self._processes]
+        self._tasks = [asyncio.create_task(self._look_after(number)) for number in self._processes]
+        if self._controller is not None:
+            self._tasks.append(asyncio.create_task(self._announce_masters()))
 
     async def run_until_stopped(self) -> None:
         await self._stopped.wait()
@@ -80,7 +83,8 @@ class ReplicatedCluster:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*map(self._stop_broker, self._processes.values()))
         await self._dialer.close()
-        await self._controller.stop()
+        if self._controller is not None:
+            await self._controller.stop()
         await self._name_server.stop()
         self._stopped.set()
 
@@ -89,7 +93,8 @@ class ReplicatedCluster:
         shown = []
         for number, process in sorted(self._processes.items()):
             address = self._addresses[number]
-            role = "master " if address == self._master else "replica"
+            is_master = self._controller is None or address in self._masters.values()
+            role = "master " if is_master else "replica"
             shown.append(f"  {self._name(number)}  {role}  {address}  kill -9 {process.pid}")
         return shown
 
@@ -104,9 +109,11 @@ class ReplicatedCluster:
             "host": self.settings.host,
             "broker_port": self.settings.broker_port,
             "flush": self.settings.flush,
+            "brokers": self.settings.brokers,
             "replicas": self.settings.replicas,
         }
-        arguments = json.dumps([settings, self.namesrv, number, self._controller.advertised_address])
+        controller = self._controller.advertised_address if self._controller is not None else ""
+        arguments = json.dumps([settings, self.namesrv, number, controller])
         log = self.settings.store / f"{self._name(number)}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stderr:
@@ -154,21 +161,26 @@ class ReplicatedCluster:
 
     async def _announce_masters(self) -> None:
         while True:
-            before = self._master
-            await self._find_master()
-            if self._master != before:
-                names = {address: self._name(number) for number, address in self._addresses.items()}
-                self._say(f"{names.get(self._master, self._master)} is the master now")
+            before = dict(self._masters)
+            await self._find_masters()
+            for broker_name, master in self._masters.items():
+                if master != before.get(broker_name):
+                    names = {address: self._name(number) for number, address in self._addresses.items()}
+                    self._say(f"{names.get(master, master)} is the master now")
             await asyncio.sleep(_LOOK_S)
 
-    async def _find_master(self) -> None:
-        request = GetReplicaInfo(broker_name=self.settings.broker_name_of(0))
-        try:
-            answer = await self._dialer.call(self._controller.advertised_address, request, _CALL_S)
-        except PyroError as problem:
-            _log.info("no word from the controller: %s", problem)
-        else:
-            self._master = answer.master_address or self._master
+    async def _find_masters(self) -> None:
+        if self._controller is None:
+            return
+        for broker_name in self.settings.broker_names():
+            request = GetReplicaInfo(broker_name=broker_name)
+            try:
+                answer = await self._dialer.call(self._controller.advertised_address, request, _CALL_S)
+            except PyroError as problem:
+                _log.info("no word from the controller: %s", problem)
+            else:
+                if answer.master_address:
+                    self._masters[broker_name] = answer.master_address
 
 
 def _last_line(log: Path) -> str:
