@@ -176,6 +176,9 @@ def cells(plan: Plan) -> Iterator[Cell]:
         yield Cell(f"consume {size} B, async handler", "consume", reading)
         yield Cell(f"consume {size} B, plain handler on threads", "consume-plain", reading, only_ours=True)
         yield Cell(f"consume {size} B, async for", "consume-stream", reading, only_ours=True)
+        yield Cell(f"consume {size} B, lists of messages", "consume-lists", reading, only_ours=True)
+        blocking = (topic, str(size), "1", str(min(plan.warm_up_s, 2)), str(plan.seconds))
+        yield Cell(f"send {size} B, blocking, one thread", "block", blocking, only_ours=True)
 
 
 def measure(plan: Plan, results: Results, runs: dict[str, Run], name_server: str) -> None:

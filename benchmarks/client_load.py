@@ -1,7 +1,8 @@
 """One load of our client, in a process of its own, so that its CPU time is the client's alone.
 
 python -m benchmarks.client_load send|batch NAMESRV TOPIC BODY_BYTES IN_FLIGHT WARM_UP_S SECONDS
-python -m benchmarks.client_load consume|consume-plain|consume-stream NAMESRV TOPIC GROUP WARM_UP TOTAL
+python -m benchmarks.client_load block NAMESRV TOPIC BODY_BYTES THREADS WARM_UP_S SECONDS
+python -m benchmarks.client_load consume[-plain|-stream|-lists] NAMESRV TOPIC GROUP WARM_UP TOTAL
 python -m benchmarks.client_load fill NAMESRV TOPIC BODY_BYTES TOTAL
 
 prints one line of JSON; ClientLoad.java is the same for Apache's client.
@@ -11,19 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import sys
 import threading
+import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
 import uvloop
 from benchmarks.marks import Marks
 
-from pyromq import Message, PyroError, aio
+from pyromq import Message, Producer, PyroError, aio
 from pyromq.client.values import ReceivedMessage
 
 LINGER_MS: Final = 1.0
 GROUP: Final = "client_load"
+LIST_MESSAGES: Final = 256
 
 
 async def send(
@@ -56,6 +60,39 @@ async def send(
     return marks.report(sent, counts["failed"])
 
 
+def block(
+    mode: str, namesrv: str, topic: str, body_bytes: str, threads: str, warm_up_s: str, seconds: str
+) -> dict[str, float]:
+    """A blocking producer, called in a loop by each thread. Tells the median of the latencies, too."""
+    message = Message(topic, bytes(int(body_bytes)))
+    marks = Marks()
+    is_over = False
+    sent: list[list[float]] = []
+
+    def keep_sending(latencies: list[float]) -> None:
+        while not is_over:
+            began = time.perf_counter()
+            producer.send(message)
+            latencies.append(time.perf_counter() - began)
+
+    with Producer(GROUP, namesrv, send_timeout_s=10) as producer:
+        senders = []
+        for _ in range(int(threads)):
+            sent.append([])
+            senders.append(threading.Thread(target=keep_sending, args=(sent[-1],)))
+            senders[-1].start()
+        time.sleep(float(warm_up_s))
+        before = [len(each) for each in sent]
+        marks.set()
+        time.sleep(float(seconds))
+        marks.set()
+        measured = [each for part, start in zip(sent, before, strict=True) for each in part[start:]]
+        is_over = True
+        for sender in senders:
+            sender.join()
+    return marks.report(len(measured)) | {"p50_us": statistics.median(measured) * 1e6}
+
+
 async def consume(
     mode: str, namesrv: str, topic: str, group: str, warm_up: str, total: str
 ) -> dict[str, float]:
@@ -81,7 +118,17 @@ async def consume(
         with lock:
             take()
 
-    consumer = aio.PushConsumer(group, namesrv, start_from="first")
+    async def handle_many(messages: list[ReceivedMessage]) -> None:
+        nonlocal count
+        before, count = count, count + len(messages)
+        if before < first <= count:
+            marks.set()
+        if before < last <= count:
+            marks.set()
+            done.set()
+
+    batch_size = LIST_MESSAGES if mode == "consume-lists" else None
+    consumer = aio.PushConsumer(group, namesrv, start_from="first", batch_size=batch_size)
     if mode == "consume-stream":
         stream = consumer.subscribe(topic)
         async with consumer:
@@ -90,7 +137,8 @@ async def consume(
                 if count == last:
                     break
     else:
-        consumer.subscribe(topic, "*", handle if mode == "consume" else handle_plainly)
+        handlers: dict[str, Any] = {"consume": handle, "consume-lists": handle_many}
+        consumer.subscribe(topic, "*", handlers.get(mode, handle_plainly))
         async with consumer:
             await done.wait()
     return marks.report(last - first)
@@ -110,6 +158,9 @@ async def fill(mode: str, namesrv: str, topic: str, body_bytes: str, total: str)
 
 
 def main(mode: str, *words: str) -> None:
+    if mode == "block":
+        print(json.dumps(block(mode, *words)))
+        return
     loads = {"send": send, "batch": send, "fill": fill}
     load: Any = loads.get(mode, consume)
     work: Coroutine[Any, Any, dict[str, float]] = load(mode, *words)

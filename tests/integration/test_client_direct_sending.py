@@ -55,7 +55,9 @@ async def test_the_broker_sees_the_same_request_on_a_connection_of_its_own(broke
     loop = asyncio.get_running_loop()
 
     def script(producer: Producer) -> list[int]:
-        count = lambda: asyncio.run_coroutine_threadsafe(connections(), loop).result()  # noqa: E731
+        def count() -> int:
+            return asyncio.run_coroutine_threadsafe(connections(), loop).result()
+
         before = count()
         producer.send(ORDER)
         producer.send(ORDER)

@@ -369,7 +369,7 @@ class Trio:
                 queues.sweep(1)
             self.check(table)
             assert len({layout.key for layout in queues.layouts}) == len(queues.layouts)
-            assert len(queues._of_topic) == len(queues)
+            assert len(queues.of_topic) == len(queues)
 
     def heartbeat(self, address: str) -> list[None]:
         self.model.heartbeat(("c", address), self.now_ms)

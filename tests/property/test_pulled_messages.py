@@ -124,3 +124,10 @@ def test_a_message_is_the_same_before_and_after_it_is_decoded() -> None:
     before = message.body, message.raw_properties, message.tags
     assert message.stored.queue_offset == message.queue_offset
     assert before == (message.body, message.raw_properties, message.tags)
+
+
+@pytest.mark.parametrize("name", ["body", "raw_properties", "tags", "reconsume_times"])
+def test_every_part_can_be_read_first_or_after_the_others(name: str) -> None:
+    first, after = (understood(plain_answer(1), "*").messages[0] for _ in range(2))
+    assert after.stored.topic == "Orders"
+    assert getattr(first, name) == getattr(after, name)

@@ -18,6 +18,7 @@ import pyromq
 from pyromq import aio, testing
 from pyromq.client.consumer.settings import PullSettings, PushSettings, SimpleSettings
 from pyromq.client.producer_settings import ProducerSettings
+from pyromq.client.pulled_message import InterpretedMessage, PulledMessage
 from pyromq.client.settings import ClientSettings
 from pyromq.config.options import Options
 
@@ -124,7 +125,9 @@ def _members(type_: type) -> dict[str, Function]:
 
 
 def _is_blocking_form(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(("awaited(", "on_the_loop("))
+    return isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(
+        ("awaited(", "first_on_this_thread(", "on_the_loop(")
+    )
 
 
 def _blocking_form(method: object) -> ast.FunctionDef:
@@ -182,11 +185,12 @@ def _shown(value: object) -> str:
 
 def _slots(type_: type) -> Iterator[tuple[str, str]]:
     """Attributes of a class that lists them; each is what its constructor is given under the same name."""
+    listed = InterpretedMessage if PulledMessage in type_.__bases__ else type_
     kinds = (
-        inspect.signature(type_).parameters if "__slots__" in map(_target, _class_tree(type_).body) else {}
+        inspect.signature(listed).parameters if "__slots__" in map(_target, _class_tree(listed).body) else {}
     )
     for name in kinds:
-        if name in getattr(type_, "__slots__", ()):
+        if name in getattr(listed, "__slots__", ()):
             yield name, str(kinds[name].annotation).rpartition(".")[2].removesuffix(" | None").strip("'<>")
 
 
@@ -272,7 +276,8 @@ def _argument(argument: ast.arg, default: ast.expr | None) -> str:
 
 
 def _class_tree(type_: type) -> ast.ClassDef:
-    tree = _tree(type_)
+    # A compiled class has no source to read; its twin has the same members.
+    tree = _tree(InterpretedMessage if type_ is PulledMessage else type_)
     assert isinstance(tree, ast.ClassDef)
     return tree
 

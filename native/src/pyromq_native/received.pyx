@@ -42,6 +42,7 @@ cdef class PulledMessage:
     def stored(self):
         if self._stored is None:
             self._stored = decode_record(self._record, check_crc=False)
+            self._body = self._stored.body
             self._record = None
         return self._stored
 

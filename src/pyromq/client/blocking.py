@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
-from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Protocol, Self, TypeVar, Unpack, cast
 
@@ -21,8 +20,10 @@ from pyromq.client import producer as aio
 from pyromq.client import transactions as aio_transactions
 from pyromq.client.application_log import application_log
 from pyromq.client.direct_sending import DirectSending
+from pyromq.client.prepared_messages import PreparedMessage
 from pyromq.client.producer_settings import ProducerOptions
 from pyromq.client.queue_choice import Selector
+from pyromq.client.sending import FirstTry
 from pyromq.client.transactions import Check, TransactionResult, TransactionState
 from pyromq.client.values import Message, MessageQueue, SendResult
 from pyromq.errors import StateError
@@ -296,15 +297,18 @@ class Producer(Blocking):
             self._direct.wait_empty()
         self._thread.run(self._aio.flush)
 
+    def _send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult:
+        return self._thread.run(self._aio._send_on, prepared, first)
+
     def _send_directly(self, message: Message) -> SendResult | None:
         self._thread.check()
         if self._direct is None:
             with self._making_direct:
-                parts = self._aio.direct_parts
+                parts = self._aio._direct_parts()
                 if parts is None:
                     return None
                 if self._direct is None:
-                    self._direct = DirectSending(parts, partial(self._thread.run, parts.send_on))
+                    self._direct = DirectSending(parts, self._send_on)
         if _running_loop() is not None:
             return None  # the general path warns of it
         return self._direct.send(message)

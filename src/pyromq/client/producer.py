@@ -153,13 +153,16 @@ class Producer:
             raise StateError(f"the producer {self.group} {how}")
         return parts
 
-    @property
-    def direct_parts(self) -> "ProducerParts | None":
+    def _direct_parts(self) -> "ProducerParts | None":
         """The parts of a started producer whose plain sends need not go through the loop; else None."""
         parts = self._parts
         if parts is None or self._is_closed or self.settings.otel or not parts.sends_directly:
             return None
         return parts
+
+    async def _send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult:
+        """Continue a send whose first try, on another thread, has failed."""
+        return await self._started().send_on(prepared, first)
 
     # Sending
 

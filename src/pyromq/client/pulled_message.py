@@ -31,16 +31,21 @@ class InterpretedMessage:
 
     @property
     def body_bytes(self) -> int:
+        """The size of the body."""
         return len(self.stored.body)
 
     @property
     def raw_properties(self) -> bytes:
+        """All properties as they are stored."""
         return self.stored.properties
 
 
 _twin = twin("received")
 
-PulledMessage = InterpretedMessage if TYPE_CHECKING or _twin is None else _twin.PulledMessage
+if TYPE_CHECKING:
+    PulledMessage = InterpretedMessage
+else:
+    PulledMessage = InterpretedMessage if _twin is None else _twin.PulledMessage
 
 pulled_messages: Callable[..., list[Any] | None] | None = None if _twin is None else _twin.pulled_messages
 """Decodes a whole answer; returns None for one that the general path must decode. None without the twin."""

@@ -36,9 +36,7 @@ class Customer(pydantic.BaseModel):
 
 
 def received(body: bytes) -> ReceivedMessage:
-    message = a_message(7)
-    message.stored.body = body
-    return message
+    return a_message(7, body)
 
 
 @pytest.mark.parametrize(
