@@ -6,9 +6,12 @@ try fails here: it continues there with one try less. Without the compiled core 
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from pyromq.client.sending import FirstTry, SendOutcome
+from pyromq.client.in_flight_limit import InFlightLimit
+from pyromq.client.prepared_messages import MessagePreparer, PreparedMessage
+from pyromq.client.sending import FirstTry, Sender, SendOutcome
+from pyromq.client.session import Session
 from pyromq.client.values import Message, MessageQueue, SendResult, SendStatus
 from pyromq.compiled import twin
 from pyromq.errors import CallTimeout, ConnectionLost, Refused
@@ -18,10 +21,30 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.connection import Connection
 
-if TYPE_CHECKING:
-    from pyromq.client.producer import ProducerParts
-
 _native = twin("quick_sends")
+
+
+class Parts(Protocol):
+    """The parts of a producer that are used here."""
+
+    @property
+    def session(self) -> Session: ...
+    @property
+    def sender(self) -> Sender: ...
+    @property
+    def preparer(self) -> MessagePreparer: ...
+    @property
+    def in_flight(self) -> InFlightLimit: ...
+    @property
+    def body_limit(self) -> int: ...
+    @property
+    def sends_directly(self) -> bool: ...
+    def shown_queue(self, queue: MessageQueue) -> MessageQueue: ...
+    def result(self, prepared: PreparedMessage, outcome: SendOutcome) -> SendResult: ...
+    async def send(
+        self, prepared: PreparedMessage, queue: MessageQueue | None, timeout_s: float | None
+    ) -> SendResult: ...
+    async def send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult: ...
 
 
 class _Target(NamedTuple):
@@ -50,13 +73,13 @@ class Begun(NamedTuple):
     size_bytes: int
 
 
-def quick_sends(parts: "ProducerParts") -> "QuickSends | None":
+def quick_sends(parts: Parts) -> "QuickSends | None":
     """None without the compiled core, and for producers that have more to do."""
     return QuickSends(parts) if _native is not None and parts.sends_directly else None
 
 
 class QuickSends:
-    def __init__(self, parts: "ProducerParts") -> None:
+    def __init__(self, parts: Parts) -> None:
         assert _native is not None
         self._parts = parts
         self._session = parts.session
@@ -171,7 +194,7 @@ class QuickSends:
         latency_ms = (self._monotonic() - begun.started) * 1000
         self._sender.note_answer(begun.target.queue.broker_name, latency_ms)
 
-    def _prepared(self, begun: Begun) -> Any:
+    def _prepared(self, begun: Begun) -> PreparedMessage:
         return self._parts.preparer.prepare(begun.message, begun.unique_key, begun.born_ms)
 
     def _find_targets(self, topic: str) -> list[_Target]:
