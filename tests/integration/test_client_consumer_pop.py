@@ -14,11 +14,14 @@ from pyromq.client.consumer.handling.outcomes import GiveUp, RetryLater
 from pyromq.client.consumer.push import PushConsumer
 from pyromq.client.consumer.reading.popping import PoppedMessage, Popping
 from pyromq.client.consumer.simple import SimpleConsumer
-from pyromq.client.values import ReceivedMessage
+from pyromq.client.producer import Producer
+from pyromq.client.values import Message, ReceivedMessage
 from pyromq.errors import ConfigError, StateError
+from pyromq.protocol import names
 from pyromq.protocol.bodies.assignments import MessageRequestMode, SetMessageRequestModeRequestBody
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.requests.popping import SetMessageRequestMode
+from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 
 
 @pytest.fixture
@@ -203,3 +206,24 @@ async def test_there_is_no_offset_to_seek(cluster: ConsumerCluster) -> None:
     async with popping(cluster, Handled()) as consumer:
         with pytest.raises(StateError, match="no offsets"):
             await consumer.seek(MessageQueue(topic="Orders", broker_name="broker-a", queue_id=0), 0)
+
+
+async def test_messages_of_higher_priority_come_first(cluster: ConsumerCluster) -> None:
+    request = CreateOrUpdateTopic(
+        topic="Alarms",
+        default_topic=names.AUTO_CREATE_TOPIC,
+        read_queue_nums=4,
+        write_queue_nums=4,
+        perm=names.READ_WRITE,
+        topic_filter_type="SINGLE_TAG",
+        attributes="+message.type=PRIORITY",
+    )
+    await cluster.call(request)
+    async with Producer("sensors", cluster.namesrv) as producer:
+        for priority in (0, 3, 1, 9, 2):
+            await producer.send(Message("Alarms", b"%d" % priority, priority=priority))
+    consumer = SimpleConsumer("guards", cluster.namesrv, start_from="first")
+    consumer.subscribe("Alarms")
+    async with consumer:
+        received = [message for _ in range(5) for message in await consumer.receive(1)]
+    assert [message.priority for message in received] == [3, 9, 2, 1, 0]  # the last queue is 3

@@ -31,8 +31,6 @@ class PopsMachine(RuleBasedStateMachine):
         self.sent = 0
         self.held: dict[bytes, tuple[Popped, int]] = {}
         """What a consumer holds, and until when nobody else may get it."""
-        self.newest: dict[bytes, Popped] = {}
-        """The same with the last receipt."""
         self.delivered: set[bytes] = set()
         self.acked: set[bytes] = set()
         self.late: set[bytes] = set()
@@ -74,7 +72,6 @@ class PopsMachine(RuleBasedStateMachine):
             if body in self.held:
                 assert now_ms >= self.held[body][1], "delivered although it was hidden"
             self.held[body] = popped, now_ms + invisible_ms
-            self.newest[body] = popped
             self.delivered.add(body)
 
     @rule(data=st.data())
@@ -82,6 +79,7 @@ class PopsMachine(RuleBasedStateMachine):
         if self.held:
             body = data.draw(st.sampled_from(sorted(self.held)))
             popped, until_ms = self.held[body]
+            until_ms = min(until_ms, end_of(popped))
             self.bench.ack(popped)
             if body not in self.acked and self.now_ms() >= until_ms:
                 self.late.add(body)
@@ -97,13 +95,12 @@ class PopsMachine(RuleBasedStateMachine):
             try:
                 changed = self.bench.change(popped, invisible_ms)
             except Refused:
-                assert self.now_ms() >= until_ms, "a good receipt was refused"
+                assert self.now_ms() >= min(until_ms, end_of(popped)), "a good receipt was refused"
             else:
                 # By the old receipt as well: it stands for the new one.
                 keeps_old = data.draw(st.booleans())
                 until_ms = changed.receipt.pop_time_ms + invisible_ms
                 self.held[body] = (popped if keeps_old else changed), until_ms
-                self.newest[body] = changed
 
     @rule(ms=st.integers(1, MAX_INVISIBLE_MS))
     def time_passes(self, ms: int) -> None:
@@ -124,8 +121,6 @@ class PopsMachine(RuleBasedStateMachine):
             self.bench.tables.offsets.persist()
         else:
             self.bench.store.abandon()
-        # An old receipt stands for a new one only as long as the broker remembers it.
-        self.held = {body: (self.newest[body], until_ms) for body, (_, until_ms) in self.held.items()}
         self.stack.close()
         self.open()
 
@@ -150,6 +145,11 @@ class PopsMachine(RuleBasedStateMachine):
         self.stack.close()
         self.runner.close()
         shutil.rmtree(self.root)
+
+
+def end_of(popped: Popped) -> int:
+    """When a receipt is not good any more, neither for itself nor for its successor."""
+    return popped.receipt.pop_time_ms + popped.receipt.invisible_time_ms
 
 
 PopsMachine.TestCase.settings = settings(max_examples=examples(5), stateful_step_count=16, deadline=None)

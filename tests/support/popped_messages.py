@@ -95,6 +95,7 @@ class PopBench:
             log,
             Revival(parts.live, parts.store, parts.tables, parts.inbound.writable_queues, appending),
             PoppedOffsets(parts.store, parts.tables.offsets, log.topic),
+            self.changed,
             self.timers,
             slices,
         )

@@ -399,6 +399,8 @@ cdef bint read_traits(const uint8_t *properties, Py_ssize_t length, Traits *trai
             elif at[0] == 0x5F:  # _
                 if _begins(at, size, b"__transactionId__\x01", 18):
                     names_its_place = True
+                elif _begins(at, size, b"_SYS_MSG_PRIORITY_\x01", 19):
+                    return False
             elif at[0] == 0x44:  # D
                 if _begins(at, size, b"DELAY\x01", 6):
                     return False

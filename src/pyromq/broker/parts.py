@@ -257,9 +257,8 @@ class Parts:
         revival = Revival(live, store, tables, inbound.writable_queues, inbound.appending)
         held, notices, durability = self.held_pops, self._notices, self.durability
         self.popping = Popping(live, store, tables, reading, popper, held, notices, durability, self._clock)
-        self.acknowledging = Acknowledging(
-            store, tables, revive_log, ChangedReceipts(), (held, notices), durability
-        )
+        changed = ChangedReceipts()
+        self.acknowledging = Acknowledging(store, tables, revive_log, changed, (held, notices), durability)
         self._reviving = Reviving(
             store,
             inbound.appending,
@@ -267,6 +266,7 @@ class Parts:
             revive_log,
             revival,
             popped_offsets,
+            changed,
             self.timers,
             self._slices,
         )

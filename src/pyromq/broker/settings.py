@@ -165,6 +165,8 @@ class BrokerSettings(ServerSettings):
     retry_topic_v2: bool = setting(False, "The retries of popped messages go into topics named %RETRY%group+topic instead of %RETRY%group_topic.", key="enableRetryTopicV2", mutable=True)
     pop_old_retries: bool = setting(True, "With enableRetryTopicV2, pops also take retries from topics named the old way.", key="retrieveMessageFromPopRetryTopicV1", mutable=True)
     pop_retries_first_percent: int = setting(20, "How many of 100 pops look for retries first; the others look for them last.", key="popFromRetryProbability", mutable=True, check=between(0, 100))
+    pop_retries_first_percent_by_priority: int = setting(0, "The same for topics of the type PRIORITY.", key="popFromRetryProbabilityForPriority", mutable=True, check=between(0, 100))
+    highest_priority_first: bool = setting(True, "Of a topic of the type PRIORITY the queue with the highest number is popped first; else the one with the lowest. A message with priority 3 is in queue 3.", key="priorityOrderAsc", mutable=True)
     pop_young_queues_from_begin: bool = setting(True, "A new group pops a queue from its first message if that is still in memory, even if it asks for new messages only.", key="initPopOffsetByCheckMsgInMem", mutable=True)
     pop_shows_retry_topics: bool = setting(False, "Popped retries name the topic they are stored in instead of the original one.", key="popResponseReturnActualRetryTopic", mutable=True)
     pop_threshold_enabled: bool = setting(False, "A group does not get more messages of a queue while too many of it are not acknowledged.", key="enablePopMessageThreshold", mutable=True)

@@ -23,7 +23,8 @@ def _only(value: str, reason: str) -> tuple[Callable[[str], bool], str]:
 
 _KNOWN = {
     "message.type": _Attribute(
-        *_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"), changeable=True
+        *_one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"),
+        changeable=True,
     ),
     "queue.type": _Attribute(*_only("SimpleCQ", "queues of batches are not supported"), changeable=False),
     "cleanup.policy": _Attribute(*_only("DELETE", "compacted topics are not supported"), changeable=False),

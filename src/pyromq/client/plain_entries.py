@@ -50,6 +50,7 @@ def _plain_entry(message: Message, unique_key: str, suffix: str, body_limit: int
         or message.delay_level != 0
         or message.delay_ms is not None
         or message.deliver_at_ms is not None
+        or message.priority is not None
         or message.wait_stored is not True
         or type(message.flag) is not int
     ):

@@ -111,7 +111,8 @@ class MessagePreparer:
         if not isinstance(keys, str):
             keys = _join_keys(keys) if keys else ""
         tags, wait_stored, is_delayed = message.tags, message.wait_stored, message.is_delayed
-        if message.properties or keys or tags or system or is_delayed or not wait_stored:
+        is_plain = wait_stored and not is_delayed and message.priority is None
+        if message.properties or keys or tags or system or not is_plain:
             properties = self._properties(message, keys, unique_key, system)
         else:
             properties = f"{props.UNIQ_KEY}{NAME_SEPARATOR}{unique_key}{PAIR_SEPARATOR}{self.suffix}"
@@ -168,6 +169,8 @@ class MessagePreparer:
             parts.append(_pair(props.WAIT, "false"))
         if message.is_delayed:
             parts += _delays(message, self._max_delay_level)
+        if message.priority is not None:
+            parts.append(_priority(message))
         if system is not None:
             parts += [_pair(name, value) for name, value in system.items()]
         parts.append(_pair(props.UNIQ_KEY, unique_key))
@@ -218,6 +221,14 @@ def _delays(message: Message, max_level: int) -> list[str]:
             " delay_ms, or raise max_delay_level if messageDelayLevel of the brokers has more levels"
         )
     return wanted
+
+
+def _priority(message: Message) -> str:
+    if type(message.priority) is not int or message.priority < 0:
+        raise BadMessage(f"priority must be an int of 0 or more, not {message.priority!r}")
+    if message.is_delayed:
+        raise BadMessage("a delayed message has no priority: brokers drop it")
+    return _pair(props.PRIORITY, str(message.priority))
 
 
 def _join_keys(keys: Sequence[str]) -> str:

@@ -28,6 +28,7 @@ class Message(msgspec.Struct, frozen=True):
     Operators find a message by its `keys`: a list, or a text in which blanks separate them. `properties` are
     the application's own. The broker can hold a message back: for a delay level, for some milliseconds, or
     until a time. Unless `wait_stored`, the broker answers before the message is flushed and replicated.
+    `priority` counts in topics of the type PRIORITY, for consumers that pop: higher numbers come first.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class Message(msgspec.Struct, frozen=True):
     deliver_at_ms: int | None = None
     wait_stored: bool = True
     flag: int = 0
+    priority: int | None = None
 
     @classmethod
     def of(
@@ -53,10 +55,19 @@ class Message(msgspec.Struct, frozen=True):
         delay_level: int = 0,
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
+        priority: int | None = None,
     ) -> "Message":
         """A message whose body is the value as JSON: a msgspec.Struct, a dataclass, a dict, …"""
         return cls(
-            topic, encode_json(value), tags, keys, properties or {}, delay_level, delay_ms, deliver_at_ms
+            topic,
+            encode_json(value),
+            tags,
+            keys,
+            properties or {},
+            delay_level,
+            delay_ms,
+            deliver_at_ms,
+            priority=priority,
         )
 
     @property
@@ -114,6 +125,11 @@ class ReceivedMessage(PulledMessage):
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple((self.get(props.KEYS) or "").split())
+
+    @property
+    def priority(self) -> int | None:
+        value = self.get(props.PRIORITY)
+        return int(value) if value is not None and value.isdecimal() else None
 
     @property
     def message_id(self) -> str:

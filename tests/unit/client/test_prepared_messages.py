@@ -28,6 +28,7 @@ def properties(message: Message, preparer: MessagePreparer = PREPARER, **options
         (Message("t", b"x", keys="a b"), {"KEYS": "a b"}),
         (Message("t", b"x", wait_stored=False), {"WAIT": "false"}),
         (Message("t", b"x", delay_level=3), {"DELAY": "3"}),
+        (Message("t", b"x", priority=0), {"_SYS_MSG_PRIORITY_": "0"}),
         (Message("t", b"x", delay_ms=0), {"TIMER_DELAY_MS": "0"}),
         (Message("t", b"x", deliver_at_ms=99), {"TIMER_DELIVER_MS": "99"}),
         (Message("t", b"x", properties={"colour": "grün", "a": "b\x01c"}), {"colour": "grün", "a": "b\x01c"}),
@@ -96,6 +97,8 @@ def test_anything_like_bytes_is_a_body(body: Any) -> None:
         (Message("t", b"x", keys=[1]), "every key must be str"),  # type: ignore[list-item]
         (Message("t", b"x", tags=3), "tags must be str or None, not int"),  # type: ignore[arg-type]
         (Message("t", b"x", properties={"a": 1}), "name and value must be str"),  # type: ignore[dict-item]
+        (Message("t", b"x", priority=-1), "priority must be"),
+        (Message("t", b"x", priority=1, delay_ms=5), "has no priority"),
     ],
 )
 def test_what_breaks_a_rule_never_leaves(message: Message, problem: str) -> None:

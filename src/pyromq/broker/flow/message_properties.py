@@ -12,6 +12,7 @@ _MAX_LEVEL_DIGITS = 9
 _POP_CK = f"{props.POP_CK}\x01"
 _TRANSACTION = f"{props.TRANSACTION_PREPARED}\x01"
 _INNER_NUM = f"{props.INNER_NUM}\x01"
+_PRIORITY = f"{props.PRIORITY}\x01"
 _DELAY = f"{props.DELAY}\x01"
 _TIMER = "TIMER_DEL"
 """The common prefix of the three properties that ask for delivery at a certain time."""
@@ -41,7 +42,9 @@ def with_property(raw: bytes, name: str, value: str) -> bytes:
 
 def is_unusual(text: str) -> bool:
     """Whether the properties may require that the message is changed or refused. Few do."""
-    return _TRANSACTION in text or _TIMER in text or _POP_CK in text or _INNER_NUM in text
+    return (
+        _TRANSACTION in text or _TIMER in text or _POP_CK in text or _INNER_NUM in text or _PRIORITY in text
+    )
 
 
 def is_true(properties: str | bytes, name: str) -> bool:
@@ -52,10 +55,17 @@ def is_true(properties: str | bytes, name: str) -> bool:
 
 def delay_level(text: str) -> int:
     """The delay level that a message asks for; 0 if it asks for none or the value is not a number."""
-    if _DELAY not in text:
-        return 0
-    level = get_property(text, props.DELAY)
-    if level is None or len(level) > _MAX_LEVEL_DIGITS or not level.isascii():
-        return 0
-    digits = level[1:] if level[0] in "+-" else level
-    return int(level) if digits.isdigit() else 0
+    return _number(text, props.DELAY, 0) if _DELAY in text else 0
+
+
+def priority(text: str) -> int:
+    """The priority of a message; -1 if it has none or the value is not a number."""
+    return _number(text, props.PRIORITY, -1) if _PRIORITY in text else -1
+
+
+def _number(text: str, name: str, other: int) -> int:
+    number = get_property(text, name)
+    if number is None or len(number) > _MAX_LEVEL_DIGITS or not number.isascii():
+        return other
+    digits = number[1:] if number[0] in "+-" else number
+    return int(number) if digits.isdigit() else other

@@ -85,6 +85,11 @@ class WritableQueues:
         queues = self._open.get(topic)
         return None if queues is None else queues.get(queue_id)
 
+    def number_of(self, topic: str, wanted: int) -> int:
+        """A queue with this number, or the last one."""
+        config = self._topics.get(topic)
+        return 0 if config is None else max(min(wanted, config.write_queue_nums - 1), 0)
+
     def open(self, request: SendRequest, producer: str) -> WritableQueue:
         """Check the queue that a message was sent to, and remember it; raises Refused or NotWrittenYet.
 

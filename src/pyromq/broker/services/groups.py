@@ -1,7 +1,7 @@
 """Consumer groups: operators create, change, list and delete them."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyromq.broker.paging import page_of
 from pyromq.broker.tables.all_tables import Tables
@@ -69,13 +69,15 @@ class Groups:
         await self._update(changed, caller)
 
     def _is_change(self, config: SubscriptionGroupConfig) -> bool:
-        """Check a group; True if it differs from the current one."""
+        """Check a group and set its attributes; True if it differs from the current one."""
         problem = names.group_problem(config.group_name)
         if problem is None and config.retry_queue_nums > MAX_QUEUES_PER_TOPIC:
             problem = f"{config.retry_queue_nums} retry queues: expected at most {MAX_QUEUES_PER_TOPIC}"
         if problem is not None:
             raise Refused(ResponseCode.INVALID_PARAMETER, problem)
-        return self._groups.get(config.group_name) != config
+        existing = self._groups.get(config.group_name)
+        config.attributes = _altered({} if existing is None else existing.attributes, config.attributes)
+        return existing != config
 
     async def _update(self, changed: list[SubscriptionGroupConfig], caller: Caller) -> None:
         if changed:
@@ -164,3 +166,14 @@ class Groups:
                 group=request.group, topic=request.topic, subscription_data=found
             )
         )
+
+
+def _altered(attributes: Mapping[str, str], change: Mapping[str, str]) -> dict[str, str]:
+    """java: a change names attributes as `+name` or `-name`"""
+    after = dict(attributes)
+    for key, value in change.items():
+        if key.startswith("-"):
+            after.pop(key[1:], None)
+        else:
+            after[key.removeprefix("+")] = value
+    return after

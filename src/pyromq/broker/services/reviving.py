@@ -14,8 +14,10 @@ from typing import Protocol
 import msgspec
 
 from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.popping.changed_receipts import ChangedReceipts
 from pyromq.broker.flow.popping.checkpoints import Checkpoints
 from pyromq.broker.flow.popping.earlier_revivals import EarlierRevivals
+from pyromq.broker.flow.popping.found_changes import find_changes
 from pyromq.broker.flow.popping.popped_offsets import PoppedOffsets
 from pyromq.broker.flow.popping.revival import Revival
 from pyromq.broker.flow.popping.revive_log import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, ReviveLog
@@ -66,6 +68,7 @@ class Reviving:
         revive_log: ReviveLog,
         revival: Revival,
         popped_offsets: PoppedOffsets,
+        changed: ChangedReceipts,
         timers: WakeableTimers,
         slices: Slices,
     ) -> None:
@@ -76,6 +79,7 @@ class Reviving:
         self._role = tables.role
         self._revival = revival
         self._popped_offsets = popped_offsets
+        self._changed = changed
         self._timers = timers
         self._slices = slices
         self._queues: dict[int, Checkpoints] = {}
@@ -121,6 +125,7 @@ class Reviving:
         """Continue where this broker or its master before it stopped."""
         store, topic = self._store, self._topic
         self._popped_offsets.restore()
+        find_changes(store, topic, self._changed)
         if not self._popped_offsets.is_noted:
             # A new store, or one of another broker: a crash before the first regular save must find the mark.
             with suppress(OSError, StoreError):

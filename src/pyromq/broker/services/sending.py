@@ -3,9 +3,11 @@
 import asyncio
 from functools import partial
 
+from msgspec.structs import replace
+
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.inbound import Inbound
-from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair
+from pyromq.broker.flow.message_properties import closed, delay_level, is_true, is_unusual, pair, priority
 from pyromq.broker.flow.retry_policy import RetryPolicy
 from pyromq.broker.flow.send_answers import RECALL_HANDLE, SEND_CODES, send_answer_fields
 from pyromq.broker.flow.timing import is_timed
@@ -81,6 +83,8 @@ class Sending:
         unusual = is_unusual(text)
         if unusual:
             text = without_property(text.encode(), props.POP_CK).decode()
+            if priority(text) >= 0:
+                queue, text = self._prioritized(request, queue, text, caller)
         target = queue
         if queue.retry_group is not None:
             target = self._retry_or_give_up(request, queue, queue.retry_group, caller)
@@ -139,6 +143,21 @@ class Sending:
         )
 
     # Special cases
+
+    def _prioritized(
+        self, request: SendRequest, queue: WritableQueue, text: str, caller: Caller
+    ) -> tuple[WritableQueue, str]:
+        """java: a priority is the number of a queue; a message of another type has none"""
+        if (
+            is_true(text, props.TRANSACTION_PREPARED)
+            or get_property(text, props.DELAY) is not None
+            or is_timed(text.encode())
+            or get_property(text, props.SHARDING_KEY) is not None
+        ):
+            return queue, without_property(text.encode(), props.PRIORITY).decode()
+        queue_id = self._queues.number_of(queue.topic, priority(text))
+        found = self._queues.find(queue.topic, queue_id)
+        return found or self._queues.open(replace(request, queue_id=queue_id), caller.address), text
 
     def _retry_or_give_up(
         self, request: SendRequest, queue: WritableQueue, group_name: str, caller: Caller

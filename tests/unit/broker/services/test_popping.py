@@ -8,6 +8,7 @@ import pytest
 from tests.support.broker_parts import FakeChannel, refusal
 from tests.support.popped_messages import GROUP, TOPIC, PopBench, bodies, pop_bench, popped_in
 
+from pyromq.clock import ManualClock
 from pyromq.protocol import names
 from pyromq.protocol.catalogue import RawAnswer
 from pyromq.protocol.codes import ResponseCode
@@ -102,6 +103,28 @@ async def test_a_changed_receipt_still_acknowledges(bench: PopBench) -> None:
     bench.ack(popped)
     bench.pass_time(60_000)
     assert bench.pop() == []
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_changed_receipt_is_known_after_a_restart(tmp_path: Path, is_killed: bool) -> None:
+    clock = ManualClock()
+    with pop_bench(tmp_path, clock) as bench:
+        bench.send(b"done")
+        bench.send(b"again")
+        done, again = bench.pop(invisible_time=30_000)
+        bench.change(bench.change(done, 500), 20_000)  # the first of them does not wait for its time
+        bench.change(again, 20_000)
+        if is_killed:
+            bench.store.abandon()
+    with pop_bench(tmp_path, clock) as bench:
+        assert len(bench.changed) == 3
+        bench.pass_time(1000)
+        bench.ack(done)
+        bench.change(again, 1000)
+        bench.pass_time(3000)
+        assert bodies(bench.pop(invisible_time=60_000)) == [b"again"]
+        bench.pass_time(50_000)
+        assert bench.pop() == []
 
 
 async def test_a_receipt_whose_time_is_over_changes_nothing(bench: PopBench) -> None:

@@ -518,3 +518,24 @@ class TestPressure:
         for _ in range(4):
             bench.send_at_once()
             bench.parts.clock.advance(0.9)
+
+
+@pytest.mark.parametrize(
+    ("properties", "queue_id", "kept"),
+    [
+        ({"_SYS_MSG_PRIORITY_": "3"}, 3, "3"),
+        ({"_SYS_MSG_PRIORITY_": "0"}, 0, "0"),
+        ({"_SYS_MSG_PRIORITY_": "99"}, 3, "99"),
+        ({"_SYS_MSG_PRIORITY_": "-1"}, 1, "-1"),
+        ({"_SYS_MSG_PRIORITY_": "high"}, 1, "high"),
+        ({"_SYS_MSG_PRIORITY_": "3", "__SHARDINGKEY": "k"}, 1, None),
+    ],
+)
+async def test_the_priority_of_a_message_is_its_queue(
+    make: Callable[..., Bench], properties: dict[str, str], queue_id: int, kept: str | None
+) -> None:
+    bench = make()
+    answer = bench.send_at_once(queue_id=1, properties=encode_properties(properties))
+    assert answer.ext["queueId"] == str(queue_id)
+    (message,) = bench.parts.messages(TOPIC, queue_id)
+    assert message.get("_SYS_MSG_PRIORITY_") == kept

@@ -2,7 +2,8 @@
 
 A replaced receipt stands for its successor: who changes or acknowledges by an old one, because an answer was
 lost or came late, does so for the one pop that is still open. So one message never has two deliveries ahead.
-A receipt is forgotten when its own time is over; the table is not kept over a restart.
+A receipt is forgotten when its own time is over. After a restart, and in a new master, the log tells what was
+replaced; see `found_changes`.
 """
 
 from collections.abc import Sequence
@@ -18,29 +19,26 @@ _Key = tuple[str, str, int, int, int]
 
 class ChangedReceipts:
     def __init__(self) -> None:
-        self._successors: dict[_Key, PopReceipt] = {}
+        self._newest: dict[_Key, PopReceipt] = {}
+        self._replaced_by: dict[_Key, list[_Key]] = {}
+        """The receipts that a good one stands for."""
         self._ends: list[tuple[int, _Key]] = []
 
     def __repr__(self) -> str:
-        return f"<ChangedReceipts {len(self._successors)}>"
+        return f"<ChangedReceipts {len(self._newest)}>"
 
     def __len__(self) -> int:
-        return len(self._successors)
+        return len(self._newest)
 
     def newest(self, topic: str, group: str, offset: int, receipt: PopReceipt) -> PopReceipt:
         """The receipt that is good now for the message of this one."""
-        while True:
-            key = (topic, group, receipt.queue_id, offset, receipt.pop_time_ms)
-            successor = self._successors.get(key)
-            if successor is None:
-                return receipt
-            receipt = successor
+        return self._newest.get(_key(topic, group, offset, receipt), receipt)
 
     def newest_of(
         self, topic: str, group: str, offsets: Sequence[int], receipt: PopReceipt
     ) -> dict[PopReceipt, Sequence[int]]:
         """The receipts that are good now for messages of one pop, and of which of them each is."""
-        if not self._successors:
+        if not self._newest:
             return {receipt: offsets}
         found: dict[PopReceipt, list[int]] = {}
         for offset in offsets:
@@ -51,8 +49,20 @@ class ChangedReceipts:
     def replace(
         self, topic: str, group: str, offset: int, receipt: PopReceipt, successor: PopReceipt, now_ms: int
     ) -> None:
-        key = (topic, group, receipt.queue_id, offset, receipt.pop_time_ms)
-        self._successors[key] = successor
+        """A good receipt is not good any more."""
+        key, new = _key(topic, group, offset, receipt), _key(topic, group, offset, successor)
+        replaced = [each for each in self._replaced_by.pop(key, ()) if each in self._newest]
+        replaced.append(key)
+        for each in replaced:
+            self._newest[each] = successor
+        self._replaced_by[new] = replaced
         heappush(self._ends, (receipt.pop_time_ms + receipt.invisible_time_ms, key))
+        heappush(self._ends, (successor.pop_time_ms + successor.invisible_time_ms, new))
         while self._ends and self._ends[0][0] <= now_ms:
-            self._successors.pop(heappop(self._ends)[1], None)
+            _, ended = heappop(self._ends)
+            self._newest.pop(ended, None)
+            self._replaced_by.pop(ended, None)
+
+
+def _key(topic: str, group: str, offset: int, receipt: PopReceipt) -> _Key:
+    return topic, group, receipt.queue_id, offset, receipt.pop_time_ms

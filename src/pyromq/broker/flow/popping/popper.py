@@ -18,6 +18,7 @@ from pyromq.config.live import LiveSettings
 from pyromq.protocol import names
 from pyromq.protocol import properties as props
 from pyromq.protocol.bodies.popping import PopCheckPoint
+from pyromq.protocol.bodies.topics import TopicConfig
 from pyromq.protocol.pop_receipt import (
     ORDER_REVIVE_QUEUE,
     OrderKey,
@@ -116,6 +117,7 @@ class Popper:
         self._live = live
         self._store = store
         self._topics = tables.topics
+        self._groups = tables.groups
         self._offsets = tables.offsets
         self._orders = tables.pop_orders
         self._counts = tables.pop_counts
@@ -127,17 +129,36 @@ class Popper:
 
     def queues(self, pop: Pop, queue_id: int, dice: int) -> Iterator[tuple[str, int]]:
         """The queues to examine: those with retries first, now and then; `dice` is between 0 and 99."""
+        settings = self._live.now
         retries = [] if pop.is_ordered else list(self._retry_queues(pop.topic, pop.group))
-        retries_first = dice < self._live.now.pop_retries_first_percent
+        config = self._topics.get(pop.topic)
+        by_priority = config is not None and self._goes_by_priority(pop, config, dice)
+        retries_first = dice < (
+            settings.pop_retries_first_percent_by_priority
+            if by_priority
+            else settings.pop_retries_first_percent
+        )
         if retries_first:
             yield from retries
         if queue_id >= 0:
             yield pop.topic, queue_id
-        elif (config := self._topics.get(pop.topic)) is not None:
+        elif config is not None:
             count = config.read_queue_nums
-            yield from ((pop.topic, (dice + number) % count) for number in range(count))
+            numbers = range(dice, dice + count)
+            if by_priority:
+                numbers = range(count - 1, -1, -1) if settings.highest_priority_first else range(count)
+            yield from ((pop.topic, number % count) for number in numbers)
         if not retries_first:
             yield from retries
+
+    def _goes_by_priority(self, pop: Pop, config: TopicConfig, dice: int) -> bool:
+        """Whether a pop looks at the queues of a topic in the order of their priority: a group may let only
+        so many of 100 pops do that, so that messages of low priority are not always last."""
+        if pop.is_ordered or config.attributes.get("message.type") != "PRIORITY":
+            return False
+        group = self._groups.get(pop.group)
+        factor = "" if group is None else group.attributes.get("priority.factor", "")
+        return dice < (int(factor) if factor.isdecimal() else 100)
 
     def _retry_queues(self, topic: str, group: str) -> Iterator[tuple[str, int]]:
         v1, v2 = names.pop_retry_topics(topic, group)
