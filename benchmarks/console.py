@@ -255,11 +255,11 @@ def run(plan: Plan, is_apache: bool) -> dict[str, object]:
         asyncio.run(_wait_until_complete(plan, host, int(port)))
         alone = asyncio.run(_one_viewer(host, int(port)))
         console.ask()
-        first = Counter(cluster.ask())
+        first, began = Counter(cluster.ask()), time.perf_counter()
         time.sleep(plan.seconds)
-        unwatched, quiet = Counter(cluster.ask()), console.ask()
+        unwatched, quiet, middle = Counter(cluster.ask()), console.ask(), time.perf_counter()
         times = asyncio.run(view(plan, host, int(port)))
-        watched, busy = Counter(cluster.ask()), console.ask()
+        watched, busy, ended = Counter(cluster.ask()), console.ask(), time.perf_counter()
     waits = sorted(each for of_list in times.values() for each in of_list)
     return {
         "kind": "Apache" if is_apache else "PyroMQ",
@@ -271,13 +271,20 @@ def run(plan: Plan, is_apache: bool) -> dict[str, object]:
         "p95 by list, ms": {
             path: round(sorted(each)[int(len(each) * 0.95)], 1) for path, each in sorted(times.items())
         },
-        "requests without viewers": sum((unwatched - first).values()),
-        "requests with viewers": sum((watched - unwatched).values()),
+        "processor time for a list, ms": round(
+            (busy["cpu_share"] - quiet["cpu_share"]) * (ended - middle) * 1000 / len(waits), 1
+        ),
+        "requests a minute without viewers": _a_minute(unwatched - first, middle - began),
+        "requests a minute with viewers": _a_minute(watched - unwatched, ended - middle),
         "requests by name, with viewers": dict(watched - unwatched),
         "console without viewers": quiet,
         "console with viewers": busy,
         "Apache's dashboard would ask": dashboard_requests_per_minute(plan),
     }
+
+
+def _a_minute(requests: Counter[str], seconds: float) -> int:
+    return round(sum(requests.values()) * 60 / seconds)
 
 
 async def _wait_until_complete(plan: Plan, host: str, port: int) -> None:

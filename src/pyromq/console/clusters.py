@@ -1,14 +1,18 @@
 """The clusters of the settings, each with its connections and its watch."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
+from typing import Any, Final
 
 from pyromq.admin.cluster import Cluster
 from pyromq.clock import Clock
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.watch.values import Snapshot
 from pyromq.console.watch.watch import Watch
+
+_MAX_KEPT: Final = 100
+"""Lists that are kept at once: their URLs are the viewers' choice."""
 
 
 class ShownCluster:
@@ -18,6 +22,8 @@ class ShownCluster:
         self.name = name
         self.cluster = cluster
         self.watch = watch
+        self._kept: dict[Hashable, list[Any]] = {}
+        self._kept_version = -1
 
     def __repr__(self) -> str:
         return f"<ShownCluster {self.name} {self.cluster!r}>"
@@ -25,6 +31,15 @@ class ShownCluster:
     @property
     def snapshot(self) -> Snapshot:
         return self.watch.snapshot
+
+    def kept_list(self, key: Hashable, make: Callable[[], list[Any]]) -> list[Any]:
+        """A list made of the snapshot, kept for all viewers until the next one."""
+        if self._kept_version != self.snapshot.version or len(self._kept) >= _MAX_KEPT:
+            self._kept, self._kept_version = {}, self.snapshot.version
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = make()
+        return found
 
     @property
     def namesrv(self) -> str:

@@ -1,6 +1,7 @@
 """Lists on the server: filtered, sorted and cut into pages here, and each state of a list is a URL."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from pyromq.console.visit import Visit
@@ -8,6 +9,9 @@ from pyromq.console.visit import Visit
 T = TypeVar("T")
 
 Key = Callable[[T], Any]
+
+_SAME_ORDER = frozenset(("page", "size", "lang", "theme"))
+"""Parameters that do not change the order of a list."""
 
 
 class Listing(Generic[T]):
@@ -45,21 +49,35 @@ def listed(
 ) -> Listing[T]:
     """The page that the URL asks for: `q` filters by name, `sort` is a key, with `-` downwards.
 
-    What is unknown comes last, in either direction.
+    What is unknown comes last, in either direction. `rows` must depend on the snapshot and the URL alone: the
+    list is ordered once for all viewers.
     """
-    q = visit.text("q").lower()
-    found = [row for row in rows if q in name(row).lower()] if q else list(rows)
     asked = visit.text("sort", sort)
     key = keys.get(asked.removeprefix("-"))
     if key is None:
         asked, key = sort, keys[sort.removeprefix("-")]
-    known = [row for row in found if key(row) is not None]
-    unknown = [row for row in found if key(row) is None]
-    known.sort(key=lambda row: (key(row), name(row)))
-    if asked.startswith("-"):
-        known.reverse()
-    ordered = known + unknown
+    assert visit.shown is not None, "a list belongs to a cluster"
+    parameters = sorted(each for each in visit.query.multi_items() if each[0] not in _SAME_ORDER)
+    ordered: list[T] = visit.shown.kept_list(
+        (visit.request.url.path, *parameters),
+        lambda: _ordered(rows, visit.text("q").lower(), key, name, is_downwards=asked.startswith("-")),
+    )
     size = visit.page_size
     page = min(visit.page_number, max(1, -(-len(ordered) // size)))
     rows_here = ordered[(page - 1) * size : page * size]
     return Listing(rows_here, len(ordered), len(rows), page=page, size=size, sort=asked, q=visit.text("q"))
+
+
+def _ordered(
+    rows: Sequence[T], q: str, key: Key[T], name: Callable[[T], str], *, is_downwards: bool
+) -> list[T]:
+    found = [row for row in rows if q in name(row).lower()] if q else rows
+    known, unknown = [], []
+    for row in found:
+        value = key(row)
+        if value is None:
+            unknown.append(row)
+        else:
+            known.append((value, name(row), row))
+    known.sort(key=itemgetter(0, 1), reverse=is_downwards)
+    return [row for _, _, row in known] + unknown

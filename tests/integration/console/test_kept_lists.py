@@ -1,0 +1,82 @@
+"""Lists are ordered once for all viewers of a snapshot, and again for the next one."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.console_browser import Browser
+from tests.support.told_cluster import ToldBroker, ToldCluster
+
+from pyromq.console.app import make_app
+from pyromq.console.clusters import ShownCluster
+from pyromq.console.security.users import Users
+from pyromq.console.settings import ConsoleSettings
+from pyromq.console.state import State
+
+
+class Scene:
+    def __init__(self, state: State, broker: ToldBroker) -> None:
+        self.state = state
+        self.broker = broker
+        self.shown: ShownCluster = state.clusters["default"]
+        self.browser = Browser(make_app(state))
+
+    async def look(self) -> None:
+        self.shown.watch.changed_something()
+        await self.shown.watch.look()
+
+    async def names(self, query: str = "") -> list[str]:
+        page: Any = await self.browser.get(f"/c/default/topics{query}", accept="application/json")
+        return [topic["name"] for topic in page.json["topics"]]
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    broker = ToldBroker("a")
+    for number in range(60):
+        broker.add_topic(f"t{number:02}", queues=60 - number)
+    async with ToldCluster(broker) as told:
+        settings = ConsoleSettings(namesrv_addr=told.namesrv, home=tmp_path, anonymous_role="VIEWER")
+        scene = Scene(State(settings, Users(settings.users_file)), broker)
+        async with scene.shown.cluster, scene.shown.watch:
+            await scene.look()
+            yield scene
+
+
+async def test_each_sort_filter_and_page_is_its_own(scene: Scene) -> None:
+    first = [f"t{number:02}" for number in range(50)]
+    assert await scene.names() == first
+    assert await scene.names("?page=2") == [f"t{number}" for number in range(50, 60)]
+    assert (await scene.names("?sort=-name"))[0] == "t59"
+    assert (await scene.names("?sort=queues"))[0] == "t59"
+    assert await scene.names("?q=T4&size=3") == ["t40", "t41", "t42"]
+    assert await scene.names("?q=t4&sort=-name&size=1") == ["t49"]
+    assert await scene.names() == first
+
+
+async def test_what_is_unknown_comes_last_in_either_direction(scene: Scene) -> None:
+    scene.broker.read["t30", "shop"] = {0: (9, 4)}
+    await scene.look()
+    assert (await scene.names("?sort=lag"))[0] == "t30"
+    assert (await scene.names("?sort=-lag"))[0] == "t30"
+
+
+async def test_the_next_snapshot_is_ordered_again(scene: Scene) -> None:
+    assert (await scene.names("?sort=-name"))[0] == "t59"
+    scene.broker.add_topic("t99")
+    await scene.look()
+    assert (await scene.names("?sort=-name"))[0] == "t99"
+
+
+async def test_a_list_is_made_once_for_each_snapshot_and_few_are_kept(scene: Scene) -> None:
+    made: list[int] = []
+
+    def make() -> list[int]:
+        made.append(len(made))
+        return [len(made)]
+
+    assert [scene.shown.kept_list(key, make) for key in ("a", "a", "b", "a")] == [[1], [1], [2], [1]]
+    for number in range(1000):
+        scene.shown.kept_list(("q", number), lambda: [0])
+    assert len(scene.shown._kept) <= 100
