@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop bench docs site dist clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop browser pictures bench docs site dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -52,7 +52,7 @@ quick: setup ## architecture, unit tests and a few examples of the property test
 
 test: setup ## all checks, then every test that needs nothing but PyPI
 	$(MAKE) check
-	$(IN_SCRATCH) $(SHARED) -m 'not interop' $(TESTS)
+	$(IN_SCRATCH) $(SHARED) -m 'not interop and not browser' $(TESTS)
 
 interpreted: setup ## the tests of what has compiled twins, without them
 	$(IN_SCRATCH) PYROMQ_NATIVE=0 $(SHARED) tests/unit tests/property tests/integration/test_broker_live_sending.py \
@@ -61,6 +61,17 @@ interpreted: setup ## the tests of what has compiled twins, without them
 interop: setup ## the same code beside Apache's own servers and clients (needs Java 17, Maven and Maven Central; Go for the tests of its client)
 	$(BIN)/python -m tests.support.apache_releases
 	$(BIN)/python -m tests.support.interop_runs $(TESTS)
+
+# `make test` without a browser has the rest of the console's tests.
+browser: setup ## the web console in a real browser (Debian's Chromium; apt installs it where it may)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/python -m tests.support.chromium
+	$(IN_SCRATCH) $(PYTEST) -n $(WORKERS) --dist load -m browser tests/browser $(TESTS)
+
+pictures: setup ## the pictures of the web console in docs/pictures, taken with a browser
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/python -m tests.support.chromium
+	$(BIN)/python -m tests.support.pictures
 
 # MINUTES is how long to look; EXAMPLES how many a test gets in each round that has 100 in make test; SEED repeats a round.
 fuzz: MINUTES ?= 10

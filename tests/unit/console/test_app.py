@@ -18,6 +18,7 @@ from pyromq.console.security.users import Users
 from pyromq.console.server import Console
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
+from pyromq.console.watch.values import BrokerView, Problem, Severity, Snapshot, Told
 from pyromq.errors import ConfigError
 
 PASSWORD = "correct horse battery"
@@ -273,6 +274,28 @@ async def test_a_page_without_data_says_that_it_waits(state: State) -> None:
     page = await (await logged_in(state)).get("/c/default/topics")
     assert "Nothing has been told yet" in page.text
     assert "There is no topic yet" not in page.text
+
+
+async def test_a_broker_that_does_not_answer_is_named_with_the_age_of_its_part(tmp_path: Path) -> None:
+    state = state_in(tmp_path)
+    silent = BrokerView(
+        "c",
+        "broker-q",
+        0,
+        "10.0.0.9:10911",
+        True,
+        told=Told(1_700_000_000_000, "10.0.0.9:10911: no answer in 3 s"),
+    )
+    problem = Problem("broker-silent", Severity.ALARM, "broker", "broker-q/0", {"problem": "no answer"}, 1)
+    well = BrokerView("c", "broker-a", 0, "10.0.0.1:10911", True, told=Told(1))
+    state.clusters["default"].watch.snapshot = Snapshot(1, 1, (well, silent), problems=(problem,))
+    browser = await logged_in(state)
+    for below in ("", "topics", "groups", "brokers"):
+        page = await browser.get(f"/c/default/{below}")
+        assert "1 of 2 brokers did not answer" in page.text
+        assert "<strong>broker-q/0</strong> (10.0.0.9:10911): 10.0.0.9:10911: no answer in 3 s" in page.text
+        assert "2023-11-14 22:13:20" in page.text
+    assert 'href="/c/default/brokers/broker-q/0"' in (await browser.get("/c/default/")).text
 
 
 async def test_an_unknown_cluster_is_no_address_to_dial(state: State) -> None:

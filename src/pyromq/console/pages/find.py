@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from pyromq.console.page import Data
+from pyromq.console.pages.topics import is_own
 from pyromq.console.visit import Visit
 
 _MAX_EACH = 50
@@ -25,6 +26,7 @@ async def show(visit: Visit) -> Data:
         + max(0, len(groups) - _MAX_EACH)
         + max(0, len(brokers) - _MAX_EACH),
         "is_id": _MESSAGE_ID.fullmatch(q) is not None,
+        "id_topics": sorted(name for name, view in snapshot.topics.items() if is_own(view))[:_MAX_EACH],
     }
 
 

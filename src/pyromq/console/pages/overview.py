@@ -2,6 +2,7 @@
 
 from pyromq.console.charts import chart, span_of
 from pyromq.console.page import Data
+from pyromq.console.pages.topics import is_own
 from pyromq.console.visit import Visit
 
 
@@ -15,7 +16,7 @@ async def show(visit: Visit) -> Data:
         "in_per_s": snapshot.in_per_s,
         "out_per_s": snapshot.out_per_s,
         "lag": sum(lags) if lags else None,
-        "topics": sum(not topic.is_system for topic in snapshot.topics.values()),
+        "topics": sum(map(is_own, snapshot.topics.values())),
         "groups": sum(not group.is_system for group in snapshot.groups.values()),
         "brokers": snapshot.brokers,
         "name_servers": snapshot.name_servers,

@@ -1,0 +1,70 @@
+"""A cluster and its console on a thread of their own, for tests that drive a browser."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.support.console_cluster import PASSWORD, fill
+
+from pyromq.admin.cluster import Cluster
+from pyromq.console.security.roles import Role
+from pyromq.console.security.users import Users
+from pyromq.console.server import Console
+from pyromq.console.settings import ConsoleSettings
+from pyromq.standalone import Standalone
+from pyromq.testing.clusters import aio_cluster
+
+T = TypeVar("T")
+
+
+class ConsoleThread:
+    def __init__(self, home: Path, settings: dict[str, Any]) -> None:
+        self._home, self._settings = home, settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="console", daemon=True)
+        self._open = AsyncExitStack()
+        self.message_id = ""
+
+    def start(self) -> None:
+        self._thread.start()
+        self.call(self._start())
+
+    async def _start(self) -> None:
+        self.cluster: Standalone = await self._open.enter_async_context(aio_cluster(brokers=2))
+        async with Cluster(self.cluster.namesrv) as cluster:
+            self.message_id = await fill(cluster)
+        users = Users(self._home / "users.json")
+        for role in Role:
+            users.put(role.word, PASSWORD, role, reads_bodies=True)
+        chosen: dict[str, Any] = {"namesrv_addr": self.cluster.namesrv, "listen_port": 0, "home": self._home}
+        self.console = Console(ConsoleSettings(**chosen | self._settings))
+        await self.console.start()
+        self._open.push_async_callback(self.console.stop)
+        await self.console.state.clusters["default"].watch.look()
+
+    @property
+    def url(self) -> str:
+        return self.console.url.rstrip("/")
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+
+    def stop(self) -> None:
+        self.call(self._open.aclose())
+        self.call(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextmanager
+def console_thread(home: Path, **settings: Any) -> Iterator[ConsoleThread]:
+    running = ConsoleThread(home, settings)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
