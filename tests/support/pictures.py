@@ -6,6 +6,7 @@ python -m tests.support.pictures
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.support.chromium import chromium
 from tests.support.console_cluster import GROUP, ORDERS
@@ -50,7 +51,7 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         console.call(work(console.cluster.namesrv))
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser: Any = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for name, below, colours, language, size in SHOTS:
             context = browser.new_context(
                 color_scheme=colours, viewport=size, locale={"en": "en-GB", "zh": "zh-CN"}[language]
