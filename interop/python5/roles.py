@@ -23,6 +23,7 @@ from rocketmq import (
     TransactionChecker,
     TransactionResolution,
 )
+from rocketmq.grpc_protocol import FilterType
 
 
 def say(what: str, **values: Any) -> None:
@@ -76,12 +77,24 @@ def produce(configuration: ClientConfiguration, topic: str, kind: str, count: st
             if kind == "recall":
                 producer.recall_message(topic, receipt.recall_handle)
                 say("recalled")
+        elif kind == "steady":
+            receipt = until_stored(producer, message(topic, body))
         else:
             receipt = producer.send(message(topic, body, tag="even" if number % 2 == 0 else "odd"))
         say("sent", id=receipt.message_id, body=body)
     say("ready")
     sys.stdin.readline()
     producer.shutdown()
+
+
+def until_stored(producer: Producer, sent: Message) -> Any:
+    """What an application does that must not lose a message: it tries again."""
+    while True:
+        try:
+            return producer.send(sent)
+        except Exception as problem:
+            say("again", why=str(problem)[:200])
+            time.sleep(0.2)
 
 
 def simple(configuration: ClientConfiguration, topic: str, group: str, count: str, how: str = "ack") -> None:
@@ -103,12 +116,12 @@ def simple(configuration: ClientConfiguration, topic: str, group: str, count: st
 
 
 class Listener(MessageListener):
-    def __init__(self, fails_once: bool) -> None:
-        self._fails_once = fails_once
+    def __init__(self, how: str) -> None:
+        self._how = how
 
     def consume(self, received: Any) -> Any:
         say("received", **shown(received))
-        if self._fails_once and received.delivery_attempt == 1:
+        if self._how == "fail" or (self._how == "fail once" and received.delivery_attempt == 1):
             return ConsumeResult.FAILURE
         return ConsumeResult.SUCCESS
 
@@ -116,9 +129,8 @@ class Listener(MessageListener):
 def push(
     configuration: ClientConfiguration, topic: str, group: str, expression: str = "*", how: str = "ok"
 ) -> None:
-    consumer = PushConsumer(
-        configuration, group, Listener(how == "fail once"), {topic: FilterExpression(expression)}
-    )
+    kind = FilterType.SQL if "=" in expression else FilterType.TAG
+    consumer = PushConsumer(configuration, group, Listener(how), {topic: FilterExpression(expression, kind)})
     consumer.startup()
     say("ready")
     sys.stdin.readline()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.apache_releases import PeerUnavailable
-from tests.support.front import SharedFront, front_in_thread
+from tests.support.front import SharedFront, front_in_thread, read_all
 from tests.support.official_clients import LANGUAGES, OfficialClient, program_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -148,3 +148,54 @@ def test_a_delayed_message_is_recalled(running: SharedFront, language: str) -> N
     topic = _topic(running, f"Recall-{language}", "DELAY")
     with OfficialClient(language, running.target, "produce", topic, "recall", "1") as producer:
         producer.wait("recalled")
+
+
+# What depends on the front and the broker alone is tried with one client: Python's.
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    try:
+        program_of("python5")
+    except PeerUnavailable as reason:
+        pytest.skip(str(reason))
+    return "python5"
+
+
+def test_a_push_consumer_gets_what_its_sql_expression_chooses(running: SharedFront, python: str) -> None:
+    topic = _topic(running, "Sql")
+    with (
+        OfficialClient(python, running.target, "push", topic, "Sql", "TAGS = 'odd'") as consumer,
+        OfficialClient(python, running.target, "produce", topic, "normal", "6") as producer,
+    ):
+        producer.wait("ready")
+        assert sorted(consumer.bodies(3)) == ["normal-1", "normal-3", "normal-5"]
+
+
+def test_a_message_that_always_fails_becomes_a_dead_letter(running: SharedFront, python: str) -> None:
+    topic, group = _topic(running, "Dead"), "Dead"
+    asyncio.run(running.create_group(group, retry_max_times=1))
+    with (
+        OfficialClient(python, running.target, "push", topic, group, "*", "fail") as consumer,
+        OfficialClient(python, running.target, "produce", topic, "normal", "1") as producer,
+    ):
+        producer.wait("ready")
+        assert [each["attempt"] for each in consumer.wait("received", 2)] == [1, 2]
+        [dead] = asyncio.run(read_all(running.namesrv, f"%DLQ%{group}", 1))
+        assert dead.body == b"normal-0"
+
+
+@pytest.mark.parametrize("restarted", ["proxy", "broker"])
+def test_nothing_is_lost_when_a_server_restarts_under_load(
+    running: SharedFront, python: str, restarted: str
+) -> None:
+    topic, group, count = _topic(running, f"Restart-{restarted}"), f"Restart-{restarted}", 400
+    with (
+        OfficialClient(python, running.target, "push", topic, group) as consumer,
+        OfficialClient(python, running.target, "produce", topic, "steady", str(count)) as producer,
+    ):
+        producer.wait("sent", count // 4)
+        asyncio.run(running.restart_proxy() if restarted == "proxy" else running.restart_broker())
+        producer.wait("ready")
+        wanted = {f"steady-{number}" for number in range(count)}
+        consumer.wait_for(lambda found: wanted <= {each["body"] for each in found("received")})

@@ -12,6 +12,8 @@ from tests.support.apache_releases import APACHE_5, PeerUnavailable
 from tests.support.official_clients import OfficialClient, program_of
 from tests.support.server_programs import PROXY
 
+from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
+from pyromq.protocol.requests.groups import CreateOrUpdateGroup
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
 from pyromq.remoting.dialer import Dialer
 
@@ -26,25 +28,33 @@ class Place(NamedTuple):
     broker: str
 
     def create_topic(self, topic: str, kind: str) -> str:
-        asyncio.run(self._create(topic, kind))
+        asyncio.run(self._ask(_topic(topic, kind)))
         return topic
 
-    async def _create(self, topic: str, kind: str) -> None:
-        request = CreateOrUpdateTopic(
-            topic=topic,
-            default_topic="TBW102",
-            read_queue_nums=4,
-            write_queue_nums=4,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-            attributes=f"+message.type={kind}",
-        )
+    def create_group(self, group: str, **settings: Any) -> str:
+        body = SubscriptionGroupConfig(group_name=group, **settings)
+        asyncio.run(self._ask(CreateOrUpdateGroup(body=body)))
+        return group
+
+    async def _ask(self, request: Any) -> None:
         dialer = Dialer()
         await dialer.call(self.broker, request, 30)
         await dialer.close()
 
     def client(self, role: str, *arguments: str) -> OfficialClient:
         return OfficialClient(LANGUAGE, self.target, role, *arguments)
+
+
+def _topic(topic: str, kind: str) -> CreateOrUpdateTopic:
+    return CreateOrUpdateTopic(
+        topic=topic,
+        default_topic="TBW102",
+        read_queue_nums=4,
+        write_queue_nums=4,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        attributes=f"+message.type={kind}",
+    )
 
 
 @pytest.fixture(scope="module")

@@ -103,6 +103,7 @@ def fetch_all(releases: Iterable[Release] = ALL_RELEASES) -> None:
     for release in releases:
         fetch(release.servers, "servers")
         driver_class_path(release)
+    fetch(APACHE_5.servers, "proxy")
 
 
 def probe(releases: Iterable[Release] = ALL_RELEASES) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import grpc
@@ -61,8 +62,20 @@ class Front:
         body = SubscriptionGroupConfig(group_name=group, **settings)
         await self.ask_broker(CreateOrUpdateGroup(body=body))
 
+    async def restart_broker(self) -> None:
+        await self.cluster.stop_broker()
+        await self.cluster.start_broker()
+
+    async def restart_proxy(self) -> None:
+        """Another front on the same port."""
+        settings = replace(self.proxy.settings, listen_port=self.proxy.address[1])
+        await self.proxy.stop()
+        self.proxy = Proxy(settings, in_process=self.proxy.in_process)
+        await self.proxy.start()
+
     async def close(self) -> None:
         await self._dialer.close()
+        await self.proxy.stop()
 
 
 class SharedFront:
@@ -82,6 +95,12 @@ class SharedFront:
 
     async def create_topic(self, topic: str, kind: str = "NORMAL", queues: int = 4) -> None:
         await self._there(self._running.create_topic(topic, kind, queues))
+
+    async def restart_broker(self) -> None:
+        await self._there(self._running.restart_broker())
+
+    async def restart_proxy(self) -> None:
+        await self._there(self._running.restart_proxy())
 
     async def create_group(self, group: str, **settings: Any) -> None:
         await self._there(self._running.create_group(group, **settings))

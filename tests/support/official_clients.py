@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
@@ -167,6 +168,16 @@ class OfficialClient:
             self._changed.wait_for(lambda: self._is_over or len(found()) >= count, EVENT_TIMEOUT_S)
             assert len(found()) >= count, f"{self!r} said {self._events} and {self._rest[-20:]}"
             return found()
+
+    def wait_for(self, is_done: Callable[[Callable[[str], list[dict[str, Any]]]], bool]) -> None:
+        """`is_done` gets a function that finds the events of a kind."""
+
+        def found(what: str) -> list[dict[str, Any]]:
+            return [each for each in self._events if each["what"] == what]
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or is_done(found), EVENT_TIMEOUT_S)
+            assert is_done(found), f"{self!r} said {self._events[-20:]} and {self._rest[-20:]}"
 
     def has(self, what: str) -> bool:
         with self._changed:

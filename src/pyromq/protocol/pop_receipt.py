@@ -18,6 +18,7 @@ from pyromq.protocol.names import RETRY_PREFIX, pop_retry_topics
 NORMAL_TOPIC: Final = "0"
 RETRY_TOPIC_V1: Final = "1"
 RETRY_TOPIC_V2: Final = "2"
+_MAX_WORDS = 10
 _RETRY_MARKS: Final = frozenset({NORMAL_TOPIC, RETRY_TOPIC_V1, RETRY_TOPIC_V2})
 
 ORDER_REVIVE_QUEUE: Final = 999
@@ -85,7 +86,8 @@ def encode_pop_receipt(receipt: PopReceipt) -> str:
 
 def decode_pop_receipt(text: str) -> PopReceipt:
     words = text.split(" ")
-    if not 7 <= len(words) <= 8 or words[4] not in _RETRY_MARKS or not words[5]:
+    # java: Apache's proxy passes its handles on, which have one or two more words
+    if not 7 <= len(words) <= _MAX_WORDS or words[4] not in _RETRY_MARKS or not words[5]:
         raise RemoteProtocolError(f"not a pop receipt: {text[:200]!r}")
     return PopReceipt(
         _number(words[0], text),
@@ -95,7 +97,7 @@ def decode_pop_receipt(text: str) -> PopReceipt:
         words[4],
         words[5],
         _number(words[6], text),
-        _number(words[7], text) if len(words) == 8 else None,
+        _number(words[7], text) if len(words) > 7 else None,
     )
 
 

@@ -25,7 +25,8 @@ _LANGUAGE = b"x-mq-language"
 _SETTINGS_WAIT_S = 3.0
 _LANGUAGES = {each.name: each for each in Language}
 _CLIENT_TYPES = enum_values("ClientType")
-PUSH_CONSUMERS = frozenset((_CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["LITE_PUSH_CONSUMER"]))
+PUSH_CONSUMER, SIMPLE_CONSUMER = _CLIENT_TYPES["PUSH_CONSUMER"], _CLIENT_TYPES["SIMPLE_CONSUMER"]
+PUSH_CONSUMERS = frozenset((PUSH_CONSUMER, _CLIENT_TYPES["LITE_PUSH_CONSUMER"]))
 
 
 def client_id_of(call: Call) -> str:
@@ -174,6 +175,15 @@ class Clients:
 
     def settle(self, call: Call, settings: Any) -> FrontClient:
         """A client sent its settings on this stream."""
+        client = self.adopt(call, settings)
+        client.stream = call
+        for arrival in self._awaited.get(client.client_id, ()):
+            if not arrival.done():
+                arrival.set_result(None)
+        return client
+
+    def adopt(self, call: Call, settings: Any) -> FrontClient:
+        """These are the settings of a client, whether it has a stream or not."""
         client_id = client_id_of(call)
         client = self._by_id.get(client_id)
         if client is None:
@@ -181,11 +191,7 @@ class Clients:
             client = self._by_id[client_id] = FrontClient(client_id, call.peer_address, language)
             _log.info("client joined id=%s peer=%s", client_id, call.peer_address)
         client.settings = settings
-        client.stream = call
         client.last_seen = self._clock.monotonic()
-        for arrival in self._awaited.get(client_id, ()):
-            if not arrival.done():
-                arrival.set_result(None)
         return client
 
     def forget(self, client: FrontClient) -> None:

@@ -12,7 +12,8 @@ from pyromq.protocol.record import StoredMessage
 from pyromq.protocol.requests.popping import PopMessage
 from pyromq.proxy.acknowledging import Acknowledging
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
-from pyromq.proxy.clients import Clients, FrontClient
+from pyromq.proxy.client_settings import Settings
+from pyromq.proxy.clients import PUSH_CONSUMER, SIMPLE_CONSUMER, Clients, FrontClient
 from pyromq.proxy.cluster import Cluster
 from pyromq.proxy.codes import OK, Code, Rejected, Status, code_of_broker, status_of
 from pyromq.proxy.grpc.call import Call
@@ -61,9 +62,14 @@ class Receiving:
     async def receive(self, request: Any, call: Call) -> None:
         """First a status, then messages, then the time of their delivery."""
         try:
-            client = await self._clients.known(call)
             topic = check_topic(request.message_queue.topic.name)
             group = check_group(request.group.name)
+            try:
+                client = await self._clients.known(call)
+            except Rejected as problem:
+                if problem.code is not Code.UNRECOGNIZED_CLIENT_TYPE:
+                    raise
+                client = self._adopt(request, call)
             status, found = await self._pop(request, client, topic, group, call)
         except PyroError as problem:
             status, found = status_of(problem), []
@@ -73,6 +79,20 @@ class Receiving:
         ended = _Answer()
         ended.delivery_timestamp.FromMilliseconds(self._clock.now_ms())
         await call.send(ended)
+
+    def _adopt(self, request: Any, call: Call) -> FrontClient:
+        """A client that sent its settings to a front that is gone.
+
+        Python's client opens another stream only minutes later; the request says all that is needed.
+        """
+        settings = Settings(client_type=PUSH_CONSUMER if request.auto_renew else SIMPLE_CONSUMER)
+        settings.subscription.group.CopyFrom(request.group)
+        entry = settings.subscription.subscriptions.add(expression=request.filter_expression)
+        entry.topic.CopyFrom(request.message_queue.topic)
+        client = self._clients.adopt(call, settings)
+        self._membership.admit(client, call)
+        self._membership.join(client)
+        return client
 
     async def _deliver(
         self, found: _Found, client: FrontClient, topic: str, group: str, auto_renew: bool, call: Call

@@ -37,13 +37,18 @@ def test_receipts(receipt: PopReceipt, text: str) -> None:
     assert receipt.is_ordered == (" 999 " in text)
 
 
+@pytest.mark.parametrize("handle", ["5 1 2 3 0 b 2 7 4096", "5 1 2 3 0 b 2 7 0 4096"])
+def test_handles_of_apaches_proxy_are_receipts_with_more_words(handle: str) -> None:
+    assert decode_pop_receipt(handle) == PopReceipt(5, 1, 2, 3, "0", "b", 2, 7)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
         "5",
         "1 2 3 4 0 b",
-        "1 2 3 4 0 b 5 6 7",
+        "1 2 3 4 0 b 5 6 7 8 9",
         "1 2 3 4 3 b 5",
         "x 2 3 4 0 b 5",
         "1 2 3 4 0  5",
