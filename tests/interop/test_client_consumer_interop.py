@@ -718,3 +718,35 @@ async def test_a_group_starts_where_it_wants_to(apache: Apache) -> None:
     assert first.bodies == before
     assert last.bodies == ["d"]
     assert timed.bodies == [*since, "d"]
+
+
+# Popping
+
+
+async def test_a_push_consumer_pops_acknowledges_and_retries(apache: Apache) -> None:
+    if apache.release is not APACHE_5:
+        pytest.skip("brokers before 5.0 do not know pops")
+    topic = "PoppedByUs"
+    queues = await apache.create_topic(topic, 2)
+    failed: list[str] = []
+
+    async def handler(message: ReceivedMessage) -> None:
+        body = message.body.decode()
+        await received.take(message)
+        if body == "hopeless":
+            raise GiveUp("it never helps")
+        if body == "fails once" and not failed:
+            failed.append(body)
+            raise RetryLater(delay_level=1)
+
+    received = Received(TIMEOUT_S)
+    consumer = aio.PushConsumer("poppers", apache.names, start_from="first", mode="pop")
+    consumer.subscribe(topic, "*", handler)
+    async with consumer:
+        await apache.send(queues[0], ["a", "hopeless"])
+        await apache.send(queues[1], ["b", "fails once"])
+        await received.wait(lambda each: each.bodies.count("fails once") == 2)
+        await consumer.drain()
+    assert sorted(received.bodies) == ["a", "b", "fails once", "fails once", "hopeless"]
+    assert received.messages[-1].reconsume_times == 1
+    await apache.dead_letters("poppers", ["hopeless"])

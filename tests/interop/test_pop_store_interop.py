@@ -1,4 +1,5 @@
-"""A store with popped messages moves between Apache's broker and ours; our consumer works with both."""
+"""A store with popped messages moves between Apache's broker and ours, also from one that was killed; our
+consumer works with both."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.apache import ApacheBroker
-from tests.support.apache_releases import APACHE_5
+from tests.support.apache_releases import APACHE_5, APACHE_NEWEST, Release
 from tests.support.broker_cluster import BrokerClient
 from tests.support.own_broker import OwnBroker
 from tests.support.own_nameserver import OwnNameServer
@@ -29,15 +30,17 @@ SETTINGS = {
     "mappedFileSizeTimerLog": str(4096),
     "maxHashSlotNum": "100",
     "maxIndexNum": "400",
+    # What a broker popped after it last wrote its offsets, another one pops again if it was killed.
+    "flushConsumerOffsetInterval": "1000",
 }
-INVISIBLE_S = 40.0
+INVISIBLE_S = 25.0
 """Enough for one broker to stop and the other one to start."""
 
 
 @contextlib.contextmanager
-def running(kind: str, root: Path, name_server: str) -> Iterator[ApacheBroker | OwnBroker]:
-    if kind == "apache":
-        with ApacheBroker(APACHE_5, name_server, root, settings=SETTINGS) as broker:
+def running(kind: Release | None, root: Path, name_server: str) -> Iterator[ApacheBroker | OwnBroker]:
+    if kind is not None:
+        with ApacheBroker(kind, name_server, root, settings=SETTINGS) as broker:
             yield broker
     else:
         with OwnBroker(name_server, settings={**SETTINGS, "storePathRootDir": str(root)}) as broker:
@@ -55,8 +58,18 @@ async def received(consumer: SimpleConsumer, count: int, timeout_s: float) -> li
     return found
 
 
-@pytest.mark.parametrize(("first", "second"), [("apache", "ours"), ("ours", "apache")])
-async def test_the_other_broker_revives_what_was_popped(tmp_path: Path, first: str, second: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "is_killed"),
+    [
+        pytest.param(APACHE_5, None, True, id="5.3.3-killed-to-ours"),
+        pytest.param(None, APACHE_5, False, id="ours-to-5.3.3"),
+        pytest.param(APACHE_NEWEST, None, False, id="5.5.0-to-ours"),
+        pytest.param(None, APACHE_NEWEST, True, id="ours-killed-to-5.5.0"),
+    ],
+)
+async def test_the_other_broker_revives_what_was_popped(
+    tmp_path: Path, first: Release | None, second: Release | None, is_killed: bool
+) -> None:
     root = tmp_path / "store"
     with OwnNameServer() as names:
         with running(first, root, names.address) as broker:
@@ -72,8 +85,11 @@ async def test_the_other_broker_revives_what_was_popped(tmp_path: Path, first: s
                 popped_at = time.monotonic()
                 await consumer.ack(popped[1])
                 await consumer.change_invisible_time(popped[2], INVISIBLE_S)
-            await asyncio.sleep(2.5)  # both write their checkpoints every second
-            broker.terminate()
+            await asyncio.sleep(2.5)  # both write their checkpoints and offsets every second
+            if is_killed:
+                broker.kill()
+            else:
+                broker.terminate()
         with running(second, root, names.address):
             consumer = SimpleConsumer(GROUP, names.address, start_from="first")
             consumer.subscribe(TOPIC)

@@ -24,6 +24,7 @@ messages = st.builds(
     delay_level=st.sampled_from([0, 0, 0, 1, -1]),
     delay_ms=st.sampled_from([None, None, None, 5]),
     deliver_at_ms=st.sampled_from([None, None, None, 5]),
+    priority=st.sampled_from([None, None, None, 5]),
     wait_stored=st.sampled_from([True, True, True, False]),
     flag=st.just(0) | st.integers(-(2**31) - 1, 2**31) | st.booleans(),
 )

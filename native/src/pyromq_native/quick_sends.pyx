@@ -128,7 +128,7 @@ def plain_frame(
         return None
     if message.properties or message.delay_level != 0 or message.delay_ms is not None:
         return None
-    if message.deliver_at_ms is not None or message.wait_stored is not True:
+    if message.deliver_at_ms is not None or message.wait_stored is not True or message.priority is not None:
         return None
     cdef object flag = message.flag
     if type(flag) is not int or not -0x80000000 <= flag <= 0x7FFFFFFF:
