@@ -29,6 +29,7 @@ MODULES: Final = (
     "route_lookup",
     "rows",
     "rows_to_entries",
+    "signatures",
     "slicing",
 )
 

@@ -2,23 +2,28 @@
 
 import asyncio
 import random
-import tempfile
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.both_paths import (
+    FORMS,
+    HALF,
+    READABLE,
+    UNIQUE,
+    Flush,
+    as_bytes,
+    compare,
+    ends_of,
+    outcome,
+    plain_pull,
+    plain_send,
+)
 from tests.support.chance import examples
-from tests.support.fake_transport import FakeTransport
-from tests.support.scratch import IN_MEMORY
 
-from pyromq.broker.broker import Broker
 from pyromq.broker.services.acknowledging import Acknowledging
-from pyromq.broker.settings import BrokerConfiguration, BrokerSettings
-from pyromq.clock import ManualClock
 from pyromq.compiled import WHY, twin
 from pyromq.errors import Refused
 from pyromq.protocol.batch import BatchEntry, encode_batch
@@ -27,24 +32,12 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.frame import HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
 from pyromq.protocol.pop_receipt import decode_offsets, decode_start_offsets
-from pyromq.protocol.record import Host
 from pyromq.protocol.requests.popping import AckMessage, ChangeInvisibleTime, PopMessage
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
-from pyromq.protocol.requests.transactions import EndTransaction
-from pyromq.remoting.connection import Connection
-from pyromq.store.settings import StoreSettings
-
-Flush = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
-Way = Literal["general", "fast"]
 
 pytestmark = pytest.mark.skipif(twin("fast_path") is None, reason=f"no fast path: {WHY}")
-FORMS = [HeaderForm.JSON, HeaderForm.BINARY]
 OUR_CODES = {10, 11, 37, 310, 320, 361}
-
-UNIQUE = "UNIQ_KEY\x01AC1234\x02"
-READABLE = 6
-"""Messages in each queue of the topic that is pulled."""
 
 properties = st.one_of(
     st.just(UNIQUE + "TAGS\x01a\x02"),
@@ -163,177 +156,6 @@ streams = st.lists(
 )
 
 
-def as_bytes(stream: list[tuple[Request[Any], int, bool]]) -> bytes:
-    return b"".join(
-        encode_frame(encode_request(request, opaque, form=form, oneway=oneway))
-        for opaque, (request, form, oneway) in enumerate(stream)
-    )
-
-
-class Outcome:
-    def __init__(
-        self,
-        answers: bytes,
-        log: bytes,
-        taken: int,
-        pulled: int,
-        ended: int,
-        acked: int,
-        tables: object,
-        also: int,
-    ) -> None:
-        self.answers = answers
-        self.log = log
-        self.taken = taken
-        """How many frames took the fast path."""
-        self.pulled = pulled
-        self.ended = ended
-        self.acked = acked
-        self.tables = tables
-        self.also = also
-
-    @property
-    def frames(self) -> list[bytes]:
-        """Answers may come in another order: those that wait for the disk come later on either path."""
-        frames = []
-        answers = self.answers
-        while answers:
-            end = 4 + int.from_bytes(answers[:4])
-            frames.append(answers[:end])
-            answers = answers[end:]
-        return sorted(frames)
-
-
-class FixedHost:
-    """The port is the system's choice; what is stored must not depend on it."""
-
-    @staticmethod
-    def of(_: str, __: int) -> Host:
-        return Host.of("127.0.0.1", 10911)
-
-
-async def outcome(
-    data: bytes,
-    cuts: list[int],
-    path: Way,
-    flush: Flush = "ASYNC_FLUSH",
-    then: Callable[[bytes], bytes] | None = None,
-    also: Callable[[Any], Awaitable[int]] | None = None,
-) -> Outcome:
-    """What a fresh broker makes of a stream, and of another that `then` makes of its answers; and what `also`
-    makes of its fast path afterwards."""
-    # Unique keys that the broker makes, and queues it chooses, are the same each time.
-    random.seed(1)
-    with (
-        tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory,
-        patch("pyromq.broker.parts.Host", FixedHost),
-    ):
-        broker = Broker(
-            BrokerConfiguration(
-                BrokerSettings(
-                    broker_name="a",
-                    broker_ip1="127.0.0.1",
-                    bind_address="127.0.0.1",
-                    listen_port=0,
-                    auto_create_topics=False,
-                ),
-                StoreSettings(
-                    root=Path(directory),
-                    log_segment_bytes=65_536,
-                    queue_file_bytes=2000,
-                    index_enabled=False,
-                    flush_disk_type=flush,
-                    disk_warning_percent=100,
-                ),
-            ),
-            clock=ManualClock(),
-        )
-        await broker.start()
-        parts = broker._started
-        parts.tables.topics.create_if_absent("Orders", 4)
-        parts.tables.topics.create_if_absent("Full", 2)
-        await parts.tables.topics.saved()  # the first message of a topic waits until the topic is on disk
-        fill(parts.store)
-        group = parts.server._group
-        fast_path: Any = group.fast_path
-        taken = pulled = ended = acked = 0
-
-        def counting(data: bytes, connection: Connection) -> tuple[int, int]:
-            nonlocal taken, pulled, ended, acked
-            frames, position = fast_path(data, connection)
-            taken += frames
-            pulled += fast_path.pulls_taken
-            ended += fast_path.ends_taken
-            acked += fast_path.acks_taken
-            return frames, position
-
-        group.fast_path = None if path == "general" else counting
-        connection = Connection(group, peer_address="10.0.0.1:4000")
-        transport = FakeTransport(connection)
-        connection.connection_made(transport)
-        start = 0
-        for cut in [*sorted(cuts), len(data)]:
-            if connection.is_open:
-                connection.data_received(data[start:cut])
-            start = cut
-
-        async def answers_so_far() -> bytes:
-            while connection.in_flight:
-                parts.store.flush()
-                parts.store.settle()
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            return b"".join(transport.writes)
-
-        answers = await answers_so_far()
-        if then is not None and connection.is_open:
-            connection.data_received(then(answers))
-            answers = await answers_so_far()
-        counts, halves = parts.tables.transaction_counts, parts._transactions.halves
-        statistics = parts.tables.statistics
-        tables = (
-            parts.tables.offsets.wrapper().offset_table,
-            {topic: count for topic, count in counts.open.items() if count},
-            counts.committed,
-            counts.rolled_back,
-            [offset for offset in range(30) if halves.is_open(offset)],
-            {
-                place: (each.calls, each.messages, each.size_bytes)
-                for place, each in statistics.puts()
-                if each.calls
-            },
-        )
-        more = await also(fast_path) if also is not None else 0
-        connection.close()
-        connection.connection_lost(None)
-        await broker.stop()
-        log = b"".join(path.read_bytes() for path in sorted((Path(directory) / "commitlog").iterdir()))
-        return Outcome(answers, log.rstrip(b"\0"), taken, pulled, ended, acked, tables, more)
-
-
-def fill(store: Any) -> None:
-    host = Host.of("10.0.0.2", 1).pack()
-    for number in range(2 * READABLE):
-        tag = b"TAGS\x01" + (b"a", b"b", b"c")[number % 3] + b"\x02"
-        store.append("Full", number % 2, b"x" * 50, tag, born_timestamp=1, born_host=host, store_host=host)
-    store.flush()
-    store.dispatch()
-
-
-def compare(
-    data: bytes, cuts: list[int], flush: Flush, then: Callable[[bytes], bytes] | None = None
-) -> Outcome:
-    async def both() -> Outcome:
-        general = await outcome(data, cuts, "general", flush, then)
-        short = await outcome(data, cuts, "fast", flush, then)
-        assert short.frames == general.frames
-        assert short.log == general.log
-        assert short.tables == general.tables
-        return short
-
-    return asyncio.run(both())
-
-
 @settings(max_examples=examples(40))
 @given(streams, st.data(), st.sampled_from(["ASYNC_FLUSH", "SYNC_FLUSH"]))
 def test_both_paths_give_the_same_log_and_the_same_answers(
@@ -358,39 +180,6 @@ def test_both_paths_agree_about_damage(
     if all(frame.code in OUR_CODES for frame in frames):
         cuts = data.draw(st.lists(st.integers(0, len(encoded)), max_size=2))
         compare(bytes(encoded), cuts, "ASYNC_FLUSH")
-
-
-def plain_send(kind: Any = SendMessageV2, **fields: Any) -> Request[Any]:
-    plain: dict[str, Any] = {
-        "producer_group": "p",
-        "topic": "Orders",
-        "default_topic": "TBW102",
-        "default_topic_queue_nums": 4,
-        "queue_id": 1,
-        "sys_flag": 0,
-        "flag": 0,
-        "properties": UNIQUE + "KEYS\x01k\x02",
-        "body": b"x",
-        "born_timestamp": 1,
-    }
-    return kind(**plain | fields)  # type: ignore[no-any-return]
-
-
-def plain_pull(kind: Any = PullMessage, **fields: Any) -> Request[Any]:
-    plain: dict[str, Any] = {
-        "consumer_group": "g",
-        "topic": "Full",
-        "queue_id": 1,
-        "queue_offset": 0,
-        "max_msg_nums": 32,
-        "sys_flag": 5,
-        "commit_offset": 2,
-        "suspend_timeout_millis": 1000,
-        "subscription": "a || b",
-        "sub_version": 1,
-        "expression_type": "TAG",
-    }
-    return kind(**plain | fields)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -420,8 +209,6 @@ def test_what_is_plain_takes_the_fast_path(form: int, flush: Flush, request_: Re
     assert short.pulled == (5 if isinstance(request_, PullMessage) else 0)
     assert len(short.frames) == 6
 
-
-HALF = "TRAN_MSG\x01true\x02PGROUP\x01p\x02"
 
 halves = st.builds(
     lambda fields: plain_send(**fields),
@@ -478,25 +265,6 @@ ends = st.tuples(
     st.sampled_from(FORMS),
     st.sampled_from([True, True, True, False]),  # oneway
 )
-
-
-def ends_of(answers: bytes, wanted: list[Any]) -> bytes:
-    """The frames that end the transactions of the half messages that were answered."""
-    found = [frame for frame in FrameReader().feed(answers) if frame.code == 0 and "queueOffset" in frame.ext]
-    found.sort(key=lambda frame: frame.opaque)
-    frames = b""
-    for opaque, (which, fields, log_miss, queue_miss, form, oneway) in enumerate(wanted, 500):
-        if not found:
-            break
-        ext = found[which % len(found)].ext
-        request = EndTransaction(
-            tran_state_table_offset=int(ext["queueOffset"]) + queue_miss,
-            commit_log_offset=int(ext["msgId"][-16:], 16) + log_miss,
-            msg_id=ext.get("transactionId", "none"),
-            **fields,
-        )
-        frames += encode_frame(encode_request(request, opaque, form=form, oneway=oneway))
-    return frames
 
 
 @settings(max_examples=examples(40))

@@ -9,7 +9,7 @@ Counters are added to the statistics once per read.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from pyromq.broker.flow.send_answers import binary_pieces, json_pieces
@@ -44,6 +44,7 @@ from pyromq_native.requests cimport (
     read_send,
     read_traits,
 )
+from pyromq_native.signatures cimport is_signed
 
 cdef enum:
     ONEWAY_FLAG = 2
@@ -245,6 +246,7 @@ cdef class FastPath:
     cdef bint _waits
     cdef object _durability
     cdef dict _known_queues, _known_grants
+    cdef set _granted_sends
     cdef bytes _last_topic
     cdef list _last_queues
     cdef Text _answers, _scratch, _place
@@ -358,9 +360,20 @@ cdef class FastPath:
         cdef bytes access_key = None
         cdef set granted_sends = None
         cdef set granted_pulls = None
+        cdef bytes granted_topic = None
+        cdef bint is_proven = True
+        cdef int64_t oldest_ms = INT64_MIN
+        cdef int64_t newest_ms = INT64_MAX
         grants = connection.grants
         if grants is not None:
             access_key, granted_sends, granted_pulls = grants.access_key, grants.sends, grants.pulls
+            if grants.proof is not None:
+                is_proven = False
+                (inner, outer), max_age_ms, clock = grants.proof
+                if max_age_ms:
+                    now_ms = clock()
+                    oldest_ms, newest_ms = now_ms - max_age_ms, now_ms + max_age_ms
+        self._granted_sends = granted_sends
         self._answers.length = 0
         self._born_host = None
         self._waits = not self._durability.is_immediate
@@ -388,8 +401,15 @@ cdef class FastPath:
                         break
                     if send.sys_flag & INNER_BATCH:
                         break
-                    if granted_sends is not None and _text(send.topic) not in granted_sends:
-                        break
+                    if granted_sends is not None and not _is_called(send.topic, granted_topic):
+                        granted_topic = _text(send.topic)
+                        if granted_topic not in granted_sends:
+                            break
+                    if not is_proven:
+                        if not oldest_ms <= send.born_timestamp <= newest_ms:
+                            break
+                        if not is_signed(&header, start + body_at, end - body_at, inner, outer):
+                            break
                     if not self._take_send(&header, &send, start + body_at, end - body_at, connection):
                         break
                     has_sent = True
@@ -397,7 +417,9 @@ cdef class FastPath:
                     # Nearly all producers do not wait for the answer.
                     if body_at != end or header.flag != ONEWAY_FLAG or not read_end(&header, &end_of_half):
                         break
-                    if access_key is not None:  # the topic is not read here
+                    if granted_sends is not None and not _names_granted_topic(&header, granted_sends):
+                        break
+                    if not is_proven and not is_signed(&header, start + body_at, 0, inner, outer):
                         break
                     if not self._take_end(&end_of_half):
                         break
@@ -406,6 +428,8 @@ cdef class FastPath:
                     if header.flag or not read_pull(&header, &pull):
                         break
                     if granted_pulls is not None and (_text(pull.topic), _text(pull.group)) not in granted_pulls:
+                        break
+                    if not is_proven and not is_signed(&header, start + body_at, end - body_at, inner, outer):
                         break
                     pulled = self._take_pull(&header, &pull, connection)
                     if pulled < 0:
@@ -416,6 +440,8 @@ cdef class FastPath:
                     if body_at != end or header.flag or header.is_binary or not read_ack(&header, &ack):
                         break
                     if granted_pulls is not None and (_text(ack.topic), _text(ack.group)) not in granted_pulls:
+                        break
+                    if not is_proven and not is_signed(&header, start + body_at, 0, inner, outer):
                         break
                     if not self._take_ack(&header, &ack, connection):
                         break
@@ -745,6 +771,8 @@ cdef class FastPath:
         record.body = at + body_at
         record.body_bytes = get_int32(at + body_at - 4)
         if record.body_bytes and <int32_t>(crc32_of(record.body, record.body_bytes) & 0x7FFFFFFF) != get_int32(at + 8):
+            return None
+        if self._granted_sends is not None and _text(half.topic) not in self._granted_sends:
             return None
         send.topic = half.topic
         send.queue_id = half.queue_id
@@ -1133,17 +1161,27 @@ cdef inline bint _is_same(Span span, bytes text) noexcept:
 
 cdef inline bint _has_access_key(Header *header, bytes access_key) noexcept:
     """Whether the request names this user; with an empty key, whether it names none."""
-    cdef Py_ssize_t length = PyBytes_GET_SIZE(access_key)
     cdef bint is_named = False
     cdef int index
     for index in range(header.field_count):
-        if is_called(header.names[index], b"AccessKey", 9):
-            if header.values[index].has_escapes or not is_called(
-                header.values[index], PyBytes_AS_STRING(access_key), length
-            ):
+        if header.names[index].length == 9 and not memcmp(header.names[index].at, b"AccessKey", 9):
+            if not _is_called(header.values[index], access_key):
                 return False
             is_named = True
-    return is_named or length == 0
+    return is_named or not PyBytes_GET_SIZE(access_key)
+
+
+cdef inline bint _is_called(Span span, bytes name) noexcept:
+    return name is not None and not span.has_escapes and _is_same(span, name)
+
+
+cdef inline bint _names_granted_topic(Header *header, set granted) except -1:
+    """Whether the end of a transaction names a topic that is granted, or none: its half message has one, too."""
+    cdef int index
+    for index in range(header.field_count):
+        if is_called(header.names[index], b"topic", 5) and _text(header.values[index]) not in granted:
+            return False
+    return True
 
 
 cdef inline bytes _text(Span span):

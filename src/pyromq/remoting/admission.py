@@ -4,25 +4,39 @@ The fast path does not read enough of a request to ask. A connection may use it 
 vouches for it, and only for what its grants say.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from pyromq.protocol.catalogue import Declaration, Request
 from pyromq.remoting.routing import Caller
+from pyromq.security.signature import SigningKey
 
 MAX_GRANTS = 10_000
 """The limit of each kind of grants on one connection."""
 
 
+class Proof(NamedTuple):
+    """What the fast path checks of each request on a connection that others could write to."""
+
+    key: SigningKey
+    """Of the signature that the request must have."""
+    max_age_ms: int
+    """How far the time of a send may be from now; 0 means no limit."""
+    now_ms: Callable[[], int]
+
+
 class Grants:
     """What the fast path may take from a connection: requests like those that were authorized before."""
 
-    __slots__ = ("access_key", "pulls", "sends")
+    __slots__ = ("access_key", "proof", "pulls", "sends")
 
-    def __init__(self, access_key: bytes) -> None:
+    def __init__(self, access_key: bytes, proof: Proof | None = None) -> None:
         """`access_key`: the field that each request must have; empty means that it must have none."""
         self.access_key = access_key
+        self.proof = proof
+        """None if nobody else can write to the connection."""
         self.sends: set[bytes] = set()
-        """Topics."""
+        """Topics of sends, and of transactions that end."""
         self.pulls: set[tuple[bytes, bytes]] = set()
         """Topics and groups, also of acknowledgements."""
 

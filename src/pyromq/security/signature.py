@@ -1,9 +1,10 @@
 """Signed requests: HMAC-SHA1 over the values of the ext fields, in the order of their names, and the body."""
 
 import base64
+import hashlib
 import hmac
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +17,8 @@ SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 
 _UNSIGNED_BY_OLD_CLIENTS: Final = "_UNIQUE_KEY_QUERY"
+_BLOCK_BYTES: Final = 64
+_PADS: Final = (0x36, 0x5C)
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -47,6 +50,25 @@ def signed_content(ext: Mapping[str, str], body: bytes = b"") -> bytes:
 
 def sign(content: bytes, secret_key: str) -> str:
     return base64.b64encode(hmac.digest(secret_key.encode("utf-8", "replace"), content, "sha1")).decode()
+
+
+class SigningKey(NamedTuple):
+    """A secret as HMAC uses it, prepared for many signatures: the sums over its two pads, from hashlib."""
+
+    inner: Any
+    outer: Any
+
+    def __repr__(self) -> str:
+        return "<SigningKey>"
+
+
+def signing_key(secret_key: str) -> SigningKey:
+    key = secret_key.encode("utf-8", "replace")
+    if len(key) > _BLOCK_BYTES:
+        key = hashlib.sha1(key).digest()
+    padded = key.ljust(_BLOCK_BYTES, b"\0")
+    inner, outer = (hashlib.sha1(bytes(byte ^ pad for byte in padded)) for pad in _PADS)
+    return SigningKey(inner, outer)
 
 
 def signing_fields(ext: Mapping[str, str], body: bytes, credentials: Credentials) -> dict[str, str]:

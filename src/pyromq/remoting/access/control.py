@@ -1,10 +1,10 @@
 """Applies the rules to every request: who sends it, and may they?
 
 A caller proves its identity with a signature on each request, or with the certificate of its connection.
-The fast path takes sends and pulls without checking them again. Only what this file has authorized before on
-the same connection may go there, with the same access key, and only while the rules are the same. The
-connection must be one that nobody else can write to: without TLS, someone who repeats a signed request that
-they have seen could add others to it.
+The fast path takes sends and pulls like those that this file has authorized before on the same connection,
+with the same access key, and only while the rules are the same. It checks their signatures, too, unless
+nobody else can write to the connection: without TLS, someone who repeats a signed request that they have seen
+could add others to it.
 """
 
 import logging
@@ -20,12 +20,12 @@ from pyromq.protocol.needs import CREATE, DELETE, UPDATE, Need
 from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage
 from pyromq.protocol.requests.sending import SendMessage, SendMessageBatch, SendMessageV2
-from pyromq.remoting.admission import Grants
+from pyromq.remoting.admission import Grants, Proof
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.routing import Caller
 from pyromq.security.address_patterns import host_of
 from pyromq.security.decision import Rules, described
-from pyromq.security.signature import ACCESS_KEY, SIGNATURE, is_signed
+from pyromq.security.signature import ACCESS_KEY, SIGNATURE, is_signed, signing_key
 
 _audit = logging.getLogger("pyromq.audit")
 
@@ -115,11 +115,13 @@ class AccessControl:
                     described(need),
                     rule,
                 )
-        connection = caller.channel
-        if isinstance(connection, Connection) and (connection.is_private or self._trusts_plain_connections):
-            self._remember(request, caller, connection)
-        elif isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
+        channel = caller.channel
+        connection = channel if isinstance(channel, Connection) else None
+        is_private = connection is not None and (connection.is_private or self._trusts_plain_connections)
+        if not is_private and isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
             self._check_age(request.born_timestamp, caller)
+        if connection is not None:
+            self._remember(request, caller, connection, is_private)
 
     def _check_age(self, born_ms: int, caller: Caller) -> None:
         """A send that was overheard can be repeated, but not for long."""
@@ -135,12 +137,21 @@ class AccessControl:
             raise self._refusal(caller, self._denial(caller, need, host), decision.rule)
         return decision.rule
 
-    def _remember(self, request: Request[Any], caller: Caller, connection: Connection) -> None:
+    def _remember(
+        self, request: Request[Any], caller: Caller, connection: Connection, is_private: bool
+    ) -> None:
         """Let the fast path take more requests like this one."""
-        key = caller.frame.ext.get(ACCESS_KEY, "").encode()
+        access_key = caller.frame.ext.get(ACCESS_KEY, "")
+        key = access_key.encode("utf-8", "replace")
         grants = connection.grants
         if grants is None or connection.vouched_version != self.version or grants.access_key != key:
-            grants = connection.grants = Grants(key)
+            proof = None
+            if not is_private:
+                secret = self.rules.secret_of(access_key)
+                if secret is None:
+                    return
+                proof = Proof(signing_key(secret), self._max_send_age_ms, self._clock.now_ms)
+            grants = connection.grants = Grants(key, proof)
             connection.vouched_version = self.version
         if isinstance(request, SendMessage | SendMessageV2 | SendMessageBatch):
             grants.allow_send(request.topic)

@@ -1,0 +1,3 @@
+from pyromq.security.signature import SigningKey
+
+def is_signed_frame(header: bytes, is_binary: bool, body: bytes, key: SigningKey) -> bool: ...
