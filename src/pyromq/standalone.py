@@ -19,6 +19,7 @@ from pyromq.errors import StateError
 from pyromq.nameserver.nameserver import NameServer
 from pyromq.nameserver.settings import NameServerSettings
 from pyromq.remoting.addresses import format_address
+from pyromq.remoting.in_process import Find
 from pyromq.remoting.server import Server
 from pyromq.store.settings import StoreSettings
 
@@ -42,9 +43,9 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 class StandaloneSettings:
     """The settings of a standalone cluster; the system chooses a port of 0.
 
-    `name_server`, `broker` and `store_settings` take any other setting by its name in Python. Each of
-    several brokers has its own port and directory. There are `brokers` names, each with so many `replicas`,
-    master included.
+    `servers`, `name_server`, `broker` and `store_settings` take any other setting by its name in Python;
+    `servers` are those of every server. Each of several brokers has its own port and directory. There are
+    `brokers` names, each with so many `replicas`, master included.
     """
 
     store: Path
@@ -57,6 +58,7 @@ class StandaloneSettings:
     brokers: int = 1
     replicas: int = 1
     broker_name: str = "broker-a"
+    servers: dict[str, Any] = field(default_factory=dict)
     name_server: dict[str, Any] = field(default_factory=dict)
     broker: dict[str, Any] = field(default_factory=dict)
     store_settings: dict[str, Any] = field(default_factory=dict)
@@ -85,26 +87,37 @@ class StandaloneSettings:
         name = self.broker_name_of(number)
         return self.store / (name if self.replicas == 1 else f"{name}-{number % self.replicas}")
 
+    @property
+    def _common(self) -> dict[str, Any]:
+        common = {"bind_address": self.host, "shutdown_wait_seconds": _SHUTDOWN_S, "log_dir": None}
+        return common | self.servers
+
     def controller_settings(self) -> ControllerSettings:
-        return ControllerSettings(
-            bind_address=self.host,
-            listen_port=0,
-            store_path=self.store / "controller",
-            config_store_path=self.store / "controller" / "controller.properties",
-            shutdown_wait_seconds=_SHUTDOWN_S,
-            log_dir=None,
-        )
+        chosen: dict[str, Any] = {
+            "listen_port": 0,
+            "store_path": self.store / "controller",
+            "config_store_path": self.store / "controller" / "controller.properties",
+        }
+        return ControllerSettings(**chosen | self._common)
 
     def name_server_settings(self) -> NameServerSettings:
         chosen: dict[str, Any] = {
-            "bind_address": self.host,
             "listen_port": self.namesrv_port,
             "kv_config_path": self.store / "namesrv" / "kvConfig.json",
             "config_store_path": self.store / "namesrv" / "namesrv.properties",
-            "shutdown_wait_seconds": _SHUTDOWN_S,
-            "log_dir": None,
         }
-        return NameServerSettings(**chosen | self.name_server)
+        return NameServerSettings(**chosen | self._common | self.name_server)
+
+    def proxy(
+        self, port: int, namesrv_address: str, clock: Clock | None = None, in_process: Find | None = None
+    ) -> "Proxy":
+        """The gRPC front; it calls brokers without a socket that it finds `in_process`."""
+        # Imported late: protobuf is an extra.
+        from pyromq.proxy.proxy import Proxy
+        from pyromq.proxy.settings import ProxySettings
+
+        chosen: dict[str, Any] = {"listen_port": port, "namesrv_addr": namesrv_address}
+        return Proxy(ProxySettings(**chosen | self._common), clock=clock, in_process=in_process)
 
     def broker_port_of(self, number: int) -> int:
         return self.broker_port and self.broker_port + number * _PORTS_BETWEEN_BROKERS
@@ -115,15 +128,13 @@ class StandaloneSettings:
         chosen: dict[str, Any] = {
             "broker_name": self.broker_name_of(number),
             "broker_ip1": self.reachable_host,
-            "bind_address": self.host,
             "listen_port": port,
             "namesrv_addr": namesrv_address,
-            "shutdown_wait_seconds": _SHUTDOWN_S,
             "sql_filters": True,
             "trace_topic_enabled": True,
             # A client that is refused during a short stall has no other broker to use.
             "fast_failure": False,
-            "log_dir": None,
+            **self._common,
         }
         if controller_address:
             chosen |= {
@@ -211,7 +222,9 @@ class Standalone:
             if self.settings.replicas > 1:
                 self._controller = Controller(self.settings.controller_settings(), clock=self._clock)
                 await self._controller.start()
-            front = None if self._grpc_port is None else self._front(self._grpc_port)
+            front = None
+            if self._grpc_port is not None:
+                front = self.settings.proxy(self._grpc_port, self.namesrv, self._clock, self._server_at)
             self._http2 = front
             for number in range(self.settings.broker_count):
                 await self.start_broker(number)
@@ -222,23 +235,6 @@ class Standalone:
         except BaseException:
             await self.stop()
             raise
-
-    def _front(self, port: int) -> "Proxy":
-        # Imported late: protobuf is an extra.
-        from pyromq.proxy.proxy import Proxy
-        from pyromq.proxy.settings import ProxySettings
-
-        return Proxy(
-            ProxySettings(
-                listen_port=port,
-                bind_address=self.settings.host,
-                namesrv_addr=self.namesrv,
-                shutdown_wait_seconds=_SHUTDOWN_S,
-                log_dir=None,
-            ),
-            clock=self._clock,
-            in_process=self._server_at,
-        )
 
     def _server_at(self, address: str) -> Server | None:
         found = (broker.server_at(address) for broker in self._brokers.values())

@@ -39,4 +39,6 @@ class AccessTable(Body):
     """All users, with their passwords, and all access lists: for the file of a server, and for replicas."""
 
     acls: list[AclInfo] = []
+    # Where the master's file is; a replica that uses the same one has nothing to copy.
+    place: str | None = None
     users: list[UserInfo] = []

@@ -161,9 +161,12 @@ class AccessRules:
         return self._users_file is not None
 
     def table(self) -> AccessTable:
-        return table_of(self.users)
+        table = table_of(self.users)
+        table.place = self._users_file.place if self._users_file is not None else None
+        return table
 
     async def copy(self, table: AccessTable) -> None:
-        """Take over the users and policies of the master."""
-        if self._users_file is not None and table.users:
+        """Take over the users and policies of the master, unless both use the same file: what the master has
+        sent may be older than what is there."""
+        if self._users_file is not None and table.users and table.place != self._users_file.place:
             await self.change_users(lambda rules: rules_in(table, rules))

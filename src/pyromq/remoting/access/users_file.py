@@ -4,6 +4,7 @@ The file may be shared by several servers on one machine: each reads it again wh
 """
 
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -56,6 +57,12 @@ class UsersFile:
     def stamp(self) -> Stamp:
         return stamp_of(self._file.path)
 
+    @property
+    def place(self) -> str:
+        """The same for servers that use the same directory, and for no others."""
+        status = self._file.path.parent.stat()
+        return f"{_machine()} {status.st_dev} {status.st_ino}"
+
     def load(self, empty: UserRules) -> UserRules:
         """Raises ConfigError if there is a file but it cannot be read: better no server than an open one."""
         problems = []
@@ -102,3 +109,10 @@ class UsersFile:
             file.flush()
             os.fsync(file.fileno())
         return key
+
+
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:  # not Linux
+        return f"{uuid.getnode():x}"
