@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 from click.testing import CliRunner, Result
 from tests.support.access import client, is_refused
 from tests.support.broker_cluster import message
+from tests.support.front import Resource, user
 
 from pyromq import Message, PyroError, ReceivedMessage, aio
 from pyromq.apps.pyromq import COMMANDS
@@ -44,8 +46,8 @@ async def secure(tmp_path: Path) -> AsyncIterator[Secure]:
         store=tmp_path,
         namesrv_port=0,
         broker_port=0,
-        name_server=files.settings(),
-        broker=files.settings(),
+        grpc_port=0,
+        servers=files.settings(),
         store_settings={"log_segment_bytes": 1 << 20, "index_slots": 100, "index_units": 400},
     )
     async with Standalone(settings) as running:
@@ -63,6 +65,25 @@ async def test_only_users_over_tls_get_in(secure: Secure) -> None:
         "tills", secure.running.namesrv, tls=secure.tls, credentials=secure.keys, send_timeout_s=60
     ) as producer:
         await producer.send(Message("Orders", b"paid"))
+
+
+async def test_grpc_clients_get_in_with_the_same_keys_over_tls(secure: Secure) -> None:
+    certificate = secure.files.certificate.read_bytes()
+    orders = Resource(name="Orders")
+    async with aio.Producer(
+        "tills", secure.running.namesrv, tls=secure.tls, credentials=secure.keys, send_timeout_s=60
+    ) as producer:
+        await producer.send(Message("Orders", b"paid"))
+    async with user(secure.running.grpc_address, trusted=certificate) as admin:
+        admin.sign(secure.keys.access_key, secure.keys.secret_key)
+        assert await admin.code("QueryRoute", topic=orders) == "OK"
+        await admin.publish("Orders")
+        assert await admin.code("SendMessage", messages=[admin.message("Orders")]) == "OK"
+    async with user(secure.running.grpc_address, trusted=certificate) as stranger:
+        assert await stranger.code("QueryRoute", topic=orders) == "UNAUTHORIZED"
+    async with user(secure.running.grpc_address) as plain:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await plain.call("QueryRoute", topic=orders)
 
 
 async def test_users_and_policies_by_mqadmin_and_which_rule_decides(

@@ -1,20 +1,25 @@
 """`pyromq standalone` as a person meets it: one command, one line, one signal."""
 
+import json
 import os
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from tests.support.front import user
 from tests.support.server_programs import Program
 
-from pyromq import Message, Producer
+from pyromq import Message, Producer, PyroError
 from pyromq.apps import standalone
+from pyromq.apps.secure_files import SecureFiles
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.protocol.requests.sending import SendMessageV2
 from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.tls import TlsOptions
+from pyromq.security.signature import credentials_from_text
 
 STANDALONE = Program(
     "pyromq.apps.pyromq",
@@ -24,14 +29,15 @@ STANDALONE = Program(
 )
 REPLICATED = Program(
     "pyromq.apps.pyromq",
-    r"PyroMQ is ready: name server (?P<namesrv>\S+), data in (?P<data>.+)",
+    r"PyroMQ is ready: name server (?P<namesrv>\S+), gRPC (?P<grpc>\S+), data in (?P<data>.+)",
     ("standalone", "--replicas", "3"),
 )
 SEVERAL = Program(
     "pyromq.apps.pyromq",
-    r"PyroMQ is ready: name server (?P<namesrv>\S+), data in (?P<data>.+)",
+    r"PyroMQ is ready: name server (?P<namesrv>\S+), gRPC (?P<grpc>\S+), data in (?P<data>.+)",
     ("standalone", "--brokers", "2"),
 )
+SECURE = Program(REPLICATED.module, REPLICATED.boot_line, ("standalone", "--secure", "--replicas", "2"))
 FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0")
 
 
@@ -161,7 +167,7 @@ def test_with_replicas_another_broker_takes_over_from_one_that_is_killed(tmp_pat
 async def test_a_secure_cluster_tells_how_to_connect_without_a_password(tmp_path: Path) -> None:
     with STANDALONE.running(tmp_path, *FREE_PORTS, "--secure") as cluster:
         security = Path(cluster.boot["data"]) / "security"
-        assert cluster.boot["grpc"] is None
+        assert cluster.boot["grpc"] is not None
         assert cluster.stop() == 0
         told = cluster.more_output()
     assert f"--key-file {security}/admin.properties --tls-trust {security}/server.pem" in told
@@ -184,7 +190,31 @@ async def test_several_brokers_share_a_topic_and_each_has_its_own_process_and_st
     assert len({line.rsplit(maxsplit=1)[1] for line in lines[:2]}) == 2
 
 
-def test_a_secure_cluster_has_one_broker(tmp_path: Path) -> None:
-    outcome = CliRunner().invoke(standalone.command, ["--secure", "--brokers", "2", "--store", str(tmp_path)])
-    assert outcome.exit_code == 2
-    assert "--secure runs one broker, without --brokers and --replicas" in outcome.output
+@pytest.mark.timeout(300)
+def test_a_secure_cluster_with_replicas_lets_in_only_users_and_shows_no_secret(tmp_path: Path) -> None:
+    with SECURE.running(tmp_path, *FREE_PORTS) as cluster:
+        files = SecureFiles.of(Path(cluster.boot["data"]))
+        output = cluster.process.stdout
+        assert output is not None
+        shown = [output.readline().split() for _ in range(2)]
+        secrets = json.loads((files.directory / "secrets.json").read_text()).values()
+        for words in shown:
+            command = Path(f"/proc/{words[-1]}/cmdline").read_text()
+            assert not any(secret in command for secret in secrets)
+        options: dict[str, Any] = {
+            "namesrv": cluster.boot["namesrv"],
+            "tls": TlsOptions(trust_path=files.certificate, verify=True),
+            "send_timeout_s": 60,
+            "retries": 1000,
+        }
+        keys = credentials_from_text(files.key_file.read_text())
+        with Producer("orders", credentials=keys, **options) as producer:
+            producer.send(Message("Orders", b"before"))
+            os.kill(next(int(words[-1]) for words in shown if words[1] == "master"), signal.SIGKILL)
+            producer.send(Message("Orders", b"after"))
+        with Producer("orders", **options | {"retries": 0}) as stranger, pytest.raises(PyroError):
+            stranger.send(Message("Orders", b"let me in"))
+        assert cluster.stop() == 0
+        logs = "".join(path.read_text() for path in Path(cluster.boot["data"]).glob("*.log"))
+    assert not any(secret in logs + cluster.stderr() for secret in secrets)
+    assert "refused peer=127.0.0.1:" in files.audit_log.read_text() + logs

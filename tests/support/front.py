@@ -1,6 +1,8 @@
 """A cluster with a gRPC front, and C-core's client calling it as RocketMQ's own clients do."""
 
 import asyncio
+import hashlib
+import hmac
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,6 +13,7 @@ import grpc
 import grpc.aio
 
 from pyromq.client.consumer.pull import PullConsumer
+from pyromq.cluster.signing import signer
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.requests.groups import CreateOrUpdateGroup
 from pyromq.protocol.requests.topics import CreateOrUpdateTopic
@@ -36,7 +39,7 @@ class Front:
     def __init__(self, cluster: Standalone, proxy: Proxy) -> None:
         self.cluster = cluster
         self.proxy = proxy
-        self._dialer = Dialer()
+        self._dialer = Dialer(before_send=signer(proxy.settings.credentials))
 
     @property
     def target(self) -> str:
@@ -183,6 +186,12 @@ class FrontUser:
             ("x-mq-protocol", "v2"),
         ]
 
+    def sign(self, name: str, secret: str, when: str = "20261116T040000Z") -> None:
+        """Sign all calls from now on. java: the signature is in upper case"""
+        signature = hmac.new(secret.encode(), when.encode(), hashlib.sha1).hexdigest().upper()
+        parts = f"Credential={name}, SignedHeaders=x-mq-date-time, Signature={signature}"
+        self.metadata += [("x-mq-date-time", when), ("authorization", f"MQv2-HMAC-SHA1 {parts}")]
+
     async def call(self, rpc: str, *, timeout: float = 10, **fields: Any) -> Any:
         types = RPCS[rpc]
         stub = self._channel.unary_unary(
@@ -288,8 +297,16 @@ class FrontUser:
 
 
 @asynccontextmanager
-async def user(target: str, client_id: str = "test@1@0@abc") -> AsyncIterator[FrontUser]:
-    async with grpc.aio.insecure_channel(target) as channel:
+async def user(
+    target: str, client_id: str = "test@1@0@abc", *, trusted: bytes | None = None
+) -> AsyncIterator[FrontUser]:
+    """With `trusted`, a certificate, it speaks TLS."""
+    channel = (
+        grpc.aio.insecure_channel(target)
+        if trusted is None
+        else grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(trusted))
+    )
+    async with channel:
         yield FrontUser(channel, client_id)
 
 

@@ -1,7 +1,7 @@
 """Several brokers on one machine, each in a process of its own: it uses a core, and can be killed.
 
-The name server runs in this process, and with replicas the controller, too. A broker that dies is started
-again after a while; every new master is announced.
+The name server and the gRPC front run in this process, and with replicas the controller, too. A broker that dies
+is started again after a while; every new master is announced.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyromq.apps.replica import READY
+from pyromq.cluster.signing import signer
 from pyromq.controller.controller import Controller
 from pyromq.errors import PyroError, StateError
 from pyromq.nameserver.nameserver import NameServer
@@ -21,6 +23,9 @@ from pyromq.protocol.requests.controller import GetReplicaInfo
 from pyromq.remoting.addresses import format_address, parse_address
 from pyromq.remoting.dialer import Dialer
 from pyromq.standalone import StandaloneSettings
+
+if TYPE_CHECKING:
+    from pyromq.proxy.proxy import Proxy
 
 _log = logging.getLogger(__name__)
 
@@ -34,12 +39,17 @@ _CALL_S = 2.0
 class BrokerProcesses:
     """`say` prints a line for the person who runs it."""
 
-    def __init__(self, settings: StandaloneSettings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: StandaloneSettings, say: Callable[[str], None], *, is_secure: bool = False
+    ) -> None:
         self.settings = settings
         self._say = say
+        self._is_secure = is_secure
         self._name_server = NameServer(settings.name_server_settings())
         self._controller = Controller(settings.controller_settings()) if settings.replicas > 1 else None
-        self._dialer = Dialer()
+        self._proxy: Proxy | None = None
+        own = settings.controller_settings()
+        self._dialer = Dialer(tls=own.tls_client, before_send=signer(own.credentials))
         self._processes: dict[int, Process] = {}
         self._addresses: dict[int, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -55,9 +65,18 @@ class BrokerProcesses:
         return format_address(self.settings.reachable_host, self._name_server.address[1])
 
     @property
+    def grpc_address(self) -> str:
+        """For RocketMQ 5 clients; empty if there is no gRPC."""
+        if self._proxy is None:
+            return ""
+        return format_address(self.settings.reachable_host, self._proxy.address[1])
+
+    @property
     def addresses(self) -> list[tuple[str, int]]:
         """Where it can be reached, on `host` as it was given."""
         ports = [parse_address(address)[1] for address in self._addresses.values()]
+        if self._proxy is not None:
+            ports.append(self._proxy.address[1])
         return [(self.settings.host, port) for port in (self._name_server.address[1], *ports)]
 
     async def start(self) -> None:
@@ -67,6 +86,10 @@ class BrokerProcesses:
                 await self._controller.start()
             await asyncio.gather(*map(self._start_broker, range(self.settings.broker_count)))
             await self._find_masters()
+            if self.settings.grpc_port is not None:
+                proxy = self.settings.proxy(self.settings.grpc_port, self.namesrv)
+                await proxy.start()
+                self._proxy = proxy
         except BaseException:
             await self.stop()
             raise
@@ -81,6 +104,8 @@ class BrokerProcesses:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._proxy is not None:
+            await self._proxy.stop()
         await asyncio.gather(*map(self._stop_broker, self._processes.values()))
         await self._dialer.close()
         if self._controller is not None:
@@ -113,7 +138,7 @@ class BrokerProcesses:
             "replicas": self.settings.replicas,
         }
         controller = self._controller.advertised_address if self._controller is not None else ""
-        arguments = json.dumps([settings, self.namesrv, number, controller])
+        arguments = json.dumps([settings, self.namesrv, number, controller, self._is_secure])
         log = self.settings.store / f"{self._name(number)}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stderr:

@@ -102,10 +102,12 @@ def start_log(
     defaults: Mapping[str, str],
 ) -> None:
     """Set up logging; its first lines are warnings about settings, and the settings that are not defaults."""
-    from pyromq.apps.logging_setup import set_up_logging
+    from pyromq.apps.logging_setup import set_up_audit_log, set_up_logging
 
     file = settings.log_dir / file_name if settings.log_dir is not None else None
     set_up_logging(settings.log_level, file, settings.log_max_bytes, settings.log_backups)
+    if settings.audit_log_file is not None:
+        set_up_audit_log(settings.audit_log_file, settings.log_max_bytes, settings.log_backups)
     for notice in notices:
         log.warning("%s", notice)
     changed = sorted((key, value) for key, value in values.items() if defaults.get(key) != value)

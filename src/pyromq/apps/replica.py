@@ -1,7 +1,8 @@
 """One broker of `pyromq standalone --brokers` or `--replicas`, in its own process.
 
 `python -m pyromq.apps.replica ARGUMENTS`, which are JSON. It writes a line with its address when it is
-up, and ends with the process that started it.
+up, and ends with the process that started it. Everybody on the machine can read its arguments: it reads the
+secrets of a secure cluster from their file.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.apps.logging_setup import set_up_logging
+from pyromq.apps.secure_files import SecureFiles
 from pyromq.apps.serving import serve
 from pyromq.broker.broker import Broker
 from pyromq.standalone import StandaloneSettings
@@ -34,8 +36,10 @@ class _Orphaned(Broker):
 
 
 def main(arguments: str) -> None:
-    chosen, namesrv, number, controller = json.loads(arguments)
-    settings = StandaloneSettings(**chosen | {"store": Path(chosen["store"])})
+    chosen, namesrv, number, controller, is_secure = json.loads(arguments)
+    store = Path(chosen["store"])
+    servers = SecureFiles.of(store).settings() if is_secure else {}
+    settings = StandaloneSettings(**chosen | {"store": store, "servers": servers})
     set_up_logging("INFO", None, 0, 0)
     port = settings.broker_port_of(number)
     broker = _Orphaned(settings.broker_configuration(namesrv, number, port, controller))

@@ -9,7 +9,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, Self
 
 from pyromq.errors import ConfigError
 
@@ -24,8 +24,14 @@ class SecureFiles:
         self.key_file = directory / "admin.properties"
         """The keys of the administrator, as clients and `mqadmin --key-file` read them."""
         self.certificate = directory / "server.pem"
+        self.audit_log = directory / "audit.log"
         self._key = directory / "server.key"
         self._secrets = directory / "secrets.json"
+
+    @classmethod
+    def of(cls, store: Path) -> Self:
+        """Those of the cluster with its data in `store`."""
+        return cls(store / "security")
 
     def __repr__(self) -> str:
         return f"<SecureFiles {self.directory}>"

@@ -60,12 +60,12 @@ _PORT = click.IntRange(0, 65535)
     type=click.IntRange(1, 9),
     default=1,
     help="So many brokers of each name hold the same messages, each in a process that may be killed; a"
-    " controller chooses the master. Their ports are 10 apart. There is no gRPC then.",
+    " controller chooses the master. Their ports are 10 apart.",
 )
 @click.option(
     "--secure",
     is_flag=True,
-    help="Let in only users, over TLS: makes passwords and a certificate in the store. It serves no gRPC.",
+    help="Let in only users, over TLS: makes passwords and a certificate in the store.",
 )
 @click.option(
     "--console",
@@ -96,37 +96,34 @@ def command(
 
     For laptops, demos and tests. It prints one line with its addresses when it is ready.
     """
-    from pyromq.apps.logging_setup import set_up_logging
+    from pyromq.apps.logging_setup import set_up_audit_log, set_up_logging
     from pyromq.apps.serving import serve
     from pyromq.standalone import Standalone, StandaloneSettings
 
     set_up_logging("INFO" if verbose else "WARNING", None, 0, 0)
     has_processes = brokers > 1 or replicas > 1
-    if secure and has_processes:
-        raise click.UsageError("--secure runs one broker, without --brokers and --replicas")
-    files = SecureFiles(store.expanduser().absolute() / "security")
+    files = SecureFiles.of(store.expanduser().absolute())
     with one_line_failures(PROGRAM):
         if secure:
             files.make(host)
-        extra = files.settings() if secure else {}
+            set_up_audit_log(files.audit_log)
         settings = StandaloneSettings(
             store=store.expanduser().absolute(),
             host=host,
             namesrv_port=namesrv_port,
             broker_port=broker_port,
-            grpc_port=None if secure or has_processes else _grpc_port(grpc_port, broker_port),
+            grpc_port=_grpc_port(grpc_port, broker_port),
             flush=cast(Literal["async", "sync"], flush),
             brokers=brokers,
             replicas=replicas,
-            name_server=extra,
-            broker=extra,
+            servers=files.settings() if secure else {},
         )
         if has_processes:
             if console_port is not None:
                 raise click.UsageError(
                     "--console runs beside one broker; start `pyromq console` with --brokers and --replicas"
                 )
-            _serve_processes(settings)
+            _serve_processes(settings, files if secure else None)
             return
         cluster = Standalone(settings)
         beside = (
@@ -152,7 +149,8 @@ def command(
 def _how_to_connect(files: SecureFiles, namesrv: str) -> str:
     """Commands to copy; the password stays in its file."""
     return (
-        f"Only users get in. Keys of {ADMINISTRATOR}: {files.key_file}; certificate: {files.certificate}\n"
+        f"Only users get in. Keys of {ADMINISTRATOR}: {files.key_file}; certificate: {files.certificate};"
+        f" audit log: {files.audit_log}\n"
         f"  mqadmin clusterList -n {namesrv} --key-file {files.key_file} --tls-trust {files.certificate}\n"
         f"  export PYROMQ_ACCESS_KEY={ADMINISTRATOR}"
         f" PYROMQ_SECRET_KEY=$(sed -n 's/^SecretKey=//p' {files.key_file})\n"
@@ -169,17 +167,20 @@ def _grpc_port(asked: int | None, broker_port: int) -> int | None:
     return asked
 
 
-def _serve_processes(settings: "StandaloneSettings") -> None:
+def _serve_processes(settings: "StandaloneSettings", files: SecureFiles | None) -> None:
     from pyromq.apps.broker_processes import RESTART_S, BrokerProcesses
     from pyromq.apps.serving import serve
 
-    cluster = BrokerProcesses(settings, click.echo)
+    cluster = BrokerProcesses(settings, click.echo, is_secure=files is not None)
 
     def ready() -> None:
         warn_if_open(settings.name_server_settings(), cluster.addresses)
-        click.echo(f"PyroMQ is ready: name server {cluster.namesrv}, data in {settings.store}")
+        grpc = f", gRPC {cluster.grpc_address}" if cluster.grpc_address else ""
+        click.echo(f"PyroMQ is ready: name server {cluster.namesrv}{grpc}, data in {settings.store}")
         for line in cluster.lines():
             click.echo(line)
+        if files is not None:
+            click.echo(_how_to_connect(files, cluster.namesrv))
         if settings.replicas > 1:
             click.echo(f"Kill any of them: no message is lost, and it comes back after {RESTART_S:.0f} s.")
         else:

@@ -73,6 +73,7 @@ class ServerSettings(AccessSettings):
     log_level: LogLevel = setting("INFO", "The lowest level of log lines that are written.")
     log_max_bytes: SizeBytes = setting(100 * _MIB, "The log file is rotated at this size.", check=POSITIVE)
     log_backups: int = setting(5, "How many rotated log files are kept.", check=NOT_NEGATIVE)
+    audit_log_file: Path | None = setting(None, "A file for the audit log alone, rotated like the log file; empty leaves its lines in the log.")
 
     # Changes over the network
     config_black_list: str = setting("configBlackList", "Keys that cannot be changed over the network, separated by semicolons.", local=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyromq.apps.logging_setup import OneLineFormatter, set_up_logging
+from pyromq.apps.logging_setup import AUDIT, OneLineFormatter, set_up_audit_log, set_up_logging
 from pyromq.errors import ConfigError
 
 
@@ -66,3 +66,25 @@ def test_a_directory_that_cannot_be_made_is_a_config_error(tmp_path: Path) -> No
     (tmp_path / "taken").write_text("a file, not a directory")
     with pytest.raises(ConfigError, match="logDir"):
         set_up_logging("INFO", tmp_path / "taken" / "namesrv.log", max_bytes=200, backups=1)
+
+
+def test_the_audit_log_has_its_own_file_whatever_the_level(tmp_path: Path) -> None:
+    log, audit = tmp_path / "broker.log", tmp_path / "audit" / "audit.log"
+    logger = logging.getLogger(AUDIT)
+    try:
+        set_up_logging("ERROR", log, max_bytes=1_000_000, backups=2)
+        for _ in range(2):  # a second server of the process does not double its lines
+            set_up_audit_log(audit, max_bytes=1_000_000, backups=2)
+        logger.info("user=%s allowed", "root\nuser=forged")
+        (line,) = audit.read_text().splitlines()
+        assert line.endswith(" INFO pyromq.audit user=root\\nuser=forged allowed")
+        assert log.read_text() == ""
+        (tmp_path / "file").touch()
+        with pytest.raises(ConfigError, match="auditLogFile"):
+            set_up_audit_log(tmp_path / "file" / "audit.log")
+    finally:
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+        for handler in logger.handlers[:]:
+            logger.removeHandler(handler)
+            handler.close()
