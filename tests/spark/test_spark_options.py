@@ -1,10 +1,13 @@
 """Every option: what it means, and what is said when it is wrong."""
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyromq.errors import ConfigError
+from pyromq.security.signature import Credentials
 from pyromq.spark.option_kinds import Position
 from pyromq.spark.options import (
     ALIASES,
@@ -20,6 +23,7 @@ from pyromq.spark.options import (
 )
 from pyromq.spark.queues import Queue
 from pyromq.spark.schema import default_ddl
+from pyromq.spark.tables import table_schema
 
 BASE = {"namesrv": "127.0.0.1:9876", "subscribe": "Orders"}
 A0 = Queue("Orders", "broker-a", 0)
@@ -106,6 +110,27 @@ def test_credentials_are_one_thing_and_are_not_shown() -> None:
     assert "hidden" not in repr(access)
 
 
+def test_keys_come_from_a_file_which_only_the_driver_reads(tmp_path: Path) -> None:
+    file = tmp_path / "keys.properties"
+    file.write_text("AccessKey=me\nSecretKey=hidden\n")
+    access = read(keyFile=str(file)).access
+    file.unlink()
+    assert pickle.loads(pickle.dumps(access)).credentials == Credentials("me", "hidden")
+    assert "hidden" not in repr(access)
+    with pytest.raises(ConfigError, match="keyFile"):
+        read(keyFile=str(file))
+    with pytest.raises(ConfigError, match="either keyFile or accessKey"):
+        read(keyFile=str(file), accessKey="me", secretKey="hidden")
+
+
+def test_a_table_remembers_no_secrets() -> None:
+    options = BASE | {"accessKey": "me", "secretKey": "hidden"}
+    with pytest.raises(ConfigError, match="secretKey") as caught:
+        table_schema(options, read_options(options, streaming=None))
+    assert "hidden" not in str(caught.value)
+    assert "keyFile" in str(caught.value)
+
+
 SELECTIONS: list[tuple[dict[str, str], Selection]] = [
     ({"subscribe": "B, A,B"}, Selection(topics=("A", "B"))),
     ({"subscribePattern": "Ord.*"}, Selection(pattern="Ord.*")),
@@ -165,7 +190,7 @@ def test_options_of_the_kafka_source_have_the_same_names(name: str) -> None:
 def test_every_known_option_is_tested_here() -> None:
     tables = [given for _, given, _, _ in READ] + [given for given, _, _ in ACCESS + WRITE]
     tables += [given for given, _ in SELECTIONS] + [
-        {"mode": "", "accessKey": "", "secretKey": "", "groupIdPrefix": ""}
+        {"mode": "", "accessKey": "", "secretKey": "", "keyFile": "", "groupIdPrefix": ""}
     ]
     tested = {name.replace("__", ".").lower() for given in tables for name in given} | {"securitytoken"}
     assert tested == set(KNOWN) | set(ALIASES)

@@ -7,13 +7,14 @@ An empty text counts as not given.
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from pyromq.config.kinds import NOT_NEGATIVE, POSITIVE
 from pyromq.config.nearest import NearestName
 from pyromq.config.options import HIDDEN, Options, Setting, setting
 from pyromq.errors import ConfigError
-from pyromq.security.signature import Credentials
+from pyromq.security.signature import Credentials, credentials_from_text
 from pyromq.spark.option_kinds import (
     Addresses,
     Assigned,
@@ -52,6 +53,7 @@ class Access(Options):
     access_key: str | None = setting(None, "The access key that requests are signed with, together with `secretKey`.")
     secret_key: str | None = setting(None, "The secret key that requests are signed with.", secret=True)
     security_token: str | None = setting(None, "A security token that belongs to the two keys.", secret=True)
+    key_file: str | None = setting(None, "A file with lines `AccessKey=`, `SecretKey=` and perhaps `SecurityToken=`, instead of these options: secrets are then in no program and no table. Only the driver reads it.")
     tls: bool = setting(False, "Connections use TLS.")
     tls_ca_file: str | None = setting(None, "A file with the certificates to trust, with `tls=true`; without it every certificate is accepted.")
     timeout_ms: Count = setting(30_000, "The timeout of every request, in milliseconds.", key="pollTimeoutMs", alias="kafkaConsumer.pollTimeoutMs", check=POSITIVE)
@@ -66,8 +68,21 @@ class Access(Options):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey, both or neither")
         if self.security_token is not None and self.access_key is None:
             raise ConfigError("securityToken", HIDDEN, "accessKey and secretKey with it")
+        if self.key_file is not None and self.access_key is not None:
+            raise ConfigError("keyFile", self.key_file, "either keyFile or accessKey and secretKey")
         if self.tls_ca_file is not None and not self.tls:
             raise ConfigError("tlsCaFile", self.tls_ca_file, "tls=true with it")
+
+    def with_keys(self) -> "Access":
+        """With what is in the key file, if there is one."""
+        if self.key_file is None:
+            return self
+        try:
+            keys = credentials_from_text(Path(self.key_file).read_text())
+        except (OSError, UnicodeError) as problem:
+            raise ConfigError("keyFile", self.key_file, f"a file that can be read ({problem})") from None
+        found = {"access_key": keys.access_key, "secret_key": keys.secret_key, "security_token": keys.security_token}
+        return replace(self, key_file=None, **found)
 
     @property
     def credentials(self) -> Credentials | None:
@@ -247,6 +262,13 @@ def _own_name(name: str) -> str:
     return ALIASES.get(name.lower(), name).lower()
 
 
+def check_tellable(options: Mapping[str, str]) -> None:
+    """Refuse secrets among options that everybody will see who sees the rows."""
+    for name, value in options.items():
+        if KNOWN[_own_name(name)].secret and value.strip():
+            raise ConfigError(name, HIDDEN, "keyFile: what a table remembers goes wherever its rows go")
+
+
 def for_readers(options: Mapping[str, str]) -> dict[str, str]:
     """Options for a whole job, less those that only concern its writers."""
     return {name: value for name, value in options.items() if _own_name(name) not in _only(_FOR_WRITES)}
@@ -268,7 +290,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     if streaming is not None:
         use = BATCH_READS if streaming else STREAMS
         _refuse(given, {key for key, each in _FOR_READS.items() if each.only == use}, use)
-    parsed = _parsed(ReadOptions, given, access=_parsed(Access, given), streaming=streaming)
+    parsed = _parsed(ReadOptions, given, access=_parsed(Access, given).with_keys(), streaming=streaming)
     if parsed.value_format == "binary" and "valuemode" in given:
         raise ConfigError("valueMode", given["valuemode"], "valueFormat with it: bytes can always be read")
     if parsed.group_id_prefix is None:
@@ -287,7 +309,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         raise ConfigError(*next(iter(named.items())), f"one topic, not {named}")
     if named:
         given["topic"] = next(iter(named.values()))
-    return _parsed(WriteOptions, given, access=_parsed(Access, given))
+    return _parsed(WriteOptions, given, access=_parsed(Access, given).with_keys())
 
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pyromq.errors import ConfigError
 from pyromq.spark.ddl import parse_type
-from pyromq.spark.options import ReadOptions
+from pyromq.spark.options import ReadOptions, check_tellable
 from pyromq.spark.schema import DEFAULT_COLUMNS, value_type
 
 REMEMBERED = "rocketmq"
@@ -40,7 +40,8 @@ def own_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def table_schema(options: Mapping[str, str], parsed: ReadOptions) -> StructType:
-    """The columns of a table, which remember its options."""
+    """The columns of a table, which remember its options; secrets among them are refused."""
+    check_tellable(options)
     columns = DEFAULT_COLUMNS | {"value": value_type(parsed)}
     return StructType(
         [
