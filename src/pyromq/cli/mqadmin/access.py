@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import click
 
@@ -42,6 +42,8 @@ SourceIps = Annotated[
 FromBroker = Annotated[str, option("-f --fromBroker", "The broker to copy from.")]
 ToBroker = Annotated[str, option("-t --toBroker", "The broker to copy to.")]
 AccessKey = Annotated[str, option("-a --accessKey", "The access key of the account.")]
+
+PutAcl: TypeAlias = Callable[[Cluster, str, str, AclInfo], Awaitable[None]]
 
 
 def _secret(given: str | None, what: str) -> str:
@@ -184,42 +186,39 @@ async def copy_user(
 # Policies
 
 
-@admin_command("createAcl")
-async def create_acl(
-    cluster: Cluster,
-    out: Output,
-    subject: Subject,
-    resources: Resources,
-    actions: Actions,
-    decision: Decision,
-    source_ips: SourceIps = None,
-    broker: Broker = None,
-    cluster_name: ClusterName = None,
-) -> None:
-    """Allow or deny actions on resources; only a super user may."""
-    info = access.acl(_split(resources), _split(actions), decision, _split(source_ips or ""))
-    for address in await addresses_of(cluster, broker, cluster_name):
-        await access.create_acl(cluster, address, subject, info)
-        out.show(done(f"create acl to {address} success.", broker=address, subject=subject))
+def _acl_command(name: str, word: str, put: PutAcl, help: str) -> click.Command:
+    async def command(
+        cluster: Cluster,
+        out: Output,
+        subject: Subject,
+        resources: Resources,
+        actions: Actions,
+        decision: Decision,
+        source_ips: SourceIps = None,
+        broker: Broker = None,
+        cluster_name: ClusterName = None,
+    ) -> None:
+        info = access.acl(_split(resources), _split(actions), decision, _split(source_ips or ""))
+        for address in await addresses_of(cluster, broker, cluster_name):
+            await put(cluster, address, subject, info)
+            out.show(done(f"{word} acl to {address} success.", broker=address, subject=subject))
+
+    command.__doc__ = help
+    return admin_command(name)(command)
 
 
-@admin_command("updateAcl")
-async def update_acl(
-    cluster: Cluster,
-    out: Output,
-    subject: Subject,
-    resources: Resources,
-    actions: Actions,
-    decision: Decision,
-    source_ips: SourceIps = None,
-    broker: Broker = None,
-    cluster_name: ClusterName = None,
-) -> None:
-    """Change what is allowed or denied on resources; only a super user may."""
-    info = access.acl(_split(resources), _split(actions), decision, _split(source_ips or ""))
-    for address in await addresses_of(cluster, broker, cluster_name):
-        await access.update_acl(cluster, address, subject, info)
-        out.show(done(f"update acl to {address} success.", broker=address, subject=subject))
+create_acl = _acl_command(
+    "createAcl",
+    "create",
+    access.create_acl,
+    "Allow or deny actions on resources; only a super user may.",
+)
+update_acl = _acl_command(
+    "updateAcl",
+    "update",
+    access.update_acl,
+    "Change what is allowed or denied on resources; only a super user may.",
+)
 
 
 @admin_command("deleteAcl")
