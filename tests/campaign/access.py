@@ -1,0 +1,97 @@
+"""The part of `make chaos` about access control: whoever asks for what, nobody gets more than the rules say.
+
+    python -m tests.campaign.access [--minutes M] [--seconds S] [--seed N]
+
+A round has its own servers. Callers with all rights, few and none send hostile requests of every code, in an
+order that follows from the seed. In between rights are given and taken away, and a connection that has just
+been served is refused at once, and the other way round. At the end the administrator sends hostile requests,
+too, and the servers still know who may do what.
+"""
+
+import argparse
+import asyncio
+import logging
+import secrets
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from tests.support.access import ALICE, ROOT, client, grant, is_refused
+from tests.support.broker_cluster import BrokerClient, message
+from tests.support.fuzzing import ANY_SEED, explore, say
+from tests.support.guarded_servers import CALLERS, UNKNOWN, guarded_servers
+from tests.support.loop import FASTEST_LOOP
+
+from pyromq.protocol.requests.access import DeleteAcl
+
+_UNIQUE = {"UNIQ_KEY": "7F00000100002A9F000000000000AC01"}
+"""A message with a unique key may take the fast path."""
+
+
+async def run_round(seed: int, directory: Path, seconds: float) -> Counter[str]:
+    """What was done, and how often; AssertionError if somebody got more, or less, than their rights."""
+    chance, done = Random(seed), Counter[str]()
+    lasting = [caller for caller in CALLERS if caller != "administrator"]
+    async with guarded_servers(directory) as servers:
+        address = servers.doors[0].address
+        async with client(address, ROOT) as root, client(address, ALICE) as alice:
+            ends = time.monotonic() + seconds
+            while time.monotonic() < ends:
+                if chance.random() < 0.3:
+                    await _change_rights(root, alice)
+                    done["changes of rights"] += 2
+                else:
+                    caller = chance.choice(lasting)
+                    done[f"requests of the {caller}"] += await servers.attack(chance, caller)
+        for _ in range(3):
+            done["requests of the administrator"] += await servers.attack(chance, "administrator")
+        for caller in UNKNOWN:
+            done[f"requests of the {caller}"] += await servers.attack(chance, caller)
+    return done
+
+
+async def _change_rights(root: BrokerClient, alice: BrokerClient) -> None:
+    """Both ways, on connections that are known: what was granted is gone with the answer to the change."""
+    assert await is_refused(alice, message(topic="Orders", properties=_UNIQUE))
+    await root.call(grant(ALICE, "Pub on Topic:Orders"))
+    for _ in range(3):
+        await alice.send(topic="Orders", properties=_UNIQUE)
+    assert await is_refused(alice, message(topic="Secrets", properties=_UNIQUE))
+    await root.call(DeleteAcl(subject=f"User:{ALICE.access_key}"))
+    assert await is_refused(alice, message(topic="Orders", properties=_UNIQUE))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--seconds", type=float, default=20, help="how long a round lasts")
+    parser.add_argument("--seed", type=int, default=None)
+    chosen = parser.parse_args(arguments)
+    logging.disable(logging.ERROR)  # every refusal is a warning
+    (new_loop,) = FASTEST_LOOP.values()
+    total: Counter[str] = Counter()
+
+    def one_round(seed: int) -> int:
+        with tempfile.TemporaryDirectory() as directory, asyncio.Runner(loop_factory=new_loop) as runner:
+            try:
+                total.update(runner.run(run_round(seed, Path(directory), chosen.seconds)))
+            except (AssertionError, EOFError, OSError) as problem:
+                say(f"access: FAILED: {problem!r}")
+                return 1
+        return 0
+
+    first_seed = secrets.randbelow(ANY_SEED) if chosen.seed is None else chosen.seed
+    ended, seed = explore(first_seed, chosen.minutes, one_round)
+    say(f"access: seeds {first_seed} to {seed}: {', '.join(f'{n:,} {what}' for what, n in total.items())}")
+    if ended:
+        seconds = f"--seconds {chosen.seconds:g}"
+        say(f"To see it again:\npython -m tests.campaign.access --minutes 0 {seconds} --seed {seed}")
+    return ended
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
