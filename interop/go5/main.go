@@ -146,7 +146,8 @@ func argument(position int, otherwise string) string {
 func main() {
 	os.Setenv("rocketmq.client.logRoot", os.TempDir())
 	rmq.ResetLogger()
-	config := &rmq.Config{Endpoint: os.Args[1], Credentials: &credentials.SessionCredentials{}}
+	keys := &credentials.SessionCredentials{AccessKey: os.Getenv("PEER_ACCESS_KEY"), AccessSecret: os.Getenv("PEER_SECRET_KEY")}
+	config := &rmq.Config{Endpoint: os.Args[1], Credentials: keys}
 	topic := os.Args[3]
 	switch os.Args[2] {
 	case "produce":

@@ -4,7 +4,9 @@ import java.time.Duration;
 import java.util.Collections;
 import java.util.Map;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.PushConsumer;
@@ -126,8 +128,23 @@ public class Roles {
     }
 
     public static void main(String[] words) throws Exception {
-        ClientConfiguration configuration = ClientConfiguration.newBuilder().setEndpoints(words[0]).build();
+        ClientConfigurationBuilder chosen = ClientConfiguration.newBuilder().setEndpoints(words[0]);
+        String key = System.getenv("PEER_ACCESS_KEY");
+        if (key != null) {
+            chosen.setCredentialProvider(new StaticSessionCredentialsProvider(key, System.getenv("PEER_SECRET_KEY")));
+        }
+        ClientConfiguration configuration = chosen.build();
         String topic = words[2];
+        try {
+            run(configuration, topic, words);
+        } catch (Exception problem) {
+            say("failed", "error", quoted(problem.getClass().getName()));
+            System.exit(1);
+        }
+        System.exit(0);
+    }
+
+    private static void run(ClientConfiguration configuration, String topic, String[] words) throws Exception {
         if (words[1].equals("produce")) {
             produce(configuration, topic, words[3], words.length > 4 ? Integer.parseInt(words[4]) : 1);
         } else if (words[1].equals("simple")) {
@@ -135,6 +152,5 @@ public class Roles {
         } else {
             push(configuration, topic, words[3], words.length > 4 ? words[4] : "*", words.length > 5 ? words[5] : "ok");
         }
-        System.exit(0);
     }
 }

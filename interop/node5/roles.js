@@ -11,6 +11,10 @@ const {
 // The package does not export its TransactionResolution.
 const COMMIT = 1;
 
+// Keys from the environment: the command line is for everybody to see.
+const { PEER_ACCESS_KEY: accessKey, PEER_SECRET_KEY: accessSecret } = process.env;
+const sessionCredentials = accessKey ? { accessKey, accessSecret } : undefined;
+
 const logger = { debug() {}, info() {}, warn() {}, error() {} };
 
 function say(what, values = {}) {
@@ -41,7 +45,7 @@ async function produce(endpoints, topic, kind, count = '1') {
     },
   };
   const producer = new Producer({
-    endpoints, namespace: '', topic, logger, checker: isTransaction ? checker : undefined,
+    endpoints, namespace: '', topic, logger, sessionCredentials, checker: isTransaction ? checker : undefined,
   });
   await producer.startup();
   for (let number = 0; number < Number(count); number++) {
@@ -70,7 +74,7 @@ async function produce(endpoints, topic, kind, count = '1') {
 async function simple(endpoints, topic, consumerGroup, count, how = 'ack') {
   const subscriptions = new Map([[ topic, '*' ]]);
   const consumer = new SimpleConsumer({
-    endpoints, namespace: '', consumerGroup, subscriptions, logger, awaitDuration: 5000,
+    endpoints, namespace: '', consumerGroup, subscriptions, logger, sessionCredentials, awaitDuration: 5000,
   });
   await consumer.startup();
   say('ready');
@@ -99,7 +103,7 @@ async function push(endpoints, topic, consumerGroup, expression = '*', how = 'ok
   };
   const subscriptions = new Map([[ topic, new FilterExpression(expression) ]]);
   const consumer = new PushConsumer({
-    endpoints, namespace: '', consumerGroup, subscriptions, messageListener, logger,
+    endpoints, namespace: '', consumerGroup, subscriptions, messageListener, logger, sessionCredentials,
   });
   await consumer.startup();
   say('ready');

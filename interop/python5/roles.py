@@ -6,6 +6,7 @@ It runs in an environment of its own, in which `rocketmq-python-client` is insta
 """
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -139,5 +140,10 @@ def push(
 
 if __name__ == "__main__":
     endpoints, role, *arguments = sys.argv[1:]
-    chosen = ClientConfiguration(endpoints, Credentials())
-    {"produce": produce, "simple": simple, "push": push}[role](chosen, *arguments)
+    keys = Credentials(os.environ.get("PEER_ACCESS_KEY", ""), os.environ.get("PEER_SECRET_KEY", ""))
+    chosen = ClientConfiguration(endpoints, keys)
+    try:
+        {"produce": produce, "simple": simple, "push": push}[role](chosen, *arguments)
+    except Exception as problem:
+        say("failed", error=repr(problem))
+        os._exit(1)  # its threads go on trying

@@ -111,8 +111,14 @@ def _run(command: list[str], what: str, cwd: Path | None = None) -> None:
 class OfficialClient:
     """`OfficialClient(language, endpoints, role, topic, …)`: a process, gone when its `with` block ends."""
 
-    def __init__(self, language: str, endpoints: str, role: str, *arguments: str) -> None:
+    def __init__(
+        self, language: str, endpoints: str, role: str, *arguments: str, keys: tuple[str, str] | None = None
+    ) -> None:
+        """`keys`: the access key and the secret key that it signs with."""
         self._command = [*program_of(language), endpoints, role, *arguments]
+        self._env = {**os.environ}
+        if keys is not None:
+            self._env["PEER_ACCESS_KEY"], self._env["PEER_SECRET_KEY"] = keys
         self._events: list[dict[str, Any]] = []
         self._rest: list[str] = []
         self._changed = threading.Condition()
@@ -123,7 +129,12 @@ class OfficialClient:
 
     def __enter__(self) -> OfficialClient:
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._env,
         )
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
