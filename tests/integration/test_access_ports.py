@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from tests.support.access import ALICE, ROOT, SECURE, SERVER, client, user_creation
 from tests.support.broker_cluster import running_broker
@@ -18,8 +19,8 @@ from pyromq.protocol.catalogue import CATALOGUE, encode_request
 from pyromq.protocol.codes import ResponseCode
 
 PATHS = ("/metrics", "/status", "/ready", "/health", "/", "/config", "/metrics/../status", "/users")
-LOOPBACK = {"metrics_address": "127.0.0.1", "metrics_port": 0}
-EXPORTED = {**LOOPBACK, "metrics_exporter": "PROM"}
+LOOPBACK: dict[str, Any] = {"metrics_address": "127.0.0.1", "metrics_port": 0}
+EXPORTED: dict[str, Any] = {**LOOPBACK, "metrics_exporter": "PROM"}
 
 
 async def said(address: tuple[str, int], method: str, path: str) -> bytes:

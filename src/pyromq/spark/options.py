@@ -81,8 +81,13 @@ class Access(Options):
             keys = credentials_from_text(Path(self.key_file).read_text())
         except (OSError, UnicodeError) as problem:
             raise ConfigError("keyFile", self.key_file, f"a file that can be read ({problem})") from None
-        found = {"access_key": keys.access_key, "secret_key": keys.secret_key, "security_token": keys.security_token}
-        return replace(self, key_file=None, **found)
+        return replace(
+            self,
+            key_file=None,
+            access_key=keys.access_key,
+            secret_key=keys.secret_key,
+            security_token=keys.security_token,
+        )
 
     @property
     def credentials(self) -> Credentials | None:
