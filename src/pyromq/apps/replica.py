@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pyromq.apps.logging_setup import set_up_logging
-from pyromq.apps.secure_files import SecureFiles
+from pyromq.apps.secure_files import BROKER, SecureFiles
 from pyromq.apps.serving import serve
 from pyromq.broker.broker import Broker
 from pyromq.standalone import StandaloneSettings
@@ -38,8 +38,8 @@ class _Orphaned(Broker):
 def main(arguments: str) -> None:
     chosen, namesrv, number, controller, is_secure = json.loads(arguments)
     store = Path(chosen["store"])
-    servers = SecureFiles.of(store).settings() if is_secure else {}
-    settings = StandaloneSettings(**chosen | {"store": store, "servers": servers})
+    secure = {"servers": SecureFiles.of(store).settings(), "broker": dict(BROKER)} if is_secure else {}
+    settings = StandaloneSettings(**chosen | {"store": store} | secure)
     set_up_logging("INFO", None, 0, 0)
     port = settings.broker_port_of(number)
     broker = _Orphaned(settings.broker_configuration(namesrv, number, port, controller))

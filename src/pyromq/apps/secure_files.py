@@ -6,6 +6,7 @@ Everything is in one directory that only its owner can read; the next start uses
 import ipaddress
 import json
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from secrets import token_urlsafe
@@ -14,6 +15,8 @@ from typing import Any, Self
 from pyromq.errors import ConfigError
 
 ADMINISTRATOR = "admin"
+BROKER: Mapping[str, Any] = {"ha_tls": True}
+"""Only brokers of the cluster get the log."""
 _SERVERS = "pyromq-servers"
 _YEARS = 10
 
@@ -52,7 +55,7 @@ class SecureFiles:
             self._write(self.certificate, certificate)
 
     def settings(self) -> dict[str, Any]:
-        """Settings of every server of the cluster."""
+        """Settings of every server of the cluster; its brokers have BROKER as well."""
         secrets = json.loads(self._secrets.read_text())
         return {
             "deny_by_default": True,
@@ -64,7 +67,10 @@ class SecureFiles:
             "tls_cert_path": self.certificate,
             "tls_key_path": self._key,
             "tls_enable": True,
+            "tls_trust_cert_path": self.certificate,
             "tls_client_trust_cert_path": self.certificate,
+            "tls_client_cert_path": self.certificate,
+            "tls_client_key_path": self._key,
             "tls_client_auth_server": True,
         }
 

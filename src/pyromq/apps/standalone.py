@@ -8,7 +8,7 @@ import click
 
 from pyromq.apps.console_beside import ConsoleBeside
 from pyromq.apps.launching import one_line_failures, warn_if_open
-from pyromq.apps.secure_files import ADMINISTRATOR, SecureFiles
+from pyromq.apps.secure_files import ADMINISTRATOR, BROKER, SecureFiles
 
 if TYPE_CHECKING:
     from pyromq.standalone import StandaloneSettings
@@ -117,6 +117,7 @@ def command(
             brokers=brokers,
             replicas=replicas,
             servers=files.settings() if secure else {},
+            broker=dict(BROKER) if secure else {},
         )
         if has_processes:
             if console_port is not None:
