@@ -4,8 +4,8 @@
 
 A round has its own servers. Callers with all rights, few and none send hostile requests of every code, in an
 order that follows from the seed. In between rights are given and taken away, and a connection that has just
-been served is refused at once, and the other way round. At the end the administrator sends hostile requests,
-too, and the servers still know who may do what.
+been served is refused at once, and the other way round. Those with rights come last, and the servers still
+know who may do what.
 """
 
 import argparse
@@ -34,7 +34,6 @@ _UNIQUE = {"UNIQ_KEY": "7F00000100002A9F000000000000AC01"}
 async def run_round(seed: int, directory: Path, steps: int) -> Counter[str]:
     """What was done, and how often; AssertionError if somebody got more, or less, than their rights."""
     chance, done = Random(seed), Counter[str]()
-    lasting = [caller for caller in CALLERS if caller != "administrator"]
     async with guarded_servers(directory) as servers:
         address = servers.doors[0].address
         async with client(address, ROOT) as root, client(address, ALICE) as alice:
@@ -43,11 +42,9 @@ async def run_round(seed: int, directory: Path, steps: int) -> Counter[str]:
                     await _change_rights(root, alice)
                     done["changes of rights"] += 2
                 else:
-                    caller = chance.choice(lasting)
+                    caller = chance.choice((*UNKNOWN, "user"))
                     done[f"requests of the {caller}"] += await servers.attack(chance, caller)
-        for _ in range(3):
-            done["requests of the administrator"] += await servers.attack(chance, "administrator")
-        for caller in UNKNOWN:
+        for caller in (*["customer"] * (steps // 4), *["administrator"] * 3, *UNKNOWN, "user"):
             done[f"requests of the {caller}"] += await servers.attack(chance, caller)
     return done
 
