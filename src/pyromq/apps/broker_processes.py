@@ -1,6 +1,6 @@
 """Several brokers on one machine, each in a process of its own: it uses a core, and can be killed.
 
-The name server and the gRPC front run in this process, and with replicas the controller, too. A broker that dies
+The name server and the gRPC front run in this process, with replicas the controller, too. A broker that dies
 is started again after a while; every new master is announced.
 """
 

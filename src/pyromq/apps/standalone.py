@@ -53,7 +53,7 @@ _PORT = click.IntRange(0, 65535)
     type=click.IntRange(1, 26),
     default=1,
     help="So many brokers with names of their own, each in its own process, so that each can use a core."
-    " Topics are on all of them. Their ports are 10 apart. There is no gRPC then.",
+    " Topics are on all of them. Their ports are 10 apart.",
 )
 @click.option(
     "--replicas",
