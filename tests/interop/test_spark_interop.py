@@ -16,12 +16,15 @@ pytest.importorskip("pyspark", reason="the Spark connector needs the extra spark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.support.spark_session import small_session
+from tests.support.transactional_rows import ROWS, die_while_committing, numbers, rows
 
 from pyromq.errors import NoRoute, Refused
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import TRACE_TOPIC
+from pyromq.spark.batch_journal import BatchJournal
 from pyromq.spark.cluster import Cluster, pull_of
-from pyromq.spark.options import Access, Selection
+from pyromq.spark.ending import Ending
+from pyromq.spark.options import Access, Selection, write_options
 from pyromq.spark.pipelines.archive import archive
 from pyromq.spark.pipelines.dlq import read_dead_letters, summarized, with_outcomes
 from pyromq.spark.pipelines.history import history
@@ -30,6 +33,7 @@ from pyromq.spark.pipelines.replay import replay
 from pyromq.spark.pipelines.sql import run_sql
 from pyromq.spark.pipelines.trace import latencies, read_messages, records
 from pyromq.spark.queues import Queue
+from pyromq.spark.transactional import commit, prepare
 
 # JVMs take their time to start, and longer on a busy machine. Spark itself warns now and then.
 pytestmark = [
@@ -316,3 +320,26 @@ def test_a_replica_is_read_while_its_master_is_away(
         wait_until(is_read_from_the_replica, "the master leaving the route")
         assert values(load(spark, apache.names, subscribe="Mirrored")) == list(range(50))
     cluster.close()
+
+
+def test_a_batch_is_committed_once_wherever_the_driver_dies(
+    apache: Apache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apache.create("Exactly")
+    options = write_options({"namesrv": apache.names, "topic": "Exactly", "mode": "transactional"})
+    journal = BatchJournal(str(tmp_path))
+    prepare(rows(7), options, journal, 0)  # an attempt that is lost
+    prepared = prepare(rows(0), options, journal, 0)
+    assert numbers(options).total() == 0
+    die_while_committing(prepared, options, journal, after=100, monkeypatch=monkeypatch)
+    # Apache's brokers show and index messages a moment after they have stored them.
+    wait_until(lambda: numbers(options).total() == 100, "the first messages")
+    cluster = Cluster(options.access)
+    try:
+        wait_until(lambda: Ending(cluster, options.group).is_there(prepared.halves[99]), "their index")
+    finally:
+        cluster.close()
+    again = prepare(rows(0), options, journal, 0)
+    commit(again.halves, options, journal, 0)
+    wait_until(lambda: numbers(options).total() >= ROWS, "all messages")
+    assert numbers(options) == dict.fromkeys(range(ROWS), 1)

@@ -272,7 +272,6 @@ def test_options_for_a_whole_job_are_split_between_its_readers_and_its_writers()
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"mode": "transactional"}, "are not supported yet"),
         ({"mode": "exactlyOnce"}, "atLeastOnce"),
         ({"tags": "a"}, "for reading"),
         ({"topic": "A", "path": "B"}, "one topic"),

@@ -220,21 +220,15 @@ def _at_time(for_all: int | None, by_queue: Mapping[Queue, int] | None) -> Posit
 class WriteOptions(_EitherWay):
     path: Topic | None = setting(None, "The topic given as `save(\"Orders\")`; the same as `topic`.")
     topic: Topic | None = setting(None, "The topic to write to, unless rows have a column `topic`. A view or table that reads one topic writes to it.")
-    mode: Literal["atLeastOnce", "transactional"] = setting("atLeastOnce", "Writes are at least once; `transactional` is refused for now.")
+    mode: Literal["atLeastOnce", "transactional"] = setting("atLeastOnce", "`transactional` sends half messages and commits them with the micro-batch: a stream writes each row exactly once. It needs more requests, and no row may be delayed.")
     queue_by: Literal["key", "none"] = setting("key", "What chooses the queue of a row that has neither `queueId` nor `shardingKey`. `key`: rows of one key go to one queue, in their order; rows without a key, and all rows with `none`, are spread evenly.")
+    journal: str | None = setting(None, "Where a transactional stream keeps which batches are committed; by default, in the directory of the option `checkpointLocation`.")
     batch_bytes: Size = setting(1024 * 1024, "The maximum size of one send request.", check=POSITIVE)
     sends_in_flight: Count = setting(4, "How many send requests a task has in flight.", check=POSITIVE)
     group: Group = setting("pyromq-spark", "The producer group.", key="producerGroup")
     id_prefix: str | None = setting(None, "Message ids begin with this text instead of the query's id. In `foreachBatch`, give it with the number of the batch: ids then repeat if the batch does.")
 
     # fmt: on
-    def verify_together(self) -> None:
-        if self.mode == "transactional":
-            raise ConfigError(
-                "mode",
-                self.mode,
-                "atLeastOnce: transactional writes are not supported yet",
-            )
 
 
 def _keys(*options: type[Options]) -> dict[str, Setting]:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyromq.clock import Clock, SystemClock
@@ -23,7 +24,7 @@ from pyromq.errors import (
 from pyromq.protocol.catalogue import decode_answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.names import AUTO_CREATE_TOPIC
-from pyromq.protocol.requests.sending import SendMessageBatch, SendMessageV2
+from pyromq.protocol.requests.sending import SendMessageAnswer, SendMessageBatch, SendMessageV2
 from pyromq.remoting.blocking_link import Data, Link
 from pyromq.spark.cluster import Cluster, is_passing
 from pyromq.spark.options import WriteOptions
@@ -48,6 +49,7 @@ class SendBatch:
     queue: Queue | None = None
     """The queue it must go to; None for any."""
     properties: str | None = None
+    sys_flag: int = 0
     attempts: int = 0
     place: Queue | None = None
     """The queue it goes to."""
@@ -55,10 +57,22 @@ class SendBatch:
 
 class Sender:
     def __init__(
-        self, cluster: Cluster, options: WriteOptions, first: int, clock: Clock | None = None
+        self,
+        cluster: Cluster,
+        options: WriteOptions,
+        first: int,
+        *,
+        in_flight: int | None = None,
+        on_stored: Callable[[SendBatch, SendMessageAnswer], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        """`first`: a number that differs between tasks, so that they do not all begin with the same queue."""
+        """`first`: a number that differs between tasks, so that they do not all begin with the same queue.
+        `on_stored` is for messages whose order is decided later: it gets every answer, and queues get several
+        requests at a time.
+        """
         self._cluster = cluster
+        self._on_stored = on_stored
+        self._max_in_flight = in_flight or options.sends_in_flight
         self._options = options
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._turn = first
@@ -66,13 +80,14 @@ class Sender:
         self._links: dict[str, Link] = {}
         self._waiting: dict[tuple[str, int], SendBatch] = {}
         """In flight, by address and number of the request."""
-        self._lines: dict[Queue, deque[SendBatch]] = {}
+        self._lines: dict[Queue | int, deque[SendBatch]] = {}
         """Batches by queue, in their order; the first one is in flight, or about to be."""
         self._again: deque[SendBatch] = deque()
         """Those at the head of their line that have to be sent."""
+        self._unstored = 0
         self._pause = threading.Event()
         self._stored_since_busy = 0
-        self._room = options.sends_in_flight
+        self._room = self._max_in_flight
         """How many may be in flight: fewer after a broker has said that it is busy."""
         self.messages = 0
 
@@ -100,8 +115,9 @@ class Sender:
     def send(self, batch: SendBatch) -> None:
         """Returns when fewer than the allowed number are in flight, or wait for their queue."""
         self._join_line(batch)
+        self._unstored += 1
         self._dispatch()
-        while sum(map(len, self._lines.values())) >= self._room:
+        while self._unstored >= self._room:
             self._receive_one()
 
     def flush(self) -> None:
@@ -117,19 +133,22 @@ class Sender:
     def _join_line(self, batch: SendBatch) -> None:
         if batch.place is None:
             batch.place = batch.queue or self._next_queue(batch.topic)
-        line = self._lines.setdefault(batch.place, deque())
+        line = self._lines.setdefault(self._line_of(batch), deque())
         line.append(batch)
         if len(line) == 1:
             self._again.append(batch)
 
     def _leave_line(self, batch: SendBatch) -> None:
-        assert batch.place is not None
-        line = self._lines[batch.place]
+        line = self._lines[self._line_of(batch)]
         line.popleft()
         if line:
             self._again.append(line[0])
         else:
-            del self._lines[batch.place]
+            del self._lines[self._line_of(batch)]
+
+    def _line_of(self, batch: SendBatch) -> Queue | int:
+        assert batch.place is not None
+        return batch.place if self._on_stored is None else id(batch)
 
     def _move(self, batch: SendBatch) -> None:
         """Any queue will do, and the broker of this one may be gone."""
@@ -176,7 +195,7 @@ class Sender:
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=DEFAULT_QUEUES,
             queue_id=queue.queue_id,
-            sys_flag=0,
+            sys_flag=batch.sys_flag,
             born_timestamp=self._clock.now_ms(),
             flag=0,
             properties=batch.properties or "",
@@ -198,20 +217,23 @@ class Sender:
         else:
             batch = self._waiting.pop((address, frame.opaque))
             try:
-                decode_answer(SendMessageV2, frame)
+                answer = decode_answer(SendMessageV2, frame)
             except PyroError as problem:
                 self._failed(batch, problem)
             else:
-                self._stored(batch)
+                self._stored(batch, answer)
         self._dispatch()
 
-    def _stored(self, batch: SendBatch) -> None:
+    def _stored(self, batch: SendBatch, answer: SendMessageAnswer) -> None:
         self._leave_line(batch)
+        self._unstored -= 1
+        if self._on_stored is not None:
+            self._on_stored(batch, answer)
         self.messages += batch.messages
         self._stored_since_busy += 1
         if self._stored_since_busy >= _STORED_BEFORE_MORE:
             self._stored_since_busy = 0
-            self._room = min(self._room + 1, self._options.sends_in_flight)
+            self._room = min(self._room + 1, self._max_in_flight)
 
     def _lose_link(self, address: str, problem: PyroError) -> None:
         """Send the batches of a broken connection again."""

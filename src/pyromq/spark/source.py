@@ -65,13 +65,23 @@ class RocketMQSource(DataSource):
 
         if overwrite:
             raise ConfigError("mode", "overwrite", 'mode("append"): a topic cannot be overwritten')
-        return BatchWriter(self._write_options(schema))
+        chosen = self._write_options(schema)
+        if chosen.mode == "transactional":
+            from pyromq.spark.transactional import TransactionalBatchWriter
+
+            return TransactionalBatchWriter(chosen)
+        return BatchWriter(chosen)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         from pyromq.spark.writer import StreamWriter
 
         # `overwrite` is the output mode complete: each batch sends its whole result as new messages.
-        return StreamWriter(self._write_options(schema))
+        chosen = self._write_options(schema)
+        if chosen.mode == "transactional":
+            from pyromq.spark.transactional import TransactionalStreamWriter
+
+            return TransactionalStreamWriter(chosen, self.options.get("checkpointLocation"))
+        return StreamWriter(chosen)
 
     def _write_options(self, schema: StructType) -> WriteOptions:
         from pyromq.spark.encode import check_columns

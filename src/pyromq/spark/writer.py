@@ -1,12 +1,9 @@
-"""Writes are at least once: each task sends its rows in batches, and Spark's commit has nothing left to do.
-
-Transactional writes would fit here: `write` would send half messages, `commit` and `abort` would end them.
-They are not supported yet, and the option says so.
-"""
+"""Writes at least once: each task sends its rows in batches, and Spark's commit has nothing left to do."""
 
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -71,17 +68,24 @@ def write_rows(batches: Iterator[pa.RecordBatch], options: WriteOptions, task: s
     cluster = Cluster(options.access, links_of_this_worker(options.access))
     sender = Sender(cluster, options, first=hash(task))
     try:
-        if not options.otel:
-            _send_rows(batches, sender, options, task, options.traceparent)
-        else:
-            from pyromq.spark.spans import sending
-
-            with sending(options.topic, options.traceparent) as (span, traceparent):
-                _send_rows(batches, sender, options, task, traceparent)
-                span.set_attribute("messaging.batch.message_count", sender.messages)
+        with traced(options, sender) as traceparent:
+            _send_rows(batches, sender, options, task, traceparent)
     finally:
         sender.close()
     return Written(sender.messages)
+
+
+@contextmanager
+def traced(options: WriteOptions, sender: Sender) -> Iterator[str | None]:
+    """The trace that messages belong to; with `otel`, a span of what is sent in this block."""
+    if not options.otel:
+        yield options.traceparent
+        return
+    from pyromq.spark.spans import sending
+
+    with sending(options.topic, options.traceparent) as (span, traceparent):
+        yield traceparent
+        span.set_attribute("messaging.batch.message_count", sender.messages)
 
 
 def _send_rows(

@@ -1,0 +1,174 @@
+"""Writes exactly once: tasks send half messages, which nobody can read, and Spark's commit shows them.
+
+The batch journal decides. A batch that Spark repeats after it was decided is not sent again; one that was not
+decided is sent with new ids, and what its earlier attempts sent is never committed.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from pyromq.errors import BadMessage, ConfigError
+from pyromq.protocol import properties as props
+from pyromq.protocol.message_id import decode_offset_message_id
+from pyromq.protocol.properties import get_property
+from pyromq.protocol.record import SysFlag
+from pyromq.protocol.requests.sending import SendMessageAnswer
+from pyromq.spark.batch_journal import BatchJournal, Half
+from pyromq.spark.cluster import Cluster
+from pyromq.spark.destinations import Destinations
+from pyromq.spark.encode import Ids, OutgoingMessages
+from pyromq.spark.ending import Ending
+from pyromq.spark.links import links_of_this_worker
+from pyromq.spark.options import WriteOptions
+from pyromq.spark.sending import SendBatch, Sender
+from pyromq.spark.settling import settle_in
+from pyromq.spark.writer import traced
+
+_IN_FLIGHT: Final = 128
+
+
+class Prepared(WriterCommitMessage):
+    """The half messages of one task."""
+
+    def __init__(self, halves: list[Half]) -> None:
+        self.halves = halves
+
+
+class TransactionalStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions, checkpoint: str | None) -> None:
+        journal = options.journal or checkpoint
+        if journal is None:
+            raise ConfigError("journal", None, "a directory, or the option checkpointLocation of the query")
+        self._options = options
+        self._journal = journal
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = TaskContext.get()
+        assert task is not None
+        batch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
+        return prepare(iterator, self._options, BatchJournal(self._journal), batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        commit(_halves(messages), self._options, BatchJournal(self._journal), batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        roll_back(_halves(messages), self._options)
+
+
+class TransactionalBatchWriter(DataSourceArrowWriter):
+    """All rows become visible when all tasks are done. A driver that dies in between leaves some uncommitted:
+    only a stream has a checkpoint that remembers."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Prepared(send_halves(iterator, self._options))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        settle_in()
+        _ending(self._options).commit(_halves(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        roll_back(_halves(messages), self._options)
+
+
+def prepare(
+    batches: Iterable[pa.RecordBatch], options: WriteOptions, journal: BatchJournal, batch: int
+) -> Prepared:
+    """Send the rows of one task as half messages, unless the batch is decided already."""
+    if journal.is_decided(batch):
+        for _ in batches:  # what computes the rows must still see their end
+            pass
+        return Prepared([])
+    return Prepared(send_halves(batches, options))
+
+
+def commit(halves: list[Half], options: WriteOptions, journal: BatchJournal, batch: int) -> None:
+    """On return the batch is committed. After a crash it goes on where the last attempt was."""
+    settle_in()
+    ending = _ending(options)
+    if journal.is_decided(batch):
+        # The driver died behind the decision; tasks of this attempt that came before it lost.
+        ending.roll_back(halves)
+        ending.commit(journal.unended(batch), in_doubt=True)
+    else:
+        journal.decide(batch, halves)
+        ending.commit(halves)
+    journal.end(batch)
+
+
+def roll_back(halves: list[Half], options: WriteOptions) -> None:
+    settle_in()
+    _ending(options).roll_back(halves)
+
+
+def send_halves(batches: Iterable[pa.RecordBatch], options: WriteOptions) -> list[Half]:
+    """On return a half message of each row is stored; an attempt that fails rolls its messages back."""
+    settle_in()
+    attempt = uuid.uuid4().hex
+    halves: list[Half] = []
+
+    def stored(batch: SendBatch, answer: SendMessageAnswer) -> None:
+        assert batch.place is not None
+        assert batch.properties is not None
+        key = get_property(batch.properties, props.UNIQ_KEY) or ""
+        log_offset = decode_offset_message_id(answer.msg_id).log_offset
+        halves.append(Half(batch.place, key, answer.queue_offset, log_offset))
+
+    cluster = Cluster(options.access, links_of_this_worker(options.access))
+    sender = Sender(cluster, options, first=hash(attempt), in_flight=_IN_FLIGHT, on_stored=stored)
+    try:
+        with traced(options, sender) as traceparent:
+            _send(batches, sender, options, Ids(attempt), traceparent)
+            sender.flush()
+    except BaseException:
+        Ending(cluster, options.group).roll_back(halves)
+        raise
+    finally:
+        sender.close()
+    # Answers come in any order; ids are in the order of the rows.
+    return sorted(halves, key=lambda half: half.unique_key)
+
+
+def _send(
+    batches: Iterable[pa.RecordBatch],
+    sender: Sender,
+    options: WriteOptions,
+    ids: Ids,
+    traceparent: str | None,
+) -> None:
+    destinations = Destinations(options.topic, sender.queues, keys_choose=options.queue_by == "key")
+    is_half = f"{props.TRANSACTION_PREPARED}\x01true\x02{props.PRODUCER_GROUP}\x01{options.group}\x02"
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        messages = OutgoingMessages(
+            batch, ids, with_properties=options.with_properties, traceparent=traceparent
+        )
+        if messages.delayed().any():
+            raise BadMessage("a row is delayed: mode=transactional sends none that wait for their time")
+        bodies, texts = messages.bodies.to_pylist(), messages.properties.to_pylist()
+        for topic, queue, rows in destinations.of(messages):
+            for row in rows.tolist():
+                text = is_half + texts[row].decode()
+                sender.send(
+                    SendBatch(topic, bodies[row], 1, queue, text, sys_flag=SysFlag.TRANSACTION_PREPARED)
+                )
+
+
+def _ending(options: WriteOptions) -> Ending:
+    return Ending(Cluster(options.access, links_of_this_worker(options.access)), options.group)
+
+
+def _halves(messages: list[WriterCommitMessage | None]) -> list[Half]:
+    return [half for each in messages if isinstance(each, Prepared) for half in each.halves]

@@ -1,0 +1,118 @@
+"""A transactional sink: rows are visible when their batch is decided, once, wherever the driver dies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.support.transactional_rows import ROWS, die_while_committing, numbers, rows, visible
+
+from pyromq.errors import BadMessage, ConfigError
+from pyromq.spark.batch_journal import DIRECTORY, BatchJournal, Half
+from pyromq.spark.ending import Ending
+from pyromq.spark.options import WriteOptions, write_options
+from pyromq.spark.queues import Queue
+from pyromq.spark.transactional import TransactionalStreamWriter, commit, prepare, roll_back
+from pyromq.testing import cluster
+
+
+@pytest.fixture(scope="module")
+def namesrv() -> Iterator[str]:
+    with cluster(default_topic_queues=4) as running:
+        yield running.namesrv
+
+
+@pytest.fixture
+def options(namesrv: str, request: pytest.FixtureRequest) -> WriteOptions:
+    topic = request.node.name.partition("[")[0]
+    return write_options({"namesrv": namesrv, "topic": topic, "mode": "transactional"})
+
+
+def test_a_batch_is_visible_when_it_is_committed_in_the_order_of_its_rows(
+    options: WriteOptions, tmp_path: Path
+) -> None:
+    journal = BatchJournal(str(tmp_path))
+    for batch in (0, 1):
+        prepared = prepare(rows(batch), options, journal, batch)
+        assert len(prepared.halves) == ROWS
+        assert numbers(options).total() == batch * ROWS
+        commit(prepared.halves, options, journal, batch)
+    found = visible(options)
+    assert sorted(number for _, number in found) == list(range(2 * ROWS))
+    for queue in {queue for queue, _ in found}:
+        own = [number for place, number in found if place == queue]
+        assert own == sorted(own)
+    assert sorted(path.name for path in (tmp_path / DIRECTORY).iterdir()) == ["0.ended", "1.ended"]
+
+
+def test_a_driver_that_dies_before_the_decision_leaves_nothing_visible(
+    options: WriteOptions, tmp_path: Path
+) -> None:
+    journal = BatchJournal(str(tmp_path))
+    prepare(rows(0), options, journal, 0)
+    again = prepare(rows(0), options, journal, 0)
+    commit(again.halves, options, journal, 0)
+    assert numbers(options) == dict.fromkeys(range(ROWS), 1)
+
+
+@pytest.mark.parametrize("ended", [0, 1, ROWS // 2, ROWS])
+def test_a_driver_that_dies_behind_the_decision_neither_loses_nor_repeats(
+    options: WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: int
+) -> None:
+    journal = BatchJournal(str(tmp_path / "checkpoint"))
+    prepared = prepare(rows(ended), options, journal, 0)
+    die_while_committing(prepared, options, journal, after=ended, monkeypatch=monkeypatch)
+    # Spark repeats the batch, with a new process.
+    journal = BatchJournal((tmp_path / "checkpoint").as_uri())
+    again = prepare(rows(ended), options, journal, 0)
+    assert again.halves == []
+    commit(again.halves, options, journal, 0)
+    commit([], options, journal, 0)
+    found = numbers(options)
+    for number in range(ended * ROWS, (ended + 1) * ROWS):
+        assert found[number] == 1
+
+
+def test_an_aborted_batch_is_rolled_back(options: WriteOptions, tmp_path: Path) -> None:
+    journal = BatchJournal(str(tmp_path))
+    prepared = prepare(rows(0), options, journal, 0)
+    roll_back(prepared.halves, options)
+    assert numbers(options).total() == 0
+    assert not journal.is_decided(0)
+
+
+def test_a_task_that_fails_rolls_back_what_it_sent(
+    options: WriteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Half] = []
+    monkeypatch.setattr(Ending, "roll_back", lambda _, halves: told.extend(halves))
+
+    def some() -> Iterator[pa.RecordBatch]:
+        yield next(rows(0))
+        yield pa.RecordBatch.from_pydict({"value": ["x"], "delayLevel": pa.array([1], pa.int32())})
+
+    with pytest.raises(BadMessage, match="a row is delayed"):
+        prepare(some(), options, BatchJournal(str(tmp_path)), 0)
+    assert told
+
+
+def test_a_journal_has_a_place(options: WriteOptions) -> None:
+    with pytest.raises(ConfigError, match="checkpointLocation"):
+        TransactionalStreamWriter(options, None)
+
+
+def test_a_journal_reads_what_it_wrote(tmp_path: Path) -> None:
+    halves = [Half(Queue("T", "b", 1), "key", 5, 1 << 40), Half(Queue("U", "c", 2), "other", 6, 7)]
+    journal = BatchJournal(str(tmp_path))
+    assert not journal.is_decided(3)
+    journal.decide(3, halves)
+    assert journal.is_decided(3)
+    assert journal.unended(3) == halves
+    journal.end(3)
+    assert journal.is_decided(3)
+    assert journal.unended(3) == []
+    for batch in range(4, 110):
+        journal.decide(batch, [])
+        journal.end(batch)
+    assert not journal.is_decided(3)
+    assert journal.is_decided(109)
