@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +16,8 @@ from tests.support.small_stores import messages_in
 from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
-from pyromq.errors import Refused
+from pyromq.broker.replication.epoch_master_link import EpochMasterLink
+from pyromq.errors import Refused, TransportError
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.controller import GetReplicaInfo
@@ -23,6 +25,7 @@ from pyromq.protocol.requests.replication import GetEpochs
 from pyromq.protocol.requests.routes import GetRoute
 from pyromq.remoting.addresses import format_address
 from pyromq.remoting.dialer import Dialer
+from pyromq.store.filesystem import Files
 from pyromq.store.log.epochs import Epoch
 from pyromq.testing.held_ports import held_port
 
@@ -83,6 +86,57 @@ async def test_a_replica_takes_over_and_the_old_master_cuts_off_what_nobody_else
         assert log_of(returned.store) == log_of(new.store)
         assert bodies(returned) == list(range(20))
         assert returned.store.epochs.epochs == new.store.epochs.epochs == (Epoch(1, 0), Epoch(2, end))
+
+
+class HeldCuts(Files):
+    """Once the loop has taken back the end of a log, the disk takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_cut = False
+        self.is_held, self.let = threading.Event(), threading.Event()
+
+    def zero_after(self, path: Path, position: int, allocate_bytes: int = 0) -> None:
+        super().zero_after(path, position, allocate_bytes)
+        self.is_cut |= threading.current_thread() is threading.main_thread()
+
+    def sync(self, path: Path) -> None:
+        if self.is_cut:
+            self.is_held.set()
+            assert self.let.wait(TIMEOUT_S)
+        super().sync(path)
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+async def test_a_replica_that_cuts_its_log_serves_readers_meanwhile(
+    tmp_path: Path, is_interrupted: bool
+) -> None:
+    async with controlled_group(tmp_path) as group:
+        old, new = [await group.start(name) for name in "ab"]
+        await group.settled(2)
+        await send(old, range(10))
+        await caught_up(new, old)
+        await old.replication.master.close()
+        side_of(old).lead(1, frozenset({1}), 99)
+        await send(old, range(100, 105))
+        directory = await group.crash(old)
+        await until(lambda: new.role.now.is_master and not new.role.barrier)
+        files = HeldCuts()
+        returned = await group.start(directory, files=files)
+        await until(files.is_held.is_set)
+        link = returned.replication.replica.link
+        assert isinstance(link, EpochMasterLink)
+        assert not link.is_aligned
+        async with BrokerClient(returned.address) as client:
+            assert [int(body) for body in (await client.pull()).bodies] == list(range(10))
+        files.let.set()
+        if is_interrupted:  # what is left of the cut is done at once
+            link.close(TransportError("lost"))
+        await group.settled(2)
+        await send(new, range(10, 20))
+        await caught_up(returned, new)
+        assert log_of(returned.store) == log_of(new.store)
+        assert bodies(returned) == list(range(20))
 
 
 async def test_name_servers_are_told_who_leads(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 A replica does so when its log has records that its master does not have. A cut may be interrupted anywhere.
 Before the log is cut, the checkpoints are set back: whatever is found after a crash, recovery trusts nothing
-behind the cut. When `cut` returns, the bytes are gone from the disk: they cannot rise again.
+behind the cut. When it is done, the bytes are gone from the disk: they cannot rise again.
 """
+
+from functools import partial
 
 from pyromq.errors import RemoteProtocolError, StoreError
 from pyromq.protocol.names import TIMER_TOPIC
 from pyromq.store.copying import Copying
 from pyromq.store.deletions import Deletions
+from pyromq.store.disk_steps import Steps, Wait
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.flushing import Flusher
 from pyromq.store.index.key_index import Index
@@ -46,33 +49,47 @@ class Cutting:
         self._timers = timers
         self._copying = copying
         self._time = time
+        self.is_unfinished = False
+        """Whether a cut has failed halfway: what follows the end of the log may be there after a restart."""
 
     def __repr__(self) -> str:
         return f"<Cutting {self._log!r}>"
 
-    def cut(self, end: int) -> int:
+    def steps(self, end: int) -> Steps[int]:
         """Make `end` the end of the log, which must be where a record ends; how many bytes were cut off.
 
         Raises StoreError if no record ends there, OSError if a file cannot be changed. Then the next attempt,
-        or the next start, goes on.
+        or the next start, goes on. Readers find what stays all the time.
         """
         log = self._log
         self._copying.drop_part()
         cut_bytes = log.end_offset - end
         if cut_bytes < 0:
             raise StoreError(f"the log ends at {log.end_offset}: it cannot be cut at {end}")
-        if cut_bytes:
+        if cut_bytes or self.is_unfinished:
             last = self._last_record_before(end)
+            self.is_unfinished = True
             self._mending.close()
-            self._cut_timers(end, last)
-            with self._flusher.setting_back(end):
-                log.cut(end)
-            self._cut_queues(end)
-            if self._index is not None:
-                self._index.drop_from(end)
-            self._dispatcher.cut(end)
-            self._deletions.fit_to_log(log.start_offset, end)
-        self._epochs.cut(end)
+            if (save_timers := self._cut_timers(end, last)) is not None:
+                yield save_timers
+            self._flusher.pause()
+            try:
+                yield partial(self._flusher.set_back, end)
+                # In one go: whoever reads meanwhile finds no unit of a record that is gone.
+                cut_log = log.cut_steps(end)
+                sync = next(cut_log)
+                self._cut_queues(end)
+                if self._index is not None:
+                    self._index.drop_from(end)
+                self._dispatcher.cut(end)
+                yield sync
+                yield from cut_log
+            finally:
+                self._flusher.go_on(log.end_offset)
+            yield partial(self._deletions.fit_to_log, log.start_offset, end)
+            self.is_unfinished = False
+        if any(each.start >= end for each in self._epochs.epochs):
+            yield partial(self._epochs.cut, end)
         return cut_bytes
 
     def _last_record_before(self, end: int) -> int | None:
@@ -100,12 +117,12 @@ class Cutting:
         places = [queue.last_place_before(end) for queue in self._queues]
         return max([self._log.start_offset, *places])
 
-    def _cut_timers(self, end: int, last: int | None) -> None:
+    def _cut_timers(self, end: int, last: int | None) -> Wait | None:
         queue = self._queues.find(TIMER_TOPIC, 0)
         queue_offset = 0 if queue is None else queue.units_before(end)
         # What was delivered after the last record that stays is to be delivered again.
         stored_ms = 0 if last is None else self._log.store_timestamp(last) or 0
-        self._timers.cut(end, queue_offset, stored_ms, self._time.now_ms())
+        return self._timers.cut(end, queue_offset, stored_ms, self._time.now_ms())
 
     def _cut_queues(self, end: int) -> None:
         if end <= self._log.start_offset:

@@ -8,8 +8,8 @@ the disk, so nothing after it is declared safe.
 import errno
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -62,6 +62,7 @@ class Flusher:
         self._queue_flushes: deque[QueueFlush] = deque()
         self._thread: threading.Thread | None = None
         self._is_stopping = False
+        self._is_paused = False
         self._log_wanted = False
         self.checkpoint = checkpoint
         self.flushed_offset = log.end_offset
@@ -110,7 +111,7 @@ class Flusher:
         Short of descriptors it leaves the rest for the next time.
         """
         with self._working:
-            while True:
+            while not self._is_paused:
                 if self._log_wanted:
                     self._flush_log()
                 elif self._queue_flushes:
@@ -150,12 +151,14 @@ class Flusher:
             write_checkpoint(self._files, self._checkpoint_path, self.checkpoint)
         self._notify()
 
-    @contextmanager
-    def setting_back(self, log_end: int) -> Iterator[None]:
-        """Meanwhile the log is cut at `log_end`: nothing behind that is safe any more, and the next recovery
-        trusts nothing behind it. Raises OSError."""
+    def pause(self) -> None:
+        """Until `go_on`, nothing is flushed; `set_back` waits until what is under way has ended."""
+        self._is_paused = True
+
+    def set_back(self, log_end: int) -> None:
+        """The log is about to be cut at `log_end`: the next recovery trusts nothing behind it. Any thread may
+        call this. Raises OSError."""
         with self._working:
-            self._queue_flushes = deque(each.up_to(log_end) for each in self._queue_flushes)
             checkpoint = replace(
                 self.checkpoint,
                 confirm_offset=min(self.checkpoint.confirm_offset, log_end),
@@ -165,8 +168,13 @@ class Flusher:
             )
             write_checkpoint(self._files, self._checkpoint_path, checkpoint)
             self.checkpoint = checkpoint
-            yield
-            self.flushed_offset = min(self.flushed_offset, log_end)
+
+    def go_on(self, log_end: int) -> None:
+        """The log was cut: nothing behind `log_end` is safe any more."""
+        self._queue_flushes = deque(each.up_to(log_end) for each in self._queue_flushes)
+        self.flushed_offset = min(self.flushed_offset, log_end)
+        self._is_paused = False
+        self.wake()
 
     # On the flusher's thread
 

@@ -21,6 +21,7 @@ from pyromq.store.checkpoint import Checkpoint, read_checkpoint
 from pyromq.store.copying import Copying
 from pyromq.store.cutting import Cutting
 from pyromq.store.deletions import Deletion, Deletions
+from pyromq.store.disk_steps import DiskSteps, Steps
 from pyromq.store.dispatch import Dispatcher
 from pyromq.store.faults import Fault, StoreFaults
 from pyromq.store.filenames import StorePaths, can_be_directory
@@ -58,6 +59,7 @@ class MessageStore:
         self._is_sync_flush = settings.flush_policy.is_sync
         self.paths = StorePaths(settings.root, settings.log_directory)
         self._lock: FileLock | None = None
+        self._cut: DiskSteps[int] | None = None
         self._log = CommitLog(
             files,
             self.paths.commit_log,
@@ -221,9 +223,10 @@ class MessageStore:
             return
         self._flusher.stop()
         try:
+            self.finish_cut()
             self.dispatch(max_messages=1 << 62, limit=self._log.end_offset)
             self.flush()
-        except OSError as error:
+        except (StoreError, OSError) as error:
             self._faults.refuse(Fault.NOT_WRITEABLE, f"closing: {error}")
         self._waiters.settle(self._clock.monotonic())
         is_complete = (
@@ -288,16 +291,36 @@ class MessageStore:
 
         Raises StoreError if no record ends there, or if the disk does not take it.
         """
+        cut = self.begin_cut(end)
+        self.finish_cut()
+        return cut.result or 0
+
+    def begin_cut(self, end: int) -> DiskSteps[int]:
+        """The same, step by step: a loop may leave what waits for the disk to threads."""
+        self.finish_cut()
         self.fail_waiters()
+        self._cut = DiskSteps(self._told_of_cut(end))
+        return self._cut
+
+    def _told_of_cut(self, end: int) -> Steps[int]:
         try:
-            return self._cutting.cut(end)
+            return (yield from self._cutting.steps(end))
         except OSError as error:
             raise StoreError(f"the log cannot be cut at {end}: {error}") from error
+
+    def finish_cut(self) -> None:
+        """Do the rest of a cut that is under way now. Raises StoreError."""
+        if self._cut is not None:
+            cut, self._cut = self._cut, None
+            cut.finish()
 
     def begin_epoch(self, number: int) -> None:
         """From here on the log is that of a new master. Raises StoreError if it is not new, or if the disk
         does not take it."""
         try:
+            self.finish_cut()
+            if self._cutting.is_unfinished:
+                raise StoreError("the log was not cut completely: it cannot go on before that is done")
             # A log from before the controller belongs to its first master as a whole.
             is_first = not self.epochs.epochs
             self.epochs.begin(number, self._log.start_offset if is_first else self._log.end_offset)

@@ -1,8 +1,10 @@
 """A log that is cut has never been longer, for whoever reads it and for every later start."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -233,6 +235,69 @@ def test_a_cut_killed_at_any_file_operation_is_done_or_can_be_repeated(tmp_path:
                 assert numbers_of(store) == [*range(30), *range(200, 230)]
             with OfflineStore(root) as closed:
                 assert not closed.verify().damage
+
+
+def test_between_the_steps_of_a_cut_readers_find_what_stays_and_the_rest_can_be_done_at_once(
+    tmp_path: Path,
+) -> None:
+    steps = 0
+    while True:
+        with open_store(tmp_path / str(steps)) as store:
+            store.begin_epoch(1)
+            ends = [0, *send(store, range(30))]
+            store.begin_epoch(2)
+            ends += send(store, range(30, 60))
+            dispatch_all(store)
+            store.copying.begin()
+            cut = store.begin_cut(ends[30])
+            for _ in range(steps):
+                if (wait := cut.next()) is not None:
+                    thread = Thread(target=wait)
+                    thread.start()
+                    thread.join()
+                store.dispatch(1000)
+                store.flush()
+                assert numbers_of(store)[:30] == list(range(30))
+            is_over = cut.is_over
+            store.finish_cut()
+            assert numbers_of(store) == list(range(30))
+            assert store.epochs.epochs == (Epoch(1, 0),)
+            assert store.flushed_offset <= store.log_end == ends[30]
+            store.copying.end()
+            send(store, range(200, 210))
+            dispatch_all(store)
+            assert numbers_of(store) == [*range(30), *range(200, 210)]
+        if is_over:
+            break
+        steps += 1
+    assert steps > 4
+
+
+def test_a_log_that_could_not_be_cut_does_not_begin_an_epoch(tmp_path: Path) -> None:
+    files = Unsynced()
+    with open_store(tmp_path, files) as store:
+        ends = [0, *send(store, range(20))]
+        files.is_broken = True
+        with pytest.raises(StoreError, match="cannot be cut"):
+            cut(store, ends[10])
+        with pytest.raises(StoreError, match="not cut completely"):
+            store.begin_epoch(1)
+        files.is_broken = False
+        assert cut(store, ends[10]) == 0  # the rest of it
+        store.begin_epoch(1)
+        dispatch_all(store)
+        assert numbers_of(store) == list(range(10))
+
+
+class Unsynced(Files):
+    """A directory that cannot be synced for a while."""
+
+    is_broken = False
+
+    def sync_directory(self, path: Path) -> None:
+        if self.is_broken and path.name == "commitlog":
+            raise OSError(errno.EIO, "no")
+        super().sync_directory(path)
 
 
 @settings(max_examples=examples(25))

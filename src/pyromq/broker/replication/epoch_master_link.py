@@ -1,16 +1,18 @@
 """The master under a controller, seen from its replica: first the replica's log is brought in line with it.
 
-What the replica has and the master does not is cut off: it was never confirmed. Bytes go to the log only
-after the epoch that they are of is on disk. Readers see the log as far as the master has confirmed it.
+What the replica has and the master does not is cut off: it was never confirmed. Threads wait for the disk
+meanwhile. Bytes go to the log only after the epoch that they are of is on disk. Readers see the log as far as
+the master has confirmed it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from pyromq.broker.replication.agreement import Disagreement
 from pyromq.broker.replication.master_link import MasterLink
 from pyromq.clock import Clock
-from pyromq.errors import RemoteProtocolError, StoreError
+from pyromq.errors import PyroError, RemoteProtocolError, StoreError
 from pyromq.protocol.epoch_replication import (
     Frame,
     MasterGreeting,
@@ -18,6 +20,7 @@ from pyromq.protocol.epoch_replication import (
     ReplicaGreeting,
     encode_report,
 )
+from pyromq.store.disk_steps import DiskSteps, Wait
 from pyromq.store.log.epochs import Epoch, Epochs, agreed_end
 from pyromq.store.message_store import MessageStore
 
@@ -43,6 +46,7 @@ class EpochMasterLink(MasterLink):
         self._reader = MasterReader()
         self._epoch: Epoch | None = None
         self._told_confirmed = -1
+        self._cutting: asyncio.Task[None] | None = None
         self.is_aligned = False
         """Whether the log is a prefix of the master's."""
 
@@ -60,7 +64,7 @@ class EpochMasterLink(MasterLink):
     def _take(self, data: bytes) -> None:
         for said in self._reader.feed(data):
             if isinstance(said, MasterGreeting):
-                if not self.is_aligned:
+                if not self.is_aligned and self._cutting is None:
                     self._align(said)
             elif self.is_aligned:
                 self._take_frame(*said)
@@ -78,13 +82,43 @@ class EpochMasterLink(MasterLink):
                 f"this replica's log and that of its master have no epoch in common ({_told(ours)};"
                 f" {_told(theirs)}): to copy the master's log again, stop this broker and move its store away"
             )
-        store.cut_log(agreed)
+        cut = store.begin_cut(agreed)
+        if (wait := cut.next()) is None:
+            self._aligned()
+        else:
+            self._cutting = asyncio.create_task(self._cut(cut, wait, agreed, end, ours), name="cut")
+
+    async def _cut(self, cut: DiskSteps[int], wait: Wait | None, agreed: int, end: int, ours: Epochs) -> None:
+        try:
+            while wait is not None:
+                await asyncio.to_thread(wait)
+                wait = cut.next()
+        except PyroError as problem:
+            self.close(problem)
+            return
         if agreed < end:
             self._was_cut()
             _log.warning(
                 "the end of the log was cut off, the master does not have it from=%d bytes=%d epochs=%s",
                 *(agreed, end - agreed, _told(ours)),
             )
+        self._aligned()
+
+    def close(self, problem: PyroError) -> None:
+        if (
+            self._cutting is not None
+            and not self._cutting.done()
+            and self._cutting is not asyncio.current_task()
+        ):
+            self._cutting.cancel()
+            try:
+                self._store.finish_cut()
+                self._was_cut()
+            except StoreError as error:
+                problem = error
+        super().close(problem)
+
+    def _aligned(self) -> None:
         self.is_aligned = True
         self.report(even_if_known=True)
 

@@ -7,6 +7,7 @@ record goes to the next one. Only zeros follow the end of the log. Store times n
 import struct
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from pyromq.protocol.record import (
     peek_store_timestamp,
     scan_record,
 )
+from pyromq.store.disk_steps import DiskSteps, Steps
 from pyromq.store.filenames import can_be_directory, offset_name
 from pyromq.store.filesystem import Files
 from pyromq.store.log.log_end import LogEnd
@@ -299,10 +301,19 @@ class CommitLog(LogEnd):
 
         Returns how many files were removed and whether there was anything but zeros.
         """
+        found = DiskSteps(self.cut_steps(end_offset)).finish()
+        assert found is not None
+        return found
+
+    def cut_steps(self, end_offset: int) -> Steps[tuple[int, bool]]:
+        """The same, step by step; the log ends there after the first one."""
+        self.end_offset = end_offset
+        self._leave()
         segment_bytes = self.segments.segment_bytes
         first_unused = -(-end_offset // segment_bytes) * segment_bytes
         removed = self.segments.remove_from(first_unused)
-        self._files.sync_directory(self.segments.directory)  # before the last one may be short for a moment
+        # Before the last one may be short for a moment.
+        yield partial(self._files.sync_directory, self.segments.directory)
         wiped = False
         segment = self.segments.find(end_offset)
         if segment is not None:
@@ -312,9 +323,7 @@ class CommitLog(LogEnd):
             if wiped:
                 segment.try_unmap()
                 self._files.zero_after(segment.path, position, segment_bytes if self._preallocate else 0)
-                self._files.sync(segment.path)
-        self.end_offset = end_offset
-        self._leave()
+                yield partial(self._files.sync, segment.path)
         return len(removed), wiped
 
     def _leave(self) -> None:

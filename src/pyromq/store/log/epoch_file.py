@@ -5,6 +5,7 @@ their bytes are gone from the disk. So after a crash the file may tell of too ma
 """
 
 from pathlib import Path
+from threading import Lock
 
 from pyromq.errors import StoreError
 from pyromq.store.filenames import BACKUP_SUFFIX, UNFINISHED_SUFFIX
@@ -25,6 +26,7 @@ class EpochFile:
         """Raises StoreError if the file and its backup are damaged."""
         self._files = files
         self._path = path
+        self._shortening = Lock()
         self._backup = path.with_name(path.name + BACKUP_SUFFIX)
         # Epochs behind the end of the log have lost their bytes.
         self.epochs: Epochs = tuple(each for each in self._load() if each.start <= log_end)
@@ -66,16 +68,18 @@ class EpochFile:
         self._replace(begin_epoch(self.epochs, *epoch))
 
     def cut(self, log_end: int) -> None:
-        """The log was cut. Raises OSError."""
-        kept = cut_epochs(self.epochs, log_end)
-        if kept != self.epochs:
-            self._replace(kept)
+        """The log was cut; any thread may call this. Raises OSError."""
+        with self._shortening:
+            kept = cut_epochs(self.epochs, log_end)
+            if kept != self.epochs:
+                self._replace(kept)
 
     def forget_before(self, log_start: int) -> None:
         """The files of the log before this offset are deleted. Raises OSError."""
-        kept = epochs_from(self.epochs, log_start)
-        if kept != self.epochs:
-            self._replace(kept)
+        with self._shortening:
+            kept = epochs_from(self.epochs, log_start)
+            if kept != self.epochs:
+                self._replace(kept)
 
     def _replace(self, epochs: Epochs) -> None:
         beside = self._path.with_name(self._path.name + UNFINISHED_SUFFIX)

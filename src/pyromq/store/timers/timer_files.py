@@ -104,7 +104,8 @@ class TimerFiles:
             self.wheel.make()
             end, replayed = self._replay(begin, queue_offset_of)
             forgotten = self._mend_slots(end)
-            self.log.cut(end)
+            if (changed := self.log.cut(end)) is not None:
+                self._files.sync(changed)
             self.log.reserve()
             self.recovery = TimerRecovery(replayed, forgotten)
             self._synced_end = begin
@@ -295,27 +296,35 @@ class TimerFiles:
         self._synced_end = taken.checkpoint.log_position
         self.checkpoint = taken.checkpoint
 
-    def cut(self, log_offset: int, queue_offset: int, stored_ms: int, now_ms: int) -> None:
+    def cut(
+        self, log_offset: int, queue_offset: int, stored_ms: int, now_ms: int
+    ) -> Callable[[], None] | None:
         """The log is about to be cut at `log_offset`, the timers' queue at `queue_offset`; the last message
-        that stays was stored at `stored_ms`. Raises OSError.
+        that stays was stored at `stored_ms`. Returns what saves this before; any thread may do so.
 
-        What was delivered later than that is gone with the log, so its slots are up again.
+        What was delivered later than that is gone with the log, so its slots are up again. Raises OSError.
         """
         if not self.wheel.is_made:
-            return
+            return None
+        self._cuts += 1
+        end, changed = self._first_from(log_offset), None
+        if end < self.log.end:
+            self._mend_slots(end)
+            changed = self.log.cut(end)
+        self._synced_end = min(self._synced_end, end)
+        self.queue_offset = min(self.queue_offset, queue_offset)
+        self.read_number = min(self.read_number, stored_ms // self.precision_ms or self.read_number)
+        self.delivered_from = UNKNOWN
+        self.counts = SlotCounts(self.counts.slots_per_minute)
+        self._count_waiting()
+        taken = self.take(now_ms)
+        if changed is not None:
+            taken = replace(taken, paths=(*taken.paths, changed))
+        return lambda: self._save_cut(taken)
+
+    def _save_cut(self, taken: TimerSnapshot) -> None:
         with self._saving:
-            self._cuts += 1
-            end = self._first_from(log_offset)
-            if end < self.log.end:
-                self._mend_slots(end)
-                self.log.cut(end)
-            self._synced_end = min(self._synced_end, end)
-            self.queue_offset = min(self.queue_offset, queue_offset)
-            self.read_number = min(self.read_number, stored_ms // self.precision_ms or self.read_number)
-            self.delivered_from = UNKNOWN
-            self.counts = SlotCounts(self.counts.slots_per_minute)
-            self._count_waiting()
-            self._save(self.take(now_ms))
+            self._save(taken)
 
     def _first_from(self, log_offset: int) -> int:
         """The position of the first unit whose message is at or behind a log offset, or the end."""

@@ -105,8 +105,9 @@ class TimerLog:
         inside = position % self._file_bytes
         return position - inside % UNIT_BYTES
 
-    def cut(self, end: int) -> None:
-        """Forget everything behind `end`."""
+    def cut(self, end: int) -> Path | None:
+        """Forget everything behind `end`; returns the file to sync, if there is one."""
+        changed = None
         while self._row and self._row[-1].start >= end and len(self._row) > 1:
             self._row.pop().remove()
         segment = self._find(end)
@@ -116,8 +117,9 @@ class TimerLog:
             if not is_empty:
                 segment.try_unmap()
                 self._files.zero_after(segment.path, end - segment.start)
-                self._files.sync(segment.path)
+                changed = segment.path
         self.end = end
+        return changed
 
     # Units
 

@@ -1,0 +1,67 @@
+"""Work that waits for the disk in between: its owner's thread makes the changes, any thread does the waiting.
+
+The work is a generator that yields functions. A function only writes or syncs files, and the generator goes
+on after it: so a loop can leave it to a thread. Whoever cannot wait has the rest done at once with `finish`.
+"""
+
+from collections.abc import Callable, Generator
+from threading import Lock
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+Wait = Callable[[], None]
+Steps = Generator[Wait, None, T]
+
+
+class DiskSteps(Generic[T]):
+    def __init__(self, steps: Steps[T]) -> None:
+        self._steps = steps
+        self._waiting: _Once | None = None
+        self.is_over = False
+        self.result: T | None = None
+
+    def __repr__(self) -> str:
+        return f"<DiskSteps {'over' if self.is_over else 'under way'}>"
+
+    def next(self) -> Wait | None:
+        """Go on to the next function, which any thread may call; None at the end. Raises the errors of the
+        work, also those of the last function."""
+        if self.is_over:
+            return None
+        problem = self._waiting.problem if self._waiting is not None else None
+        try:
+            self._waiting = _Once(next(self._steps) if problem is None else self._steps.throw(problem))
+        except StopIteration as end:
+            self.result, self.is_over = end.value, True
+            return None
+        except BaseException:
+            self.is_over = True
+            raise
+        return self._waiting
+
+    def finish(self) -> T | None:
+        """Do everything that is left, after what another thread is about to do."""
+        while not self.is_over:
+            if self._waiting is not None:
+                self._waiting()
+            self.next()
+        return self.result
+
+
+class _Once:
+    """A function that is called once, whoever is first; the others wait until it has ended."""
+
+    def __init__(self, wait: Wait) -> None:
+        self._wait: Wait | None = wait
+        self._calling = Lock()
+        self.problem: OSError | None = None
+
+    def __call__(self) -> None:
+        with self._calling:
+            wait, self._wait = self._wait, None
+            if wait is not None:
+                try:
+                    wait()
+                except OSError as problem:
+                    self.problem = problem
