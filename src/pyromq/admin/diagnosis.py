@@ -55,12 +55,18 @@ async def of_group(cluster: Cluster, group: str) -> Diagnosis:
         model = (await connections.consumers(cluster, group)).message_model
     except NotFound as absence:
         return Diagnosis([], [Finding(Fault.OFFLINE, str(absence))], {}, {})
+    queues = await readable_by(cluster, members)
+    return judged(members, model, queues, cluster.clock.now_ms())
+
+
+async def readable_by(cluster: Cluster, members: list[Member]) -> set[MessageQueue]:
+    """All readable queues of the topics that members subscribe to, as far as their routes are known."""
     queues: set[MessageQueue] = set()
     for topic in _topics(members):
         (route,) = await cluster.known([cluster.route(topic)])
         if route is not None:
             queues.update(readable_queues(topic, route))
-    return judged(members, model, queues, cluster.clock.now_ms())
+    return queues
 
 
 def judged(

@@ -46,6 +46,7 @@ class ConsoleSettings(Settings):
     secret_key: str | None = setting(None, "The secret of accessKey.", secret=True, environment="PYROMQ_SECRET_KEY")
     cluster_tls: bool = setting(False, "Connect to the clusters with TLS.", local=True)
     cluster_trust_path: Path | None = setting(None, "Connect to the clusters with TLS, and check their certificates against those in this file, PEM.")
+    checkpoints: str = setting("", "Directories of tables and checkpoints of Spark's streaming queries, separated by commas; the pages of topics compare them with the brokers.", local=True)
     timeout_seconds: Seconds = setting(3, "How long a server may take for one request.", check=POSITIVE)
 
     # Users
@@ -84,6 +85,9 @@ class ConsoleSettings(Settings):
             raise ConfigError("anonymousRole", self.anonymous_role, f"NONE, because {self.bind_address} is not loopback")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "to be set together with secretKey")
+
+    def checkpoint_directories(self) -> list[Path]:
+        return [Path(each.strip()).expanduser() for each in self.checkpoints.split(",") if each.strip()]
 
     @property
     def is_on_loopback(self) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pyromq.admin import browsing, connections, dead_letters, groups, progress
+from pyromq.admin import browsing, connections, dead_letters, diagnosis, groups, progress
 from pyromq.admin.failures import NotFound
 from pyromq.console.bodies import row_of
 from pyromq.console.charts import chart, span_of
@@ -46,7 +46,7 @@ async def members(visit: Visit) -> Data:
         found = await connections.status(visit.cluster, name, stacks=visit.flag("stacks"))
         joined = await connections.consumers(visit.cluster, name)
     except NotFound as nothing:
-        return _known(visit) | {"members": [], "why": str(nothing), "complaints": [], "alike": True}
+        return _known(visit) | {"members": [], "why": str(nothing), "findings": []}
     places = {each.client_id: each for each in joined.connection_set}
     rows = [
         {
@@ -68,11 +68,10 @@ async def members(visit: Visit) -> Data:
         }
         for member in found
     ]
-    now_ms = visit.now_ms
-    complaints = [text for member in found for text in connections.complaints(member, now_ms)]
-    alike = connections.subscribe_alike(found, now_ms)
+    queues = await diagnosis.readable_by(visit.cluster, found)
+    judged = diagnosis.judged(found, joined.message_model, queues, visit.now_ms)
     model = {"consume_type": joined.consume_type, "message_model": joined.message_model}
-    return _known(visit) | {"members": rows, "why": why, "complaints": complaints, "alike": alike, **model}
+    return _known(visit) | {"members": rows, "why": why, "findings": judged.findings, **model}
 
 
 async def offsets(visit: Visit) -> Data:
