@@ -33,6 +33,11 @@ class JsonTable:
         self.remark = ""
         """What was wrong with the file when it was loaded, though a table was found."""
 
+    @property
+    def modified_ms(self) -> int:
+        """When the file was written last; 0 if there is none."""
+        return 0 if self._files.size(self.path) is None else self._files.modified_ms(self.path)
+
     def __repr__(self) -> str:
         return f"<JsonTable {self.path.name}>"
 

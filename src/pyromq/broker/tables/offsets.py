@@ -29,6 +29,8 @@ class OffsetTable:
         self._commits_per_version = commits_per_version
         self._server_side_reset = server_side_reset
         loaded = file.load(ConsumerOffsetSerializeWrapper) or ConsumerOffsetSerializeWrapper()
+        self.loaded_from_ms = file.modified_ms
+        """When the offsets of the start were written."""
         self._committed: dict[tuple[str, str], Queues] = {}
         for key, queues in loaded.offset_table.items():
             topic, _, group = key.partition(_SEPARATOR)

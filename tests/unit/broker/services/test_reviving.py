@@ -1,13 +1,16 @@
 """Reviving after a stop: nothing that was popped is lost, and what was acknowledged or revived stays so."""
 
+import os
 from pathlib import Path
 
+import pytest
 from tests.support.popped_messages import GROUP, TOPIC, PopBench, bodies, pop_bench
 
 from pyromq.broker.flow.draft import Draft
 from pyromq.broker.tables.role import Role
 from pyromq.clock import ManualClock
-from pyromq.protocol import names
+from pyromq.protocol import json_body, names
+from pyromq.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from pyromq.store.results import AppendResult, AppendStatus
 
 RETRIES, _ = names.pop_retry_topics(TOPIC, GROUP)
@@ -44,6 +47,24 @@ async def test_pops_survive_a_crash_before_offsets_were_ever_saved(tmp_path: Pat
         assert bench.pop() == [], "popped again although its pop is in the log"
         bench.pass_time(11_000)
         assert bodies(bench.pop()) == [b"kept"]
+
+
+@pytest.mark.parametrize("is_written_since", [False, True])
+async def test_offsets_of_another_broker_count_from_when_they_were_written(
+    tmp_path: Path, is_written_since: bool
+) -> None:
+    clock = ManualClock()
+    with pop_bench(tmp_path, clock) as bench:
+        bench.send(b"m")
+        bench.pop()
+        bench.store.abandon()
+    file = tmp_path / "config" / "consumerOffset.json"
+    offsets = {f"{TOPIC}@{GROUP}": {0: 0, 1: 0}}  # by an operator who reset them, or before the pop
+    file.write_bytes(json_body.encode(ConsumerOffsetSerializeWrapper(offset_table=offsets)))
+    written_s = clock.now_ms() / 1000 + (5 if is_written_since else -5)
+    os.utime(file, (written_s, written_s))
+    with pop_bench(tmp_path, clock) as bench:
+        assert bodies(bench.pop()) == ([b"m"] if is_written_since else [])
 
 
 async def test_what_was_revived_before_a_crash_is_not_revived_again(tmp_path: Path) -> None:

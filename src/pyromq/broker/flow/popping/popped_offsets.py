@@ -2,7 +2,8 @@
 
 Offsets are written every few seconds, and checkpoints are in the log at once. With the offsets the broker
 saves up to where they contain the checkpoints. After a crash, or as a new master, it applies the checkpoints
-behind that: messages that were popped are not popped again, but revived if nobody acknowledges them.
+behind that: messages that were popped are not popped again, but revived if nobody acknowledges them. Offsets
+that another broker wrote say nothing of this: there the times of the file and of the pops decide.
 """
 
 import logging
@@ -23,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_RECORDS: Final = 100_000
 """Some seconds of pops; with more of them messages are delivered twice."""
+_WRITING_MS: Final = 1000
+"""What was popped so shortly before a file was written may be missing in it."""
 
 
 class PoppedOffsets:
@@ -44,8 +47,11 @@ class PoppedOffsets:
     def restore(self) -> int:
         """Apply the checkpoints that the offsets do not contain; returns how many offsets moved."""
         moved = 0
+        contained_ms = -1 if self.is_noted else self._offsets.loaded_from_ms - _WRITING_MS
         for checkpoint in self._checkpoints():
             info = checkpoint.info
+            if info.pop_time < contained_ms:
+                continue
             topic, group = info.topic or "", info.consumer_group or ""
             popped = checkpoint.offsets[-1] + 1 if checkpoint.offsets else 0
             if self._offsets.query(group, topic, info.queue_id) < popped:
@@ -58,9 +64,7 @@ class PoppedOffsets:
     def _checkpoints(self) -> Iterator[Checkpoint]:
         """Those that wait in the timers' topic, and those that did not have to wait or do so no longer."""
         store, offsets, timers = self._store, self._offsets, names.TIMER_TOPIC
-        begins = {(timers, 0): offsets.query(names.REVIVE_GROUP, timers, 0)}
-        if not self.is_noted:
-            return  # another broker wrote these offsets
+        begins = {(timers, 0): max(offsets.query(names.REVIVE_GROUP, timers, 0), 0)}
         for queue_id in store.queue_ids(self._revive_topic):
             progress = offsets.query(names.REVIVE_GROUP, self._revive_topic, queue_id)
             begins[self._revive_topic, queue_id] = progress + 1
