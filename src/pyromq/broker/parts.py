@@ -345,7 +345,7 @@ class Parts:
             for routes, read_grants in ((self.routes, self._read_grants), (fast_routes, None))
         ]
         for held_pops in (self.held_pops, self._notices):
-            self._membership.on_leaving(held_pops.release_owner)
+            self._membership.on_leaving(held_pops.release_member)
         for server in servers:
             server.on_connection_lost(self._membership.connection_lost)
             for held in self._held:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import randrange
 
 from pyromq.broker.flow.durability import Durability
-from pyromq.broker.flow.held_pulls import MAX_HOLD_S, Outcome
+from pyromq.broker.flow.held_requests import MAX_HOLD_S, Outcome
 from pyromq.broker.flow.popping.held_pops import ANY_QUEUE, HeldPops
 from pyromq.broker.flow.popping.popper import Pop, Popper
 from pyromq.broker.flow.reading import Reading, Wanted

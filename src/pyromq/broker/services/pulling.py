@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
+from pyromq.broker.flow.held_pulls import HeldPulls
+from pyromq.broker.flow.held_requests import Outcome
 from pyromq.broker.flow.read_grants import ReadGrant, ReadGrants
 from pyromq.broker.flow.reading import Forbidden, ReadForbidden, Reading, Wanted
 from pyromq.broker.settings import BrokerSettings

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from tests.support.loop import turn_until
 
-from pyromq.broker.flow.held_pulls import HeldPulls, Outcome
+from pyromq.broker.flow.held_pulls import HeldPulls
+from pyromq.broker.flow.held_requests import Outcome
 from pyromq.clock import ManualClock
 from pyromq.remoting.slices import Slices
 from pyromq.store.results import QueueAdvance

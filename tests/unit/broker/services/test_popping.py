@@ -188,6 +188,18 @@ async def test_a_pop_of_a_closed_connection_takes_nothing(bench: PopBench) -> No
     assert bodies(popped_in(await second)) == [b"m"]
 
 
+async def test_pops_of_a_consumer_that_leaves_its_group_end(bench: PopBench) -> None:
+    channel = FakeChannel()
+    leaving, staying = bench.ask(channel, poll_time=9000), bench.ask(poll_time=9000)
+    assert isinstance(leaving, asyncio.Future)
+    assert isinstance(staying, asyncio.Future)
+    bench.held.release_member(channel, "another group")
+    bench.held.release_member(channel, GROUP)
+    assert (await leaving).code == ResponseCode.POLLING_TIMEOUT
+    bench.send(b"for the one who stays")
+    assert bodies(popped_in(await staying)) == [b"for the one who stays"]
+
+
 async def test_too_many_waiting_pops_are_told_so(tmp_path: Path) -> None:
     with pop_bench(tmp_path, broker={"held_pops": 1}) as bench:
         for _ in range(2):

@@ -5,11 +5,10 @@ and if it leaves some, it wakes the next one. So a message costs one look, howev
 """
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from functools import partial
 
-from pyromq.broker.flow.held_pulls import Attempt, Outcome
+from pyromq.broker.flow.held_requests import Attempt, Held, HeldRequests
 from pyromq.protocol import names
 from pyromq.remoting.slices import Slices
 from pyromq.store.results import QueueAdvance
@@ -18,34 +17,25 @@ ANY_QUEUE = -1
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
-    attempt: Attempt
-    queue_id: int
-    owner: Hashable
-    line: "_Line"
-    timer: asyncio.TimerHandle | None = None
-    """None once the pop no longer waits."""
-    is_due: bool = False
-    """Whether it already waits for its slice."""
-
-
-@dataclass(slots=True, eq=False)
 class _Line:
     topics: tuple[str, ...]
     """The topic, and those with its retries."""
     group: str
-    waiting: dict[_Held, None] = field(default_factory=dict)
+    waiting: "dict[_HeldPop, None]" = field(default_factory=dict)
     alarm: asyncio.TimerHandle | None = None
 
 
-class HeldPops:
+@dataclass(slots=True, eq=False, kw_only=True)
+class _HeldPop(Held):
+    queue_id: int
+    line: _Line
+
+
+class HeldPops(HeldRequests[_HeldPop]):
     def __init__(self, slices: Slices) -> None:
-        self._slices = slices
-        self._loop = asyncio.get_running_loop()
+        super().__init__(slices)
         self._lines: dict[tuple[str, str], _Line] = {}
         self._by_topic: dict[str, dict[_Line, None]] = {}
-        self._owned: dict[Hashable, dict[_Held, None]] = {}
-        self.held_count = 0
 
     def __repr__(self) -> str:
         return f"<HeldPops held={self.held_count} lines={len(self._lines)}>"
@@ -65,11 +55,9 @@ class HeldPops:
             line = self._lines[topic, group] = _Line((topic, *names.pop_retry_topics(topic, group)), group)
             for each in line.topics:
                 self._by_topic.setdefault(each, {})[line] = None
-        held = _Held(attempt, queue_id, owner, line)
-        held.timer = self._loop.call_later(timeout_s, self._expire, held)
+        held = _HeldPop(attempt, owner, queue_id=queue_id, line=line)
         line.waiting[held] = None
-        self._owned.setdefault(owner, {})[held] = None
-        self.held_count += 1
+        self._keep(held, timeout_s)
 
     # Waking
 
@@ -110,22 +98,8 @@ class HeldPops:
                 self._look_soon(held)
                 return
 
-    def _look_soon(self, held: _Held) -> None:
-        if not held.is_due and held.timer is not None:
-            held.is_due = True
-            self._slices.run(partial(self._look, held))
-
-    def _look(self, held: _Held) -> bool:
-        if held.timer is not None:
-            outcome = held.attempt(False)
-            if outcome is Outcome.GOES_ON:
-                return False
-            if outcome is not Outcome.WAITS:
-                self._forget(held)
-            if outcome is Outcome.LEFT_SOME:
-                self._wake(held.line, ANY_QUEUE)
-        held.is_due = False
-        return True
+    def _left_some(self, held: _HeldPop) -> None:
+        self._wake(held.line, ANY_QUEUE)
 
     # Ending
 
@@ -133,37 +107,11 @@ class HeldPops:
         """Answer all pops of a topic, because it changed or was deleted."""
         self._expire_all(held for line in self._by_topic.get(topic, ()) for held in line.waiting)
 
-    def release_owner(self, owner: Hashable, group: str | None = None) -> None:
-        """Answer all pops of this owner, or those of a group that it leaves: nobody takes their messages."""
-        owned = self._owned.get(owner, ())
-        self._expire_all(held for held in owned if group in (None, held.line.group))
+    def release_member(self, owner: Hashable, group: str) -> None:
+        """Answer the pops of a group that their owner leaves: nobody would take the messages."""
+        self._expire_all(held for held in self._owned.get(owner, ()) if held.line.group == group)
 
-    def release_all(self) -> None:
-        self._expire_all(held for line in self._lines.values() for held in line.waiting)
-
-    def _expire_all(self, all_held: Iterable[_Held]) -> None:
-        for held in list(all_held):
-            self._expire(held)
-
-    def _expire(self, held: _Held) -> None:
-        self._forget(held)
-        self._slices.run(partial(self._look_for_the_last_time, held))
-
-    def _look_for_the_last_time(self, held: _Held) -> bool:
-        if held.attempt(True) is Outcome.LEFT_SOME:
-            self._wake(held.line, ANY_QUEUE)
-        return True
-
-    def _forget(self, held: _Held) -> None:
-        if held.timer is None:
-            return
-        held.timer.cancel()
-        held.timer = None
-        self.held_count -= 1
-        owned = self._owned[held.owner]
-        del owned[held]
-        if not owned:
-            del self._owned[held.owner]
+    def _take_out(self, held: _HeldPop) -> None:
         line = held.line
         del line.waiting[held]
         if not line.waiting:
