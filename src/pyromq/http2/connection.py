@@ -494,6 +494,35 @@ class Http2Connection:
         else:
             self._finish(stream, stream_id, block)
 
+    def answer(self, stream_id: int, headers: bytes, data: bytes, trailers: bytes) -> None:
+        """A whole answer: the same as headers, data and trailers after each other."""
+        stream = self._streams.get(stream_id)
+        size, limit = len(data), self._peer_max_frame
+        if (
+            stream is None
+            or not 0 < size <= min(limit, stream.send_window, self._send_window)
+            or len(headers) > limit
+            or len(trailers) > limit
+            or not stream.has_peer_ended
+        ):
+            self.send_headers(stream_id, headers)
+            self.send_data(stream_id, data)
+            self.send_trailers(stream_id, trailers)
+            return
+        self._send_window -= size
+        self._idle_frames.earn(_IDLE_FRAMES_PER_ANSWER)
+        self._resets.earn(1)
+        del self._streams[stream_id]
+        head = frames.head
+        self._output += (
+            head(len(headers), frames.HEADERS, frames.END_HEADERS, stream_id),
+            headers,
+            head(size, frames.DATA, 0, stream_id),
+            data,
+            head(len(trailers), frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, stream_id),
+            trailers,
+        )
+
     def reset(self, stream_id: int, code: int) -> None:
         """Give up a stream."""
         if self._forget(stream_id):

@@ -51,8 +51,12 @@ class ErrorCode(IntEnum):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    length = len(payload)
-    return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id) + payload
+    return head(len(payload), kind, flags, stream_id) + payload
+
+
+def head(length: int, kind: int, flags: int, stream_id: int) -> bytes:
+    """A frame without its payload."""
+    return _HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
 
 
 def read_header(data: bytes | bytearray, position: int) -> tuple[int, int, int, int]:

@@ -19,6 +19,8 @@ NORMAL_TOPIC: Final = "0"
 RETRY_TOPIC_V1: Final = "1"
 RETRY_TOPIC_V2: Final = "2"
 _MAX_WORDS = 10
+_USUAL: Final = re.compile(r"([0-9]{1,18}) " * 4 + r"([012]) ([^ ]+) ([0-9]{1,9}) ([0-9]{1,18})")
+"""Most receipts, in one look."""
 _RETRY_MARKS: Final = frozenset({NORMAL_TOPIC, RETRY_TOPIC_V1, RETRY_TOPIC_V2})
 
 ORDER_REVIVE_QUEUE: Final = 999
@@ -85,6 +87,12 @@ def encode_pop_receipt(receipt: PopReceipt) -> str:
 
 
 def decode_pop_receipt(text: str) -> PopReceipt:
+    found = _USUAL.fullmatch(text)
+    if found is not None:
+        start, time_ms, invisible_ms, revive, mark, broker, queue, offset = found.groups()
+        return PopReceipt(
+            int(start), int(time_ms), int(invisible_ms), int(revive), mark, broker, int(queue), int(offset)
+        )
     words = text.split(" ")
     # java: Apache's proxy passes its handles on, which have one or two more words
     if not 7 <= len(words) <= _MAX_WORDS or words[4] not in _RETRY_MARKS or not words[5]:

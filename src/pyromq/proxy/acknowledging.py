@@ -11,6 +11,7 @@ from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import shown_message_id
 from pyromq.protocol.record import StoredMessage
+from pyromq.protocol.request_forms import FilledForm, RequestForm, as_text
 from pyromq.protocol.requests.popping import AckMessage
 from pyromq.protocol.requests.sending import SendMessageBack
 from pyromq.proxy.checks import check_group, check_invisible_time, check_topic, milliseconds
@@ -30,6 +31,8 @@ _ChangeInvisibleDurationResponse = message("ChangeInvisibleDurationResponse")
 _ForwardResponse = message("ForwardMessageToDeadLetterQueueResponse")
 
 _TO_DEAD_LETTERS = -1
+_VARYING = ("queue_id", "extra_info", "offset")
+_MAX_FORMS = 1000
 
 
 class Acknowledging:
@@ -41,6 +44,7 @@ class Acknowledging:
         self._renewal = renewal
         self._clock = clock
         self._settings = settings
+        self._forms: dict[tuple[str, str, str | None], RequestForm[Answer]] = {}
 
     def ack(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))
@@ -56,12 +60,23 @@ class Acknowledging:
             handle = self._renewal.take_now(group, text) or decode_handle(text)
             self._check_time(handle)
             asked = handle.ack(topic, group)
-            started = self._cluster.begin(handle.receipt.broker_name, asked, call, asked)
+            started = self._cluster.begin(handle.receipt.broker_name, self._filled(asked), call, asked)
         except PyroError as problem:
             return _acknowledged([_entry(entry, status_of(problem))])
         if started is None:
             return self._ack_slowly(asked, handle, entry, call)
         return Later(started.answered, partial(self._acked, started, asked, handle, entry, call))
+
+    def _filled(self, asked: AckMessage) -> AckMessage | FilledForm[Answer]:
+        if not self._cluster.session.fills_forms:
+            return asked
+        key = (asked.topic, asked.consumer_group, asked.target_broker_name)
+        form = self._forms.get(key)
+        if form is None:
+            if len(self._forms) == _MAX_FORMS:
+                self._forms.clear()
+            form = self._forms[key] = RequestForm(asked, _VARYING)
+        return FilledForm(form, (asked.queue_id, as_text(asked.extra_info), asked.offset), b"")
 
     def _acked(
         self, started: StartedCall[Answer], asked: AckMessage, handle: Handle, entry: Any, call: Call

@@ -71,21 +71,22 @@ def check_message_group(group: str, settings: ProxySettings) -> None:
         )
 
 
-def check_properties(own: Mapping[str, str], extra_bytes: int, settings: ProxySettings) -> None:
-    """`extra_bytes`: what the tag and the keys take of the same limit."""
+def check_properties(own: Mapping[str, str], extra: str, settings: ProxySettings) -> None:
+    """`extra`: the tag and the keys, which count for the same limit."""
     if len(own) > settings.user_property_max_num:
         raise Rejected(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"{len(own)} properties; at most {settings.user_property_max_num} are allowed",
         )
-    size = extra_bytes
-    for name, value in own.items():
-        if name in RESERVED_NAMES or _CONTROL.search(name) or _CONTROL.search(value):
-            raise Rejected(
-                Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
-                f"the property {name!r} is reserved, or it or its value contains a control character",
-            )
-        size += len(name.encode()) + len(value.encode())
+    text = "".join((*own, *own.values()))
+    if _CONTROL.search(text) or not RESERVED_NAMES.isdisjoint(own):
+        for name, value in own.items():
+            if name in RESERVED_NAMES or _CONTROL.search(name) or _CONTROL.search(value):
+                raise Rejected(
+                    Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                    f"the property {name!r} is reserved, or it or its value contains a control character",
+                )
+    size = len(text.encode()) + len(extra.encode())
     if size > settings.max_user_property_bytes > 0:
         raise Rejected(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,

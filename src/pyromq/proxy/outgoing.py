@@ -1,6 +1,6 @@
 """From a client's message to the request that stores it, with the properties that brokers understand."""
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -42,8 +42,8 @@ def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: st
     topic = check_topic(message.topic.name)
     system = message.system_properties
     check_body(message.body, settings)
-    properties = _properties(message, topic, settings, now_ms, peer_address)
-    born_ms = milliseconds(system.born_timestamp) or now_ms
+    born_ms = milliseconds(system.born_timestamp) if system.HasField("born_timestamp") else 0
+    properties = _properties(message, topic, settings, now_ms, born_ms, peer_address)
     sys_flag = SysFlag.COMPRESSED if system.body_encoding == _GZIP else 0
     if props.TRANSACTION_PREPARED in properties:
         sys_flag |= SysFlag.TRANSACTION_PREPARED
@@ -58,7 +58,7 @@ def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: st
         default_topic_queue_nums=4,
         queue_id=0,
         sys_flag=sys_flag,
-        born_timestamp=born_ms,
+        born_timestamp=born_ms or now_ms,
         flag=0,
         properties=text,
         reconsume_times=0,
@@ -68,23 +68,20 @@ def prepare(message: Any, settings: ProxySettings, now_ms: int, peer_address: st
 
 
 def _properties(
-    message: Any, topic: str, settings: ProxySettings, now_ms: int, peer_address: str
+    message: Any, topic: str, settings: ProxySettings, now_ms: int, born_ms: int, peer_address: str
 ) -> dict[str, str | None]:
     system = message.system_properties
-    own = dict(message.user_properties)
-    keys = KEY_SEPARATOR.join(system.keys)
-    check_properties(own, len(system.tag.encode()) + len(keys.encode()), settings)
-    if not system.message_id.strip():
+    properties: dict[str, str | None] = dict(message.user_properties)
+    tag, keys, message_id = system.tag, KEY_SEPARATOR.join(system.keys), system.message_id
+    check_properties(cast(dict[str, str], properties), tag + keys, settings)
+    if not message_id.strip():
         raise Rejected(Code.ILLEGAL_MESSAGE_ID, "the message has no id")
-    properties: dict[str, str | None] = {
-        **own,
-        props.UNIQ_KEY: system.message_id,
-        props.PRODUCER_GROUP: topic,
-    }
+    properties[props.UNIQ_KEY] = message_id
+    properties[props.PRODUCER_GROUP] = topic
     properties[props.WAIT] = "true"
-    if system.tag:
-        check_tag(system.tag)
-        properties[props.TAGS] = system.tag
+    if tag:
+        check_tag(tag)
+        properties[props.TAGS] = tag
     if keys:
         for key in system.keys:
             check_key(key)
@@ -114,8 +111,8 @@ def _properties(
     if system.trace_context:
         properties[props.TRACE_CONTEXT] = system.trace_context
     properties[props.BORN_HOST] = system.born_host or peer_address.rpartition(":")[0].strip("[]")
-    if system.HasField("born_timestamp"):
-        properties[props.BORN_TIMESTAMP] = str(milliseconds(system.born_timestamp))
+    if born_ms:
+        properties[props.BORN_TIMESTAMP] = str(born_ms)
     if system.delivery_attempt:
         properties[props.RECONSUME_TIME] = str(system.delivery_attempt)
     return properties

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from pyromq.errors import PyroError
@@ -115,7 +116,7 @@ def _translated(work: Callable[[], Any], answer_type: Any) -> Any:
         return answer_type(status=status_of(problem))
     if type(answered) is Later:
         return Later(answered.waiting, partial(_translated, answered.answer, answer_type))
-    return _awaited(answered, answer_type) if asyncio.iscoroutine(answered) else answered
+    return _awaited(answered, answer_type) if isinstance(answered, CoroutineType) else answered
 
 
 async def _awaited(answering: Coroutine[Any, Any, Any], answer_type: Any) -> Any:
@@ -140,7 +141,7 @@ class _Observed:
         answered = work()
         if type(answered) is Later:
             return Later(answered.waiting, partial(self._go_on, answered.answer, began))
-        if asyncio.iscoroutine(answered):
+        if isinstance(answered, CoroutineType):
             return self._awaited(answered, began)
         self._observe(self._name, answered.status.code, time.perf_counter() - began)
         return answered

@@ -254,3 +254,17 @@ def test_a_closed_stream_cannot_be_opened_again(connection: Http2Connection) -> 
     connection.take_output()
     receive(connection, headers(1))
     assert goaway_code(connection.take_output()) == ErrorCode.STREAM_CLOSED
+
+
+def test_a_whole_answer_is_the_same_as_its_parts_after_each_other() -> None:
+    for size in (1, 100, 70_000):  # the last one is more than the window
+        parts, whole = greeted(Http2Connection()), greeted(Http2Connection())
+        for connection in (parts, whole):
+            receive(connection, headers(1, flags=frames.END_HEADERS | frames.END_STREAM))
+            connection.take_output()
+        parts.send_headers(1, b"begin")
+        parts.send_data(1, b"d" * size)
+        parts.send_trailers(1, b"end")
+        whole.answer(1, b"begin", b"d" * size, b"end")
+        assert whole.take_output() == parts.take_output()
+        assert whole.open_streams == parts.open_streams

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -12,10 +12,20 @@ from pyromq.proxy.grpc.framing import MessageReader, frame_message
 from pyromq.proxy.grpc.metadata import Metadata
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 
-if TYPE_CHECKING:
-    from pyromq.proxy.grpc.connection import GrpcConnection
-
 _MAX_UNREAD_MESSAGES = 256
+
+
+class Origin(Protocol):
+    """The connection that a call came on."""
+
+    peer_address: str
+    local_address: tuple[str, int]
+
+    def has_call(self, call: "Call") -> bool: ...
+
+    def send(self, call: "Call", framed: bytes) -> bool:
+        """Send a part of an answer; False if it waits for the peer."""
+        ...
 
 
 class Shape(Enum):
@@ -51,7 +61,6 @@ class Call:
         "_has_ended",
         "_unread",
         "deadline",
-        "deadline_timer",
         "has_begun",
         "metadata",
         "method",
@@ -63,7 +72,7 @@ class Call:
 
     def __init__(
         self,
-        connection: "GrpcConnection",
+        connection: Origin,
         stream_id: int,
         name: str,
         method: Method,
@@ -77,7 +86,6 @@ class Call:
         self.metadata = metadata
         self.deadline = deadline
         """When the caller gives up, by the time of the event loop."""
-        self.deadline_timer: asyncio.TimerHandle | None = None
         self.reader = MessageReader(max_message_bytes)
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False

@@ -6,10 +6,11 @@ go out in one write. A call that its client cancels, or whose deadline passes, i
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from types import CoroutineType
+from typing import Any, Protocol, cast
 from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
@@ -25,15 +26,14 @@ from pyromq.http2.events import (
     StreamReset,
 )
 from pyromq.http2.frames import ErrorCode
-from pyromq.proxy.grpc.call import Call, Later, Shape
+from pyromq.http2.limits import Http2Limits
+from pyromq.proxy.grpc.call import Call, Later, Method, Shape
 from pyromq.proxy.grpc.framing import frame_message
 from pyromq.proxy.grpc.metadata import Metadata
 from pyromq.proxy.grpc.status import GrpcCode, GrpcError
 from pyromq.remoting.addresses import format_socket_address
+from pyromq.remoting.limits import ServerLimits
 from pyromq.remoting.outbox import NOT_CONNECTED
-
-if TYPE_CHECKING:
-    from pyromq.proxy.grpc.server import GrpcServer
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +54,26 @@ def _trailers(error: GrpcError) -> list[hpack.Header]:
     return trailers
 
 
+class Owner(Protocol):
+    """The server of a connection."""
+
+    methods: Mapping[str, Method]
+    limits: ServerLimits
+    http2_limits: Http2Limits
+    max_message_bytes: int
+    is_draining: bool
+
+    def opened(self, connection: "GrpcConnection") -> None: ...
+
+    def closed(self, connection: "GrpcConnection") -> None: ...
+
+    def hold(self, connection: "GrpcConnection", change: int) -> None:
+        """Unfinished requests grew or shrank; raises GrpcError if there are too many bytes of them."""
+        ...
+
+
 class GrpcConnection(asyncio.Protocol):
-    def __init__(self, server: "GrpcServer", source: str | None) -> None:
+    def __init__(self, server: Owner, source: str | None) -> None:
         self._server = server
         self._http2 = Http2Connection(server.http2_limits)
         self._transport = NOT_CONNECTED
@@ -66,6 +84,8 @@ class GrpcConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._is_flush_planned = False
         self._is_write_paused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
         self.peer_address = source or ""
         self.local_address = ("", 0)
         self.idle_since = self._loop.time()
@@ -94,6 +114,8 @@ class GrpcConnection(asyncio.Protocol):
         _log.debug("gRPC client connected peer=%s tls=%s", self.peer_address, secure)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._server.closed(self)
         for call in self.calls:
             self._drop(call)
@@ -138,8 +160,8 @@ class GrpcConnection(asyncio.Protocol):
 
     def _begin(self, event: RequestReceived) -> None:
         metadata = Metadata(event.headers)
-        is_post = metadata.get(b":method") == "POST"
-        if not is_post or not metadata.get(b"content-type").startswith("application/grpc"):
+        is_post = metadata.raw(b":method") == b"POST"
+        if not is_post or not metadata.raw(b"content-type").startswith(_GRPC):
             self._refused[event.stream_id] = b"415" if is_post else b"405"
             if event.has_ended:
                 self._refuse(event.stream_id)
@@ -156,8 +178,8 @@ class GrpcConnection(asyncio.Protocol):
             deadline = now + timeout_s
             limit = self._server.max_message_bytes
             call = Call(self, event.stream_id, path, method, metadata, deadline, limit)
-            if timeout_s != inf:
-                call.deadline_timer = self._loop.call_later(min(timeout_s, _MAX_TIMER_S), self._expire, call)
+            if deadline < self._timer_at:
+                self._expire_at(deadline)
         except GrpcError as error:
             self._end(event.stream_id, error)
             return
@@ -219,7 +241,7 @@ class GrpcConnection(asyncio.Protocol):
         else:
             if type(answer) is Later:
                 answer.waiting.add_done_callback(lambda _: self._go_on(call, answer.answer))
-            elif not asyncio.iscoroutine(answer):
+            elif not isinstance(answer, CoroutineType):
                 self._answer(call, answer)
             elif self.has_call(call):
                 call.task = self._loop.create_task(self._run_unary(call, answer))
@@ -238,9 +260,7 @@ class GrpcConnection(asyncio.Protocol):
 
     def _answer(self, call: Call, answer: Any) -> None:
         if self._close(call):
-            self._http2.send_headers(call.stream_id, _BEGIN)
-            self._http2.send_data(call.stream_id, frame_message(answer.SerializeToString()))
-            self._http2.send_trailers(call.stream_id, _OK)
+            self._http2.answer(call.stream_id, _BEGIN, frame_message(answer.SerializeToString()), _OK)
             self._flush_soon()
 
     async def _run_answers(self, call: Call, request: Any) -> None:
@@ -290,8 +310,24 @@ class GrpcConnection(asyncio.Protocol):
         if task is not None:
             task.cancel()
 
-    def _expire(self, call: Call) -> None:
-        self.end_call(call, GrpcError(GrpcCode.DEADLINE_EXCEEDED, "the deadline of the call passed"))
+    def _expire_at(self, deadline: float) -> None:
+        """One timer serves all calls: most are answered early."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._loop.time()
+        self._timer_at = min(deadline, now + _MAX_TIMER_S)
+        self._timer = self._loop.call_later(self._timer_at - now, self._expire)
+
+    def _expire(self) -> None:
+        self._timer, self._timer_at = None, inf
+        now = self._loop.time()
+        for call in self.calls:
+            if call.deadline <= now:
+                error = GrpcError(GrpcCode.DEADLINE_EXCEEDED, "the deadline of the call passed")
+                self.end_call(call, error)
+        soonest = min((call.deadline for call in self._calls.values()), default=inf)
+        if soonest < inf:
+            self._expire_at(soonest)
 
     def _fail(self, call: Call, error: GrpcError) -> None:
         if self._close(call):
@@ -318,8 +354,6 @@ class GrpcConnection(asyncio.Protocol):
         """Forget a call; False if it was over already."""
         if self._calls.pop(call.stream_id, None) is None:
             return False
-        if call.deadline_timer is not None:
-            call.deadline_timer.cancel()
         self._server.hold(self, -call.reader.held_bytes)
         if not self._calls:
             self.idle_since = self._loop.time()

@@ -62,7 +62,6 @@ class GrpcServer:
         self._check_idle()
 
     def hold(self, connection: GrpcConnection, change: int) -> None:
-        """Unfinished requests grew or shrank; raises GrpcError if there are too many bytes of them."""
         if not change or connection not in self._connections:
             return
         held = self._connections[connection] = self._connections[connection] + change
