@@ -153,6 +153,8 @@ WRITE: list[tuple[dict[str, str], str, Any]] = [
     ({"batchBytes": "64k"}, "batch_bytes", 65_536),
     ({"sendsInFlight": "9"}, "sends_in_flight", 9),
     ({"producerGroup": "me"}, "group", "me"),
+    ({}, "queue_by", "key"),
+    ({"queueBy": "none"}, "queue_by", "none"),
     ({"idPrefix": "run-1"}, "id_prefix", "run-1"),
     ({"otel": "true"}, "otel", True),
     ({"traceparent": TRACEPARENT}, "traceparent", TRACEPARENT),
