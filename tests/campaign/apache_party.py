@@ -37,6 +37,8 @@ _HURRIED: Mapping[str, str] = {
 
 
 class ApacheParty(Party):
+    start_timeout_s = 300.0  # A JVM, on a busy machine.
+
     def __init__(
         self,
         name: str,

@@ -37,6 +37,8 @@ class Running(Protocol):
 class Party:
     """One server. Its directory, and what it wrote to stderr, stay when it ends."""
 
+    start_timeout_s = START_TIMEOUT_S
+
     def __init__(self, name: str, kind: str, directory: Path, network: Network, **settings: Any) -> None:
         self.name = name
         self.kind = kind
@@ -66,7 +68,7 @@ class Party:
         self._running = await self._launch()
         self.starts += 1
         self._network.runs_as(self._running.pid, self.name)
-        async with asyncio.timeout(START_TIMEOUT_S):
+        async with asyncio.timeout(self.start_timeout_s):
             is_up = await self._running.comes_up()
         if not is_up:
             raise RuntimeError(f"{self.name} did not start, see {self.log}")
