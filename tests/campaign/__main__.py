@@ -4,8 +4,8 @@
 
 A round has its own cluster and its own faults, which follow from its seed; the next round has the next seed
 and the next kind of cluster. A violation ends the campaign, and the last line says how to repeat its round.
-The directory gets `report.txt`, `rounds.jsonl`, `availability.png`, and the logs of a round that failed, or had a long
-fail-over.
+The directory gets `report.txt`, `rounds.jsonl`, `availability.png`, and the logs of a round that failed, or
+had a long fail-over.
 
 With `--failovers` the master of a group is killed again and again, so many times in all, as soon as every
 broker is in sync; with `--faults hang` it hangs instead.
