@@ -8,7 +8,8 @@ The directory gets `report.txt`, `rounds.jsonl`, `availability.png`, and the log
 had a long fail-over.
 
 With `--failovers` the master of a group is killed again and again, so many times in all, as soon as every
-broker is in sync; with `--faults hang` it hangs instead.
+broker is in sync; with `--faults hang` or `restart` it hangs or
+is restarted instead.
 `--totals` only adds up the rounds that the directory has, of all campaigns so far.
 """
 

@@ -17,6 +17,7 @@ from pyromq.admin import controllers
 from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication.epoch_master_link import EpochMasterLink
+from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
@@ -281,3 +282,28 @@ async def test_a_broker_without_a_controller_is_not_ready_and_takes_no_messages(
                 async with BrokerClient(broker.address) as client:
                     with pytest.raises(Refused, match="only the master accepts messages"):
                         await client.send(b"0", queue_id=0)
+
+
+async def test_a_master_that_stops_answers_its_senders_and_is_replaced_before_it_has_stopped(
+    tmp_path: Path,
+) -> None:
+    async with controlled_group(tmp_path) as group:
+        master = await group.start("a", replica_timeout_ms=3_600_000, shutdown_wait_seconds=3600)
+        replica = await group.start("b")
+        await group.settled(2)
+        await send(master, range(3))
+        async with BrokerClient(master.address) as client:
+            with patch.object(EpochReplicaLink, "send_more"):
+                end = master.store.log_end
+                sending = asyncio.create_task(client.send(b"3", queue_id=0))
+                await until(lambda: master.store.log_end > end)
+                stopping = asyncio.create_task(group.stop(master))
+                await until(lambda: master._started.servers[0]._group.is_draining)
+                await asyncio.sleep(0)
+                assert not sending.done()
+            # The replica gets the message now.
+            side_of(master).pump()
+            assert (await sending).code == ResponseCode.SUCCESS
+            await until(lambda: replica.role.now.is_master)
+        await stopping
+        assert bodies(replica) == list(range(4))

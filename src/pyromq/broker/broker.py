@@ -212,8 +212,9 @@ class Broker(Lifetime):
             server.start_draining()  # before held pulls are answered, or clients would pull again at once
         parts.release_held()
         parts.replication.table_changes.release()
-        await parts.replication.master.close()
         grace_s = self.settings.shutdown_wait_seconds
+        await parts.durability.drained(grace_s)
+        await parts.replication.leave()
         await asyncio.gather(*(server.stop(grace_s) for server in parts.servers))
         await end(self._working)
         parts.close()

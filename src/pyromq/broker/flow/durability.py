@@ -8,6 +8,7 @@ its sender still waits.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pyromq.broker.flow.message_properties import is_true
 from pyromq.clock import Clock
@@ -72,6 +73,12 @@ class Durability:
         log. They are told that it took too long."""
         self._store.fail_waiters()
         self._replicated.give_up()
+
+    async def drained(self, timeout_s: float) -> None:
+        """Return when no sender waits for replicas, at the latest after the time-out."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._replicated.drained()
 
     def is_safe_enough(self, result: AppendResult, properties: str | bytes) -> bool:
         """Whether the sender can be answered now."""
@@ -150,6 +157,7 @@ class _Replicated:
         self._clock = clock
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[int, float, Settle]] = deque()
+        self._drained: list[asyncio.Future[None]] = []
 
     @property
     def readable_offset(self) -> int | None:
@@ -172,11 +180,25 @@ class _Replicated:
         self._is_reachable = is_reachable
         while self._waiting and (offset is None or self._waiting[0][0] <= offset):
             self._waiting.popleft()[2](AppendStatus.PUT_OK)
+        self._tell_drained()
 
     def give_up(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, _, settle in waiting:
             settle(AppendStatus.FLUSH_SLAVE_TIMEOUT)
+        self._tell_drained()
+
+    async def drained(self) -> None:
+        if self._waiting:
+            drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drained.append(drained)
+            await drained
+
+    def _tell_drained(self) -> None:
+        while self._drained and not self._waiting:
+            drained = self._drained.pop()
+            if not drained.done():
+                drained.set_result(None)
 
     def expire(self) -> bool:
         """Whether there were any."""
@@ -186,4 +208,5 @@ class _Replicated:
             end_offset, _, settle = self._waiting.popleft()
             self._given_up = max(self._given_up, end_offset)
             settle(AppendStatus.FLUSH_SLAVE_TIMEOUT)
+        self._tell_drained()
         return len(self._waiting) < waiting

@@ -80,6 +80,12 @@ class Replication:
         """Whether this broker is a replica whose readers find the rest at the master."""
         return self.replica.is_connected and not self.acting_master.is_acting
 
+    async def leave(self) -> None:
+        """This broker stops. Its senders have their answers: another one may be master from now on."""
+        await self.master.close()
+        if self.session is not None:
+            await self.session.leave()
+
     @property
     def services(self) -> list[object]:
         parts: list[object] = [

@@ -34,6 +34,7 @@ from pyromq.protocol.requests.controller import (
 )
 from pyromq.remoting.connection import Connection
 from pyromq.remoting.dialer import Dialer
+from pyromq.remoting.lifetime import end
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
 
@@ -95,6 +96,7 @@ class ControllerSession:
         )
         self._own_id = self._identity.read()
         self._is_registered = False
+        self._working: asyncio.Task[None] | None = None
         self._beat_due = asyncio.Event()
         self._poll_due = asyncio.Event()
         self._beating: set[str] = set()
@@ -114,12 +116,19 @@ class ControllerSession:
         return self._role.now.epoch
 
     async def run(self) -> None:
+        self._working = asyncio.current_task()
         await self._join()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_beating(), name="heartbeats")
             tasks.create_task(self._keep_asking(), name="roles")
             tasks.create_task(self._keep_set(), name="in-sync set")
             tasks.create_task(self._keep_finding_leader(), name="leader")
+
+    async def leave(self) -> None:
+        """Let the controllers notice at once that this broker stops."""
+        await end(self._working, *self._beats)
+        for address in self._controllers.addresses:
+            self._dialer.hang_up(address, "this broker stops")
 
     # Joining
 
