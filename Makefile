@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop browser pictures bench docs site dist clean
+.PHONY: help setup demo fmt check quick test interpreted fuzz chaos kills interop browser pictures bench docs site dist wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -101,12 +101,16 @@ kills: setup ## the tests that kill servers and clients, round after round with 
 bench: MINUTES ?= 25
 bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where they can be had
 	$(BIN)/python -m benchmarks.store $(OPTIONS)
-	$(BIN)/python -m benchmarks.client $(OPTIONS)
+	mkdir -p build/benchmarks
+	$(BIN)/python -m benchmarks.client --json build/benchmarks/client.json $(OPTIONS)
 	$(BIN)/python -m benchmarks.stalls $(OPTIONS)
 	$(BIN)/python -m benchmarks.replication $(OPTIONS)
 	$(BIN)/python -m benchmarks.spark
-	$(BIN)/python -m benchmarks.compare_with_kafka $(OPTIONS)
+	$(BIN)/python -m benchmarks.compare_with_kafka --json build/benchmarks/kafka.json $(OPTIONS)
 	$(BIN)/python -m benchmarks.compare_with_apache --minutes $(MINUTES) $(OPTIONS)
+	@printf '\nWhere a peer is ahead:\n\n'
+	@$(BIN)/python -m benchmarks.behind build/benchmarks/client.json build/benchmarks/kafka.json \
+	  $(foreach part,namesrv broker,$(if $(findstring --quick,$(OPTIONS)),build,docs)/benchmarks/$(part).json)
 
 docs: setup ## write the generated pages of docs/ and conf/ anew
 	$(BIN)/python -m tests.support.example_requests
@@ -130,6 +134,9 @@ site: setup ## the documentation as a site in build/site; a broken link stops it
 # PYTHONS are names or paths of the interpreters to try, all of 3.11 to 3.14 that are found without it.
 dist: setup ## sdists and wheels of both distributions, tried out in empty environments with each Python that is here
 	$(BIN)/python -m tests.support.distributions
+
+wheels: setup ## wheels of both distributions for each Python that is here, tried out in empty environments
+	$(BIN)/python -m tests.support.distributions --wheels
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist spark-warehouse src/*.egg-info

@@ -46,6 +46,9 @@ BROKER_SETTINGS: Final = {
     "mappedFileSizeCommitLog": str(256 << 20),
     # A send that waited 200 ms is refused by default: the load shall be served, not refused.
     "waitTimeMillsInSendQueue": "5000",
+    # Consumers get what they ask for: 32 messages unless they take lists.
+    "maxTransferCountOnMessageInMemory": "1024",
+    "maxTransferBytesOnMessageInMemory": str(1 << 20),
 }
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 

@@ -1,7 +1,8 @@
 """`make dist`: build both distributions, then use them as a stranger would, with each Python that is there.
 
-The sdists and wheels go to `dist/`. For each Python an empty environment gets the wheels, and nothing of this
-source tree: it starts a cluster, sends and reads a message, and runs the examples that end by themselves.
+The sdists and wheels go to `dist/`; `make wheels` builds only the wheels. For each Python an empty
+environment gets the wheels, and nothing of this source tree: it starts a cluster, sends and reads a message,
+and runs the examples that end by themselves.
 """
 
 import os
@@ -20,11 +21,15 @@ PYTHONS = os.environ.get("PYTHONS", "python3.11 python3.12 python3.13 python3.14
 EXAMPLES = ("send.py", "send_async.py", "batch.py", "ordered.py", "transaction.py")
 
 
-def main() -> None:
+def main(*, only_wheels: bool) -> None:
     shutil.rmtree(DIST, ignore_errors=True)
-    for source in (ROOT, ROOT / "native"):
-        run(sys.executable, "-m", "build", "--outdir", str(DIST), str(source))
-    native = next(DIST.glob("pyromq_native-*.tar.gz"))
+    if only_wheels:
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", str(DIST), str(ROOT))
+        native = ROOT / "native"
+    else:
+        for source in (ROOT, ROOT / "native"):
+            run(sys.executable, "-m", "build", "--outdir", str(DIST), str(source))
+        native = next(DIST.glob("pyromq_native-*.tar.gz"))
     pythons = [found for name in PYTHONS if (found := usable(name))]
     for python in pythons:
         with tempfile.TemporaryDirectory(prefix="pyromq-dist-") as directory:
@@ -41,11 +46,13 @@ def main() -> None:
 
 def usable(name: str) -> str | None:
     """The path of a Python that works; a launcher that knows no such version does not count."""
-    path = shutil.which(name)
-    if path is None:
-        return None
-    done = subprocess.run([path, "-c", "import venv"], capture_output=True, check=False)
-    return path if done.returncode == 0 else None
+    of_pyenv = sorted(Path.home().glob(f".pyenv/versions/{name.removeprefix('python')}.*/bin/{name}"))
+    for path in (shutil.which(name), *map(str, of_pyenv)):
+        if path is not None:
+            done = subprocess.run([path, "-c", "import venv"], capture_output=True, check=False)
+            if done.returncode == 0:
+                return path
+    return None
 
 
 def try_out(python: str, directory: Path) -> None:
@@ -111,4 +118,4 @@ def run(*command: str, cwd: Path = ROOT, text: str = "") -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(only_wheels="--wheels" in sys.argv)

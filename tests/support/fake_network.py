@@ -9,6 +9,7 @@ from pyromq.cluster.routes import Route
 from pyromq.errors import Refused
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.request_forms import FilledForm
 
 A = TypeVar("A", bound=Answer)
 
@@ -17,6 +18,7 @@ class FakeNetwork:
     """`answers` maps a type of request to its answer, a function of the request, or an exception."""
 
     def __init__(self, *routes: Route) -> None:
+        self.fills_forms = False
         self.answers: dict[type[Request[Any]], Answer | Exception | Callable[[Any], Answer]] = {}
         self.calls: list[tuple[str, Request[Any]]] = []
         self.oneways: list[tuple[str, Request[Any]]] = []
@@ -27,7 +29,8 @@ class FakeNetwork:
     async def _call_name_server(self, address: str, request: Request[A], timeout_s: float) -> A:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
 
-    async def call(self, address: str, request: Request[A], timeout_s: float) -> A:
+    async def call(self, address: str, request: Request[A] | FilledForm[A], timeout_s: float) -> A:
+        assert isinstance(request, Request)
         self.calls.append((address, request))
         answer: Any = self.answers[type(request)]
         if isinstance(answer, Exception):

@@ -155,7 +155,7 @@ class PushConsumer(Consumer[_Parts]):
             session,
             group,
             namespace=session.settings.namespace,
-            batch_size=settings.pull_batch_size,
+            batch_size=settings.messages_per_pull,
             batch_bytes=settings.pull_batch_bytes,
         )
         kind = self._kind(
@@ -380,7 +380,7 @@ def _java_settings(settings: PushSettings) -> dict[str, Any]:
         "consumeMessageBatchMaxSize": settings.batch_size or 1,
         "consumeConcurrentlyMaxSpan": settings.queue_span,
         "maxReconsumeTimes": -1 if settings.max_retries is None else settings.max_retries,
-        "pullBatchSize": settings.pull_batch_size,
+        "pullBatchSize": settings.messages_per_pull,
         "pullInterval": round(settings.pull_interval_s * 1000),
         "pullThresholdForQueue": settings.queue_messages,
         "pullThresholdSizeForQueue": settings.queue_bytes // (1024 * 1024),

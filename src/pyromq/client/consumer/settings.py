@@ -74,12 +74,12 @@ class PushSettings(ConsumerSettings):
     invisible_s: float = setting(60.0, 'With "pop": how long other members do not see a message; renewed while it waits or its handler runs.', check=between(1, 259_200))
     ordered: bool = setting(False, "The messages of a queue are handled one after the other, in their order.")
     concurrency: int = setting(20, "How many handlers may run at a time: threads for plain functions, tasks for async ones.", check=between(1, 1000))
-    batch_size: int | None = setting(None, "Handlers get lists of up to this many messages; None means one message at a time.", check=between(1, 1024))
+    batch_size: int | None = setting(None, "Handlers get lists of up to this many messages, and pulls ask for as many; None means one message at a time.", check=between(1, 1024))
     max_retries: int | None = setting(None, "How often a failed message comes again before it goes to the dead-letter queue. None takes the group's setting, which is 16 by default; with `ordered`, retries never end.", check=between(0, _MAX_INT))
     suspend_s: float = setting(1.0, "How long an `ordered` queue waits after a failure.", check=between(0.01, 30))
     handler_timeout_s: float = setting(900.0, "A message whose handler takes longer goes back to its broker.", check=_INTERVAL_S)
     stop_grace_s: float = setting(30.0, "How long a stop waits for running handlers.", check=between(0, 10**9))
-    pull_batch_size: int = setting(32, "The maximum number of messages of one pull.", check=between(1, 1024))
+    pull_batch_size: int = setting(32, "The maximum number of messages of one pull; `batch_size`, if that is more.", check=between(1, 1024))
     pull_interval_s: float = setting(0.0, "A pause after each pull that found something.", check=between(0, 65.535))
     queue_span: int = setting(2000, "Pulling from a queue pauses while its first and last message in the client are further apart; not with `ordered`.", check=between(1, 65_535))
     topic_messages: int | None = setting(None, "Replaces `queue_messages`, after division by the number of assigned queues.", check=between(1, 6_553_500))
@@ -89,6 +89,10 @@ class PushSettings(ConsumerSettings):
     commit_interval_s: float = setting(5.0, "How often the consumer commits offsets, apart from those that pulls carry.", check=_INTERVAL_S)
 
     # fmt: on
+    @property
+    def messages_per_pull(self) -> int:
+        return max(self.pull_batch_size, self.batch_size or 1)
+
     @property
     def thresholds(self) -> Thresholds:
         if self.mode == "pop":

@@ -83,3 +83,10 @@ async def test_what_needs_a_running_consumer_says_so() -> None:
     with pytest.raises(StateError, match="not running"):
         await PullConsumer("reports", "127.0.0.1:9876").poll()
     await consumer.close()
+
+
+def test_pulls_ask_for_as_many_messages_as_a_handler_takes() -> None:
+    assert PushSettings().messages_per_pull == 32
+    assert PushSettings(batch_size=8).messages_per_pull == 32
+    assert PushSettings(batch_size=256).messages_per_pull == 256
+    assert PushSettings(batch_size=256, pull_batch_size=512).messages_per_pull == 512

@@ -7,6 +7,7 @@ from pyromq.errors import ConnectFailed
 from pyromq.protocol.bodies.queues import MessageQueue
 from pyromq.protocol.catalogue import Answer, Request
 from pyromq.protocol.names import MASTER_ID
+from pyromq.protocol.request_forms import FilledForm
 
 A = TypeVar("A", bound=Answer)
 
@@ -16,7 +17,9 @@ class Network(Protocol):
 
     @property
     def routes(self) -> Routes: ...
-    async def call(self, address: str, request: Request[A], timeout_s: float) -> A: ...
+    @property
+    def fills_forms(self) -> bool: ...
+    async def call(self, address: str, request: Request[A] | FilledForm[A], timeout_s: float) -> A: ...
     async def send_oneway(self, address: str, request: Request[Any]) -> None: ...
 
 

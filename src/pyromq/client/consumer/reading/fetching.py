@@ -19,12 +19,16 @@ from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import open_message
 from pyromq.protocol.names import LMQ_PREFIX, MASTER_ID, retry_topic
 from pyromq.protocol.record import StoredMessage, SysFlag, decode_records
+from pyromq.protocol.request_forms import RequestForm
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
 
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG, LITE_FLAG = 1, 2, 4, 16
 """Bits of a pull's system flag."""
 
 _CLOSED = SysFlag.COMPRESSED | SysFlag.INNER_BATCH
+
+_VARYING = ("queue_offset", "sys_flag", "commit_offset")
+_MAX_FORMS = 4096
 
 _MAX_OPENED_BYTES = 64 * 1024 * 1024
 """When the decompressed bodies of one answer exceed this, the rest waits for the next pull."""
@@ -67,6 +71,7 @@ class Fetching:
         self._namespace = namespace
         self._is_lite = is_lite
         self._lite_unknown: set[str] = set()
+        self._forms: dict[MessageQueue, tuple[Subscription, RequestForm[PullMessageAnswer]]] = {}
         self._batch_size = batch_size
         self._batch_bytes = batch_bytes
         self._suspend_ms = round(suspend_s * 1000)
@@ -91,21 +96,12 @@ class Fetching:
         if self._is_lite:
             flags |= SUBSCRIPTION_FLAG | LITE_FLAG
         is_lite = self._is_lite and address not in self._lite_unknown
-        request = (LitePullMessage if is_lite else PullMessage)(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=offset,
-            max_msg_nums=self._batch_size,
-            sys_flag=flags,
-            commit_offset=max(commit_offset, 0),
-            suspend_timeout_millis=self._suspend_ms,
-            subscription=subscription.expression if self._is_lite else None,
-            # java: a pull that carries the subscription has no version of it
-            sub_version=0 if self._is_lite and subscription.expression_type == TAG else subscription.version,
-            expression_type=subscription.expression_type,
-            max_msg_bytes=self._batch_bytes,
-            target_broker_name=queue.broker_name,
+        numbers = (offset, flags, max(commit_offset, 0))
+        kind = LitePullMessage if is_lite else PullMessage
+        request = (
+            self._form(kind, queue, subscription).fill(numbers, b"")
+            if self._network.fills_forms
+            else self._request(kind, queue, subscription, *numbers)
         )
         try:
             answer = await self._network.call(address, request, self._timeout_s)
@@ -116,6 +112,44 @@ class Fetching:
                 return await self.pull(queue, subscription, offset, commit_offset, broker_id)
             raise
         return self._understood(queue, subscription, offset, answer)
+
+    def _request(
+        self,
+        kind: type[PullMessage],
+        queue: MessageQueue,
+        subscription: Subscription,
+        offset: int = 0,
+        flags: int = 0,
+        commit_offset: int = 0,
+    ) -> PullMessage:
+        return kind(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=self._batch_size,
+            sys_flag=flags,
+            commit_offset=commit_offset,
+            suspend_timeout_millis=self._suspend_ms,
+            subscription=subscription.expression if self._is_lite else None,
+            # java: a pull that carries the subscription has no version of it
+            sub_version=0 if self._is_lite and subscription.expression_type == TAG else subscription.version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=self._batch_bytes,
+            target_broker_name=queue.broker_name,
+        )
+
+    def _form(
+        self, kind: type[PullMessage], queue: MessageQueue, subscription: Subscription
+    ) -> RequestForm[PullMessageAnswer]:
+        """The form of the pulls from a queue; `_VARYING` says what is filled in."""
+        known = self._forms.get(queue)
+        if known is None or known[0] is not subscription or known[1].request_type is not kind:
+            if len(self._forms) >= _MAX_FORMS:
+                self._forms.clear()
+            form = RequestForm(self._request(kind, queue, subscription), _VARYING)
+            known = self._forms[queue] = (subscription, form)
+        return known[1]
 
     def _understood(
         self, queue: MessageQueue, subscription: Subscription, offset: int, answer: PullMessageAnswer

@@ -2,13 +2,15 @@
 
 import pytest
 from tests.support.fake_network import FakeNetwork
-from tests.support.held_messages import QUEUE, RETRY_QUEUE, tagged
+from tests.support.held_messages import ORDERS, QUEUE, RETRY_QUEUE, tagged
 
 from pyromq.client.consumer.reading.fetching import Fetching
 from pyromq.client.consumer.reading.subscriptions import Subscription
 from pyromq.client.values import MessageQueue
 from pyromq.errors import ConnectFailed, NoRoute, Refused
+from pyromq.protocol.catalogue import encode_request
 from pyromq.protocol.codes import ResponseCode
+from pyromq.protocol.framing import encode_frame
 from pyromq.protocol.record import StoredMessage, encode_record
 from pyromq.protocol.requests.pulling import LitePullMessage, PullMessage, PullMessageAnswer
 
@@ -99,3 +101,22 @@ async def test_a_broker_that_nobody_knows_is_an_error_that_passes(network: FakeN
     unknown = MessageQueue("Orders", "broker-z", 0)
     with pytest.raises((NoRoute, ConnectFailed)):
         await Fetching(network, "billing").pull(unknown, EVERYTHING, 0)
+
+
+@pytest.mark.parametrize("is_lite", [False, True])
+@pytest.mark.parametrize("numbers", [(0, 2, 0), (2**40, 23, 7)], ids=str)
+def test_a_filled_pull_is_what_the_general_path_writes(is_lite: bool, numbers: tuple[int, int, int]) -> None:
+    reading = Fetching(FakeNetwork(ORDERS), "billing", is_lite=is_lite)
+    subscription = Subscription.of("Orders", "a || b", 77)
+    kind = LitePullMessage if is_lite else PullMessage
+    for _ in range(2):  # made, then known
+        head = reading._form(kind, QUEUE, subscription).head(numbers, 5, 0, 10_000)
+        assert head == encode_frame(encode_request(reading._request(kind, QUEUE, subscription, *numbers), 5))
+
+
+def test_a_new_subscription_has_a_new_form() -> None:
+    reading = Fetching(FakeNetwork(ORDERS), "billing")
+    first, second = (
+        reading._form(PullMessage, QUEUE, Subscription.of("Orders", "*", version)) for version in (1, 2)
+    )
+    assert first.head((0, 0, 0), 5, 0, 10_000) != second.head((0, 0, 0), 5, 0, 10_000)
