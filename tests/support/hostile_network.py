@@ -13,6 +13,7 @@ from pyromq.errors import RemoteProtocolError
 from pyromq.protocol.catalogue import Answer, Request, decode_answer
 from pyromq.protocol.frame import RESPONSE_FLAG, Frame, HeaderForm
 from pyromq.protocol.framing import FrameReader, encode_frame
+from pyromq.protocol.request_forms import FilledForm
 
 A = TypeVar("A", bound=Answer)
 
@@ -34,12 +35,14 @@ class HostileNetwork:
 
     def __init__(self, reply: Reply, *routes: Route) -> None:
         self.reply = reply
+        self.fills_forms = False
         self.asked = 0
         self.routes = Routes(NameServers(["n:1", "n:2"]), self.call, 1.0)
         for route in routes:
             self.routes._take(route)
 
-    async def call(self, address: str, request: Request[A], timeout_s: float) -> A:
+    async def call(self, address: str, request: Request[A] | FilledForm[A], timeout_s: float) -> A:
+        assert isinstance(request, Request)
         self.asked += 1
         return decode_answer(type(request), over_the_wire(self.reply(request)))
 
