@@ -29,6 +29,11 @@ class Running:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
+    def file_pages_mb(self) -> float:
+        """Pages of mapped files in memory: the kernel's cache, which it takes back when others need it."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("RssFile:")[1].split()[0]) / 1024
+
     def cpu_s(self) -> float:
         # The clock of a process's CPU time, as clock_getcpuclockid(3) makes it.
         return time.clock_gettime(~self.pid << 3 | 2)

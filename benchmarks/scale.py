@@ -1,0 +1,297 @@
+"""Cost as the work grows: topics on a name server; queues, groups and connections on one broker.
+
+    python -m benchmarks.scale [--quick] [--parts topics,queues,groups,connections] [--out docs/benchmarks]
+
+Each part is measured at several sizes, on a fresh server each time, and drawn as a curve: a figure for a
+single one of them (memory, CPU) is level where the cost grows with the work, and rises where it grows faster.
+Times are CPU times of the server, which hardly change when the machine is busy. It writes `scale.md`,
+`scale.json` and a picture for each part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+from xml.sax.saxutils import escape
+
+from benchmarks import wire
+from benchmarks.namesrv import Plan, registered
+from benchmarks.turns import Running, short
+from tests.support.own_broker import OwnBroker
+from tests.support.own_nameserver import OwnNameServer
+
+Figures = Mapping[str, float]
+Curve = dict[int, Figures]
+
+HEARTBEAT: Final = 34
+RESPONSE: Final = 1
+QUEUES_PER_TOPIC: Final = 1000
+ASKED: Final = 20_000
+"""Requests of each kind whose CPU time is measured."""
+PIPELINED: Final = 100
+BROKER_SETTINGS: Final = {"mappedFileSizeCommitLog": str(64 << 20), "autoCreateTopicEnable": "false"}
+SIZES: Final[Mapping[str, Sequence[int]]] = {
+    "topics": (1_000, 10_000, 100_000, 1_000_000, 2_000_000),
+    "queues": (10, 1_000, 10_000, 100_000),
+    "groups": (10, 1_000, 10_000),
+    "connections": (10, 1_000, 10_000),
+}
+COLOURS: Final = ("#2a7f8e", "#d1702b", "#5b4b8a", "#7a8b2f")
+
+
+def pipelined(server: wire.Wire, frames: Iterator[bytes]) -> None:
+    """Send frames, some at a time, and read an answer to each; one that is refused is an error."""
+    batch: list[bytes] = []
+    for each in frames:
+        batch.append(each)
+        if len(batch) == PIPELINED:
+            _exchange(server, batch)
+            batch = []
+    if batch:
+        _exchange(server, batch)
+
+
+def _exchange(server: wire.Wire, batch: Sequence[bytes]) -> None:
+    server.send(*batch)
+    for _ in batch:
+        header, _ = server.receive()
+        while not header["flag"] & RESPONSE:  # brokers ask their clients things, too
+            header, _ = server.receive()
+        if header["code"] not in (0, 19, 20):  # a pull may find nothing
+            raise RuntimeError(f"refused: {header}")
+
+
+def cpu_us_each(server: Running, connection: wire.Wire, frames: Iterator[bytes], count: int) -> float:
+    before = server.cpu_s()
+    pipelined(connection, frames)
+    return (server.cpu_s() - before) / count * 1e6
+
+
+# ------------------------------------------------------------------------------------------- a name server
+
+
+def topics(size: int) -> Figures:
+    """Every topic on 2 of 100 brokers."""
+    plan = Plan(size, 100, 2, 8, (), 1, 1, 1, 0)
+    with OwnNameServer() as own:
+        server = Running("pyromq", own.port, own.pid)
+        rss_before, cpu_before = server.rss_mb(), server.cpu_s()
+        with registered(server, plan, size):
+            figures = {
+                "register: server CPU µs a topic": (server.cpu_s() - cpu_before) / size * 1e6,
+                "memory: bytes a topic": (server.rss_mb() - rss_before) * 2**20 / size,
+            }
+            asking = wire.Wire(server.port)
+            step = max(1, size // ASKED)
+            routes = (wire.route(wire.topic_name(number * step % size)) for number in range(ASKED))
+            figures["look-up: server CPU µs"] = cpu_us_each(server, asking, routes, ASKED)
+            asking.close()
+            return figures
+
+
+# ------------------------------------------------------------------------------------------- one broker
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[tuple[OwnBroker, Running]]:
+    with OwnNameServer() as names, OwnBroker(names.address, settings=BROKER_SETTINGS) as own:
+        yield own, Running("pyromq", own.port, own.pid)
+
+
+def queues(size: int) -> Figures:
+    """Topics of up to 1,000 queues with one message in each; then sends and pulls all over them."""
+    allow_files(size + 1000)  # a mapped file keeps a descriptor
+    with broker() as (own, server):
+        rss_before, connection = server.rss_mb(), wire.Wire(own.port)
+        each = min(size, QUEUES_PER_TOPIC)
+        places = [(f"scale-{number // each}", number % each) for number in range(size)]
+        made = (wire.create_topic(f"scale-{number}", each) for number in range(math.ceil(size / each)))
+        pipelined(connection, made)
+        pipelined(connection, (send(*place) for place in places))
+        figures = {
+            "memory: KB a queue": (server.rss_mb() - rss_before) * 1024 / size,
+            "open files": float(len(os.listdir(f"/proc/{own.pid}/fd"))),
+        }
+        # Spread over all queues, each time another one.
+        spread = [places[number * 7919 % size] for number in range(ASKED)]
+        sends = (send(*place) for place in spread)
+        figures["send: server CPU µs"] = cpu_us_each(server, connection, sends, ASKED)
+        pulls = (pull(*place) for place in spread)
+        figures["pull: server CPU µs"] = cpu_us_each(server, connection, pulls, ASKED)
+        connection.close()
+    return figures
+
+
+def send(topic: str, queue: int) -> bytes:
+    """A send as clients write it, with a unique key."""
+    ext = {
+        "a": "group", "b": topic, "c": "TBW102", "d": "4", "e": str(queue), "f": "0",
+        "g": "1700000000000", "h": "0",
+        "i": "UNIQ_KEY\x017F00000100002A9F0000000000000001\x02", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+    return wire.frame(wire.SEND_MESSAGE_V2, ext, b"hello")
+
+
+def pull(topic: str, queue: int) -> bytes:
+    """A pull of one message, answered at once."""
+    ext = {
+        "consumerGroup": "group", "topic": topic, "queueId": str(queue), "queueOffset": "0",
+        "maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    return wire.frame(wire.PULL_MESSAGE, ext)
+
+
+def groups(size: int) -> Figures:
+    """A member of each group sends heartbeats, all of them on one connection."""
+    with broker() as (own, server):
+        connection = wire.Wire(own.port)
+        rss_before = server.rss_mb()
+        first = cpu_us_each(server, connection, map(heartbeat, range(size)), size)
+        repeated = cpu_us_each(server, connection, map(heartbeat, range(size)), size)
+        memory = (server.rss_mb() - rss_before) * 1024 / size
+        connection.close()
+    return {
+        "first heartbeat: server CPU µs": first,
+        "next heartbeat: server CPU µs": repeated,
+        "memory: KB a group": memory,
+    }
+
+
+def heartbeat(number: int) -> bytes:
+    subscription = {"classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*",
+                    "subVersion": 1, "tagsSet": [], "topic": "TBW102"}  # fmt: skip
+    group = {"consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "consumeType": "CONSUME_PASSIVELY",
+             "groupName": f"group-{number}", "messageModel": "CLUSTERING",
+             "subscriptionDataSet": [subscription], "unitMode": False}  # fmt: skip
+    body = {"clientID": f"client-{number}", "consumerDataSet": [group], "producerDataSet": []}
+    return wire.frame(HEARTBEAT, {}, json.dumps(body).encode())
+
+
+def connections(size: int) -> Figures:
+    """Idle connections that have sent one request each; then one of them sends."""
+    allow_files(size + 200)
+    with broker() as (own, server), contextlib.ExitStack() as stack:
+        sending = wire.Wire(own.port)
+        stack.callback(sending.close)
+        sending.call(wire.create_topic("scale", 8))
+        rss_before, cpu_before = server.rss_mb(), server.cpu_s()
+        for _ in range(size):
+            connection = wire.Wire(own.port)
+            stack.callback(connection.close)
+            connection.call(send("scale", 0))
+        opened = (server.cpu_s() - cpu_before) / size * 1e6
+        memory = (server.rss_mb() - rss_before) * 1024 / size
+        sends = (send("scale", number % 8) for number in range(ASKED))
+        busy = cpu_us_each(server, sending, sends, ASKED)
+        idle_before, began = server.cpu_s(), time.monotonic()
+        time.sleep(2)
+        idle = (server.cpu_s() - idle_before) / (time.monotonic() - began) * 1000
+    return {
+        "memory: KB a connection": memory,
+        "connect and send once: server CPU µs": opened,
+        "send: server CPU µs": busy,
+        "idle: server CPU ms a second": idle,
+    }
+
+
+def allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
+
+
+PARTS: Final[Mapping[str, Callable[[int], Figures]]] = {
+    "topics": topics,
+    "queues": queues,
+    "groups": groups,
+    "connections": connections,
+}
+
+
+# ------------------------------------------------------------------------------------------- showing it
+
+
+def as_table(part: str, curve: Curve) -> str:
+    figures = list(dict.fromkeys(name for measured in curve.values() for name in measured))
+    lines = [f"| {part} | " + " | ".join(figures) + " |", "|---:|" + "---:|" * len(figures)]
+    lines += [
+        f"| {size:,} | " + " | ".join(short(measured[name]) for name in figures) + " |"
+        for size, measured in curve.items()
+    ]
+    return "\n".join(lines)
+
+
+def picture(part: str, curve: Curve) -> str:
+    """Both axes are logarithmic."""
+    width, height, left, bottom = 640, 360, 60, 40
+    sizes = list(curve)
+    values = [max(value, 0.1) for measured in curve.values() for value in measured.values()]
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 0.01)
+    first, last = math.log10(sizes[0]), math.log10(max(sizes[-1], sizes[0] * 10))
+
+    def x(size: float) -> float:
+        return left + (math.log10(size) - first) / (last - first) * (width - left - 20)
+
+    def y(value: float) -> float:
+        return height - bottom - (math.log10(max(value, 0.1)) - low) / (high - low) * (height - bottom - 70)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-size="12"'
+        ' font-family="Helvetica, Arial, DejaVu Sans, sans-serif" fill="#22303a">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for power in range(low, high + 1):
+        at = y(10.0**power)
+        parts.append(f'<line x1="{left}" x2="{width - 20}" y1="{at:.1f}" y2="{at:.1f}" stroke="#dde3e7"/>')
+        parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
+    parts += [
+        f'<text x="{x(size):.1f}" y="{height - 20}" text-anchor="middle">{size:,}</text>' for size in sizes
+    ]
+    for number, name in enumerate(next(iter(curve.values()))):
+        colour = COLOURS[number % len(COLOURS)]
+        points = " ".join(f"{x(size):.1f},{y(measured[name]):.1f}" for size, measured in curve.items())
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<text x="{left}" y="{16 + 15 * number}" fill="{colour}">{escape(name)}</text>')
+    parts.append(f'<text x="{width - 20}" y="{height - 4}" text-anchor="end">{escape(part)}</text></svg>')
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="the two smallest sizes: does it work at all?")
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--largest", type=int, default=10**9, help="leave out larger sizes")
+    parser.add_argument("--out", type=Path, help="by default docs/benchmarks, and build/benchmarks if quick")
+    options = parser.parse_args()
+    out: Path = options.out or Path("build/benchmarks" if options.quick else "docs/benchmarks")
+    out.mkdir(parents=True, exist_ok=True)
+    curves: dict[str, Curve] = {}
+    page = ["# Cost as the work grows", "", "`python -m benchmarks.scale`", ""]
+    for part in options.parts.split(","):
+        curve: Curve = {}
+        for size in SIZES[part][: 2 if options.quick else None]:
+            if size <= options.largest:
+                curve[size] = PARTS[part](size)
+                sys.stderr.write(f"{part} {size:,}: {dict(curve[size])}\n")
+        curves[part] = curve
+        (out / f"scale-{part}.svg").write_text(picture(part, curve), "utf-8")
+        page += [f"## {part.capitalize()}", "", f"![{part}](scale-{part}.svg)", "", as_table(part, curve), ""]
+    (out / "scale.md").write_text("\n".join(page), "utf-8")
+    (out / "scale.json").write_text(json.dumps(curves, indent=1) + "\n", "utf-8")
+    print("\n".join(page))
+
+
+if __name__ == "__main__":
+    main()
