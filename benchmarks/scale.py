@@ -45,6 +45,9 @@ SIZES: Final[Mapping[str, Sequence[int]]] = {
     "groups": (10, 1_000, 10_000),
     "connections": (10, 1_000, 10_000),
 }
+FILES: Final = ("queues", "connections")
+"""Each of them has an open file, in the broker or also here."""
+MAX_FILES: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 2_000
 COLOURS: Final = ("#2a7f8e", "#d1702b", "#5b4b8a", "#7a8b2f")
 
 
@@ -282,7 +285,9 @@ def main() -> None:
     for part in options.parts.split(","):
         curve: Curve = {}
         for size in SIZES[part][: 2 if options.quick else None]:
-            if size <= options.largest:
+            if part in FILES and size > MAX_FILES:
+                sys.stderr.write(f"{part} {size:,} left out: only {MAX_FILES:,} files may be open here\n")
+            elif size <= options.largest:
                 curve[size] = PARTS[part](size)
                 sys.stderr.write(f"{part} {size:,}: {dict(curve[size])}\n")
         curves[part] = curve
