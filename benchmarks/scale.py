@@ -38,7 +38,12 @@ QUEUES_PER_TOPIC: Final = 1000
 ASKED: Final = 20_000
 """Requests of each kind whose CPU time is measured."""
 PIPELINED: Final = 100
-BROKER_SETTINGS: Final = {"mappedFileSizeCommitLog": str(64 << 20), "autoCreateTopicEnable": "false"}
+BROKER_SETTINGS: Final = {
+    "mappedFileSizeCommitLog": str(64 << 20),
+    "autoCreateTopicEnable": "false",
+    # On a busy machine no request shall be refused for waiting.
+    "waitTimeMillsInSendQueue": "60000",
+}
 SIZES: Final[Mapping[str, Sequence[int]]] = {
     "topics": (1_000, 10_000, 100_000, 1_000_000, 2_000_000),
     "queues": (10, 1_000, 10_000, 100_000),
