@@ -152,7 +152,7 @@ async def look(
         message = cursor.take()
         seen += 1
         read_bytes += len(message.body)
-        if only.matches(message):
+        if only.matches(message.body):
             found.append(Place(cursor.queue.broker_name, message))
         if not cursor.is_done:
             waiting.append(number)

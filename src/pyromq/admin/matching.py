@@ -10,14 +10,13 @@ from typing import Any, cast
 import msgspec
 
 from pyromq.errors import ConfigError
-from pyromq.protocol.record import StoredMessage
 
 _STEP = re.compile(r"\.([^.\[\]=]+)|\[(\d{1,9})\]")
 _EXPECTED = 'a path and a value, such as $.order.items[0].sku="A-7" or $.paid=true'
 
 
 class BodyFilter:
-    """`matches(message)`. Both filters must hold; without any, every message does."""
+    """`matches(body)`. Both filters must hold; without any, every message does."""
 
     def __init__(self, text: str = "", json_path: str = "") -> None:
         self._text = text.casefold()
@@ -30,10 +29,10 @@ class BodyFilter:
     def __repr__(self) -> str:
         return f"<BodyFilter text={self._text!r} steps={self._steps!r}>"
 
-    def matches(self, message: StoredMessage) -> bool:
-        if self._text and self._text not in message.body.decode("utf-8", "replace").casefold():
+    def matches(self, body: bytes) -> bool:
+        if self._text and self._text not in body.decode("utf-8", "replace").casefold():
             return False
-        return not self._has_path or self._is_there(message.body)
+        return not self._has_path or self._is_there(body)
 
     def _is_there(self, body: bytes) -> bool:
         try:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pyromq.admin.cluster import Cluster
 from pyromq.clock import Clock
+from pyromq.console.guarded import GuardedCluster
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.watch.values import Snapshot
 from pyromq.console.watch.watch import Watch
@@ -50,13 +51,14 @@ class Clusters(Mapping[str, ShownCluster]):
     def __init__(self, settings: ConsoleSettings, clock: Clock) -> None:
         self._shown: dict[str, ShownCluster] = {}
         for name, addresses in settings.cluster_addresses().items():
-            cluster = Cluster(
+            cluster = GuardedCluster(
                 addresses,
                 timeout_s=settings.timeout_seconds,
                 credentials=settings.credentials(),
                 tls=settings.tls(),
                 clock=clock,
             )
+            cluster.dialled = settings.dialled()
             self._shown[name] = ShownCluster(name, cluster, Watch(cluster, name=name))
         self._open = AsyncExitStack()
 

@@ -47,6 +47,7 @@ class ConsoleSettings(Settings):
     cluster_tls: bool = setting(False, "Connect to the clusters with TLS.", local=True)
     cluster_trust_path: Path | None = setting(None, "Connect to the clusters with TLS, and check their certificates against those in this file, PEM.")
     checkpoints: str = setting("", "Directories of tables and checkpoints of Spark's streaming queries, separated by commas; the pages of topics compare them with the brokers.", local=True)
+    dialled_networks: str = setting("", "Link-local addresses and networks that may be dialled although a name server tells them; others of that kind never are.", local=True)
     timeout_seconds: Seconds = setting(3, "How long a server may take for one request.", check=POSITIVE)
 
     # Users
@@ -77,6 +78,7 @@ class ConsoleSettings(Settings):
     def verify_together(self) -> None:
         self.cluster_addresses()
         self.proxies()
+        self.dialled()
         if not _BASE_PATH.fullmatch(self.base_path):
             raise ConfigError("basePath", self.base_path, "nothing, or a path like /mq without a slash at its end")
         if (self.tls_cert_path is None) != (self.tls_key_path is None):
@@ -109,6 +111,9 @@ class ConsoleSettings(Settings):
 
     def proxies(self) -> Networks:
         return Networks.parse(self.trusted_proxies, key="trustedProxies")
+
+    def dialled(self) -> Networks:
+        return Networks.parse(self.dialled_networks, key="dialledNetworks")
 
     def host_names(self) -> frozenset[str]:
         return frozenset(each.strip().lower() for each in self.allowed_hosts.split(",") if each.strip())

@@ -27,8 +27,8 @@ def test_no_cell_is_a_formula(text: str, cell: str) -> None:
 
 
 def test_whatever_is_put_into_a_template_is_escaped_and_shown() -> None:
-    template = rendering.environment().from_string("<p title='{{ x }}'>{{ x }}</p>{{ none }}")
-    page = template.render(x="<script>'\"\u202e", none=None)
+    template = rendering.environment().from_string("<p title='{{ x }}'>{{ x }}</p>{{ nothing }}")
+    page = template.render(x="<script>'\"\u202e", nothing=None)
     assert page == "<p title='&lt;script&gt;&#39;&#34;⟨U+202E⟩'>&lt;script&gt;&#39;&#34;⟨U+202E⟩</p>–"
 
 

@@ -25,17 +25,20 @@ async def show(visit: Visit) -> Data:
     found = await asyncio.to_thread(checkpoints.reading, directories, topic)
     queries = [await _query(visit, each, topic) for each in found]
     assert visit.shown is not None
-    commands = [
-        join(["pyromq", "pipeline", job, place, option, topic, "-n", visit.shown.namesrv])
-        for job, place, option in _JOBS
-    ]
     return {
         "topic": topic,
         "view": visit.snapshot.topics.get(topic),
         "queries": queries,
         "directories": len(directories),
-        "commands": commands,
+        "commands": commands(visit.shown.namesrv, topic),
     }
+
+
+def commands(namesrv: str, topic: str) -> list[str]:
+    """The jobs for a topic, to copy."""
+    return [
+        join(["pyromq", "pipeline", job, place, option, topic, "-n", namesrv]) for job, place, option in _JOBS
+    ]
 
 
 async def _query(visit: Visit, checkpoint: Checkpoint, topic: str) -> Data:

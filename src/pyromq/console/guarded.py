@@ -1,0 +1,44 @@
+"""A cluster that dials no link-local address because a name server tells it to: there are the secrets of
+clouds.
+"""
+
+from typing import TypeVar
+
+from pyromq.admin.cluster import Cluster
+from pyromq.errors import ConnectFailed
+from pyromq.protocol.catalogue import Answer, Request
+from pyromq.remoting.addresses import parse_address
+from pyromq.remoting.networks import Networks, plain_address
+
+A = TypeVar("A", bound=Answer)
+
+
+class GuardedCluster(Cluster):
+    """The name servers are the settings' own, and may be anywhere."""
+
+    dialled = Networks()
+    """Link-local addresses that may be dialled all the same."""
+
+    def copy(self) -> "GuardedCluster":
+        other = GuardedCluster(
+            self.name_servers,
+            timeout_s=self.timeout_s,
+            credentials=self._credentials,
+            tls=self._tls,
+            clock=self.clock,
+        )
+        other.dialled = self.dialled
+        return other
+
+    async def ask(self, address: str, request: Request[A], timeout_s: float | None = None) -> A:
+        host = plain_address(parse_address(address)[0])
+        if (
+            host is not None
+            and host.is_link_local
+            and address not in self.name_servers
+            and host not in self.dialled
+        ):
+            raise ConnectFailed(
+                f"{address}: link-local addresses are not dialled; dialledNetworks lists exceptions"
+            )
+        return await super().ask(address, request, timeout_s)

@@ -1,0 +1,89 @@
+"""What a page offers to copy works: every line is one that the command it names accepts."""
+
+import shlex
+
+import click
+import pytest
+
+from pyromq.apps.pyromq import COMMANDS
+from pyromq.cli.mqadmin.tree import mqadmin
+from pyromq.console.operations.all_operations import OPERATIONS
+from pyromq.console.operations.brokers import (
+    CleanBroker,
+    DrainBroker,
+    PutEntry,
+    SetOnBroker,
+    SetOnNameServers,
+)
+from pyromq.console.operations.groups import DeleteGroup, PutGroup
+from pyromq.console.operations.messages import Redeliver, SendAgain, SendMessage
+from pyromq.console.operations.offsets import CloneOffsets, ResetOffsets, moment_ms
+from pyromq.console.operations.operation import Operation
+from pyromq.console.operations.topics import DeleteTopic, DeleteTopics, PutTopic
+from pyromq.console.pages.spark import commands
+from pyromq.errors import ConfigError
+
+NAMESRV = "10.0.0.1:9876;10.0.0.2:9876"
+WITHOUT_LINE = {"offsets.undo", "dlq.resend"}
+"""What `mqadmin` cannot do."""
+SAMPLES: list[Operation] = [
+    PutTopic(topic="t", message_type="FIFO", ordered=True),
+    PutTopic(topic="t", at="a:1,b:2", permission="r"),
+    DeleteTopic(topic="t"),
+    DeleteTopics(topics="t u"),
+    PutGroup(group="g"),
+    DeleteGroup(group="g"),
+    ResetOffsets(group="g", topic="t", time="2030-01-01T00:00"),
+    ResetOffsets(group="g", topic="t", to="end"),
+    ResetOffsets(group="g", topic="t", to="end", broker="b", queue=0),
+    ResetOffsets(group="g", topic="t", to="start"),
+    ResetOffsets(group="g", topic="t", to="offset", offset=0, broker="b", queue=0),
+    CloneOffsets(source="a", group="b", topic="t"),
+    SendMessage(topic="t", body="it's; $(rm) 'x'", tags="a", keys="k", broker="b", queue=0),
+    SendAgain(topic="t", id="0A"),
+    Redeliver(topic="t", id="0A", group="g", client="c@1"),
+    SetOnBroker(address="a:1", key="k", value="v w"),
+    DrainBroker(broker="b"),
+    DrainBroker(broker="b", writable=True),
+    CleanBroker(address="a:1"),
+    CleanBroker(address="a:1", what="expired_log"),
+    CleanBroker(address="a:1", what="unused_topics"),
+    SetOnNameServers(key="k", value="v"),
+    PutEntry(namespace="n", key="k", value="v"),
+    PutEntry(namespace="n", key="k"),
+]
+
+
+@pytest.mark.parametrize("operation", SAMPLES, ids=lambda each: each.NAME)
+def test_a_line_is_one_that_mqadmin_accepts(operation: Operation) -> None:
+    lines = operation.line(NAMESRV).splitlines()
+    assert lines
+    for line in lines:
+        program, command, *arguments = shlex.split(line)
+        assert program == "mqadmin"
+        found = mqadmin.get_command(click.Context(mqadmin), command)
+        assert found is not None, command
+        found.make_context(command, arguments)
+
+
+def test_every_operation_has_a_line_or_mqadmin_cannot_do_it() -> None:
+    assert {sample.NAME for sample in SAMPLES} | WITHOUT_LINE == OPERATIONS.keys()
+
+
+def test_the_lines_of_pipelines_are_accepted() -> None:
+    for line in commands(NAMESRV, "it's"):
+        program, group, command, *arguments = shlex.split(line)
+        assert (program, group) == ("pyromq", "pipeline")
+        pipeline = COMMANDS.get_command(click.Context(COMMANDS), group)
+        assert isinstance(pipeline, click.Group)
+        found = pipeline.get_command(click.Context(pipeline), command)
+        assert found is not None
+        found.make_context(command, arguments)
+
+
+def test_times_of_forms() -> None:
+    assert moment_ms("1700000000000") == 1_700_000_000_000
+    assert moment_ms("2023-11-14T22:13:20") == 1_700_000_000_000
+    assert moment_ms("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
+    with pytest.raises(ConfigError, match="milliseconds since 1970"):
+        moment_ms("soon")
