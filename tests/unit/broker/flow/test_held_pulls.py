@@ -79,7 +79,7 @@ async def test_the_time_out_gives_one_last_chance() -> None:
 async def test_no_pull_is_held_longer_than_the_limit_or_less_than_no_time(
     timeout_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyromq.broker.flow.held_pulls.MAX_HOLD_S", limit_s)
+    monkeypatch.setattr("pyromq.broker.flow.held_requests.MAX_HOLD_S", limit_s)
     pulls, held = held_pulls(), Held()
     pulls.hold([("T", 0)], held, timeout_s)
     await turn_until(lambda: held.looks == [True])
