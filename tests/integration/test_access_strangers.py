@@ -1,6 +1,9 @@
 """What a stranger could once do to a cluster, line by line: refused without rights, or for everyone."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.support.access import ROOT, SECURE, client, is_refused
@@ -8,6 +11,7 @@ from tests.support.broker_cluster import TOPIC, message, running_broker, topic_c
 from tests.support.name_servers import name_server, registration_body
 from tests.support.wire_client import WireClient
 
+from pyromq.broker.replication.replica_link import ReplicaLink
 from pyromq.errors import Refused
 from pyromq.protocol import json_body
 from pyromq.protocol.catalogue import encode_request
@@ -120,3 +124,20 @@ async def test_a_born_host_is_not_forged_by_a_preamble(tmp_path: Path) -> None:
         wire.write(b"PROXY TCP4 6.6.6.6 127.0.0.1 1 2\r\n")
         wire.send(encode_request(message(), 1))
         assert await wire.wait_closed() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [({}, False), (SECURE, True), ({**SECURE, "ha_allowed_networks": "10.0.0.0/8"}, False)],
+)
+async def test_a_stranger_does_not_get_the_log_over_the_ha_port(
+    tmp_path: Path, settings: Mapping[str, Any], is_refused: bool
+) -> None:
+    async with running_broker(tmp_path, **settings) as broker:
+        stranger = SimpleNamespace(address="10.6.6.6:4000", certificate_names=())
+        refusal = broker.replication.master.opened(cast(ReplicaLink, stranger))
+        assert bool(refusal) == is_refused
+        neighbour = SimpleNamespace(address="127.0.0.1:4000", certificate_names=())
+        refusal = broker.replication.master.opened(cast(ReplicaLink, neighbour))
+        assert bool(refusal) == ("ha_allowed_networks" in settings)
+        broker.replication.master._links.clear()

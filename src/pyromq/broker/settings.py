@@ -43,6 +43,7 @@ _SHORT_TEXT: Check[str] = Check(
 )
 """The broker writes it into every message."""
 _MIB = 1024 * 1024
+_THIS_MACHINE = "127.0.0.0/8,::1"
 
 
 # fmt: off
@@ -112,7 +113,7 @@ class BrokerSettings(ServerSettings):
     total_replicas: int = setting(1, "The number of brokers in the group. With enableSlaveActingMaster and more than one, a starting master takes over the offsets of its replicas before it registers.", check=POSITIVE)
     skip_pre_online: bool = setting(False, "A starting master registers at once even then.")
     group_period_ms: Millis = setting(1000, "How often a replica with enableSlaveActingMaster asks name servers who is in its group.", key="syncBrokerMemberGroupPeriod", mutable=True, check=POSITIVE)
-    ha_allowed_networks: str = setting("", "Addresses and networks of replicas, separated by commas. The HA port hands out the whole log; empty allows every address.", local=True)
+    ha_allowed_networks: str = setting("", "Addresses and networks of replicas, separated by commas. The HA port hands out the whole log; empty allows every address, with denyByDefault and without haTls only those of this machine.", local=True)
     ha_tls: bool = setting(False, "The HA port speaks TLS only. Master and replica show each other their certificates (tls.server.*, tls.client.*) and check them (tls.server.trustCertPath, tls.client.trustCertPath). Brokers of Apache cannot.")
     ha_tls_names: str = setting("", "Names in the certificates of brokers, separated by commas, with haTls. Empty allows every trusted certificate, also those of clients if the same authority issued them.")
 
@@ -260,6 +261,8 @@ class BrokerSettings(ServerSettings):
     def replica_networks(self) -> Networks | None:
         """Replicas must come from these; None if they may come from anywhere."""
         text = self.ha_allowed_networks
+        if not text.strip() and self.deny_by_default and not self.ha_tls:
+            text = _THIS_MACHINE
         return Networks.parse(text, key="haAllowedNetworks") if text.strip() else None
 
     def ha_tls_server(self, clock: Clock) -> TlsServer | None:
