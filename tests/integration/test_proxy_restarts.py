@@ -1,9 +1,14 @@
 """Brokers and fronts that restart under load: what a producer was told to be stored reaches the consumers."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import grpc.aio
 from tests.support.front import CODES, Front, FrontUser, front, user
+
+from pyromq.clock import SystemClock
+from pyromq.proxy.proxy import Proxy
 
 TOPIC, GROUP, COUNT = "Restarts", "RestartsGroup", 60
 
@@ -66,3 +71,45 @@ async def test_nothing_is_lost_while_the_front_restarts() -> None:
         async with asyncio.timeout(60):
             await sending
             assert await receiving == {str(number).encode() for number in range(COUNT)}
+
+
+RENEWING = {
+    "min_polling_ms": 100,
+    "default_invisible_ms": 1500,
+    "renew_ahead_ms": 1000,
+    "renew_interval_ms": 100,
+}
+
+
+async def _over(received: Any) -> None:
+    """Wait until the time of the handle that the client knows is over."""
+    words = received.system_properties.receipt_handle.split(" ")
+    left_ms = int(words[1]) + int(words[2]) - SystemClock().now_ms()
+    await asyncio.sleep(left_ms / 1000 + 0.05)
+
+
+async def test_a_message_that_one_front_renewed_is_acknowledged_at_another() -> None:
+    async with front(settings=RENEWING) as running, user(running.target) as client:
+        await _prepare(running)
+        await client.subscribe(GROUP, TOPIC, kind="PUSH_CONSUMER")
+        await client.send(client.message(TOPIC, b"slow"))
+        [received] = (await client.receive(GROUP, TOPIC, auto_renew=True)).messages
+        await _over(received)
+        settings = replace(running.proxy.settings, listen_port=0)
+        async with Proxy(settings) as other, user(f"127.0.0.1:{other.address[1]}", "elsewhere") as elsewhere:
+            assert await elsewhere.ack(GROUP, TOPIC, received) == ["OK"]
+            assert await elsewhere.ack(GROUP, "Missing", received) == ["INVALID_RECEIPT_HANDLE"]
+
+
+async def test_messages_stay_hidden_when_the_front_that_renewed_them_stops() -> None:
+    async with front(settings=RENEWING) as running, user(running.target) as client:
+        await _prepare(running)
+        await client.subscribe(GROUP, TOPIC, kind="PUSH_CONSUMER")
+        await client.send(client.message(TOPIC, b"slow"))
+        [received] = (await client.receive(GROUP, TOPIC, auto_renew=True)).messages
+        await running.restart_proxy()
+        await _over(received)
+        async with user(running.target, "another") as another:
+            await another.subscribe(GROUP, TOPIC)
+            assert (await another.receive(GROUP, TOPIC, wait_s=1)).code == "MESSAGE_NOT_FOUND"
+        assert await client.ack(GROUP, TOPIC, received) == ["OK"]

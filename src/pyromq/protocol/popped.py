@@ -18,6 +18,7 @@ from pyromq.protocol.requests.popping import (
     AckMessage,
     ChangeInvisibleTime,
     ChangeInvisibleTimeAnswer,
+    FindReceipt,
     PopMessageAnswer,
 )
 
@@ -44,6 +45,18 @@ def receipt_of(
 
 def ack_request(receipt: PopReceipt, topic: str, group: str, offset: int) -> AckMessage:
     return AckMessage(
+        consumer_group=group,
+        topic=marked_topic(topic, group, receipt.retry_mark),
+        queue_id=receipt.queue_id,
+        extra_info=encode_pop_receipt(receipt),
+        offset=offset,
+        target_broker_name=receipt.broker_name,
+    )
+
+
+def find_request(receipt: PopReceipt, topic: str, group: str, offset: int) -> FindReceipt:
+    """Asks for the receipt that replaced this one."""
+    return FindReceipt(
         consumer_group=group,
         topic=marked_topic(topic, group, receipt.retry_mark),
         queue_id=receipt.queue_id,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from pyromq.clock import Clock
-from pyromq.errors import PyroError, Refused
+from pyromq.errors import PyroError, Refused, RemoteProtocolError
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.message import shown_message_id
@@ -58,7 +58,8 @@ class Acknowledging:
         text = entry.receipt_handle
         try:
             handle = self._renewal.take_now(group, text) or decode_handle(text)
-            self._check_time(handle)
+            if self._is_over(handle):
+                return self._ack_all(request, topic, group, call)
             asked = handle.ack(topic, group)
             started = self._cluster.begin(handle.receipt.broker_name, self._filled(asked), call, asked)
         except PyroError as problem:
@@ -107,7 +108,7 @@ class Acknowledging:
     async def _ack(self, entry: Any, topic: str, group: str, call: Call) -> Any:
         status = OK
         try:
-            handle = await self._newest(group, entry.receipt_handle)
+            handle = await self._newest(topic, group, entry.receipt_handle, call)
             await self._cluster.call(handle.receipt.broker_name, handle.ack(topic, group), call)
         except PyroError as problem:
             status = status_of(problem)
@@ -117,7 +118,7 @@ class Acknowledging:
         self._clients.seen(client_id_of(call))
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
         invisible_ms = check_invisible_time(milliseconds(request.invisible_duration), 0, self._settings)
-        handle = await self._newest(group, request.receipt_handle)
+        handle = await self._newest(topic, group, request.receipt_handle, call)
         asked = handle.change(topic, group, invisible_ms)
         answer = await self._cluster.call(handle.receipt.broker_name, asked, call)
         return _ChangeInvisibleDurationResponse(status=OK, receipt_handle=str(handle.changed(answer)))
@@ -125,23 +126,28 @@ class Acknowledging:
     async def forward_to_dead_letters(self, request: Any, call: Call) -> Any:
         self._clients.seen(client_id_of(call))
         topic, group = check_topic(request.topic.name), check_group(request.group.name)
-        handle = await self._newest(group, request.receipt_handle)
+        handle = await self._newest(topic, group, request.receipt_handle, call)
         await self._bury(topic, group, handle, request.message_id, call)
         return _ForwardResponse(status=OK)
 
-    async def _newest(self, group: str, text: str) -> Handle:
+    async def _newest(self, topic: str, group: str, text: str, call: Call) -> Handle:
         """The handle that the broker knows; raises Rejected if its time is over."""
         handle = await self._renewal.take(group, text) or decode_handle(text)
-        self._check_time(handle)
-        return handle
-
-    def _check_time(self, handle: Handle) -> None:
-        over_ms = self._clock.now_ms() - handle.expires_ms
-        if over_ms >= 0:
+        if not self._is_over(handle):
+            return handle
+        try:
+            # Another front may have renewed it. Apache's brokers cannot tell.
+            asked = handle.find(topic, group)
+            return handle.found(await self._cluster.call(handle.receipt.broker_name, asked, call))
+        except (Refused, RemoteProtocolError):
             raise Rejected(
                 Code.INVALID_RECEIPT_HANDLE,
-                f"the time of the receipt handle was over {over_ms} ms ago: the message is delivered again",
-            )
+                f"the time of the receipt handle was over {self._clock.now_ms() - handle.expires_ms} ms ago:"
+                " the message is delivered again",
+            ) from None
+
+    def _is_over(self, handle: Handle) -> bool:
+        return handle.expires_ms <= self._clock.now_ms()
 
     # For messages that no client shall get
 

@@ -250,6 +250,7 @@ class Proxy(Lifetime):
         for server in self._servers:
             await server.stop(0)
         await end(*self._background)
+        await self._renewal.hand_over()
         for client in self._clients:
             self._clients.forget(client)
         await self._receiving.close()

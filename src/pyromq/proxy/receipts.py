@@ -11,13 +11,15 @@ from pyromq.protocol.pop_receipt import (
     decode_start_offsets,
     encode_pop_receipt,
 )
-from pyromq.protocol.popped import ack_request, change_request, changed_receipt, receipt_of
+from pyromq.protocol.popped import ack_request, change_request, changed_receipt, find_request, receipt_of
 from pyromq.protocol.properties import POP_CK
 from pyromq.protocol.record import StoredMessage, decode_records
 from pyromq.protocol.requests.popping import (
     AckMessage,
     ChangeInvisibleTime,
     ChangeInvisibleTimeAnswer,
+    FindReceipt,
+    FindReceiptAnswer,
     PopMessageAnswer,
 )
 from pyromq.proxy.codes import Code, Rejected
@@ -46,6 +48,13 @@ class Handle(NamedTuple):
 
     def change(self, topic: str, group: str, invisible_ms: int) -> ChangeInvisibleTime:
         return change_request(self.receipt, topic, group, self.offset, invisible_ms)
+
+    def find(self, topic: str, group: str) -> FindReceipt:
+        return find_request(self.receipt, topic, group, self.offset)
+
+    def found(self, answer: FindReceiptAnswer) -> "Handle":
+        """The handle that is good now; raises RemoteProtocolError."""
+        return Handle(decode_pop_receipt(answer.extra_info), self.log_offset)
 
     def changed(self, answer: ChangeInvisibleTimeAnswer) -> "Handle":
         """The handle after a change."""

@@ -161,6 +161,13 @@ class Renewal:
         request = handle.change(topic, group, invisible_ms)
         return handle.changed(await self._cluster.call(handle.receipt.broker_name, request, None))
 
+    async def hand_over(self) -> None:
+        """The front stops: messages that are being handled stay hidden; another front takes the answers."""
+        held, now_ms = list(self._held.items()), self._clock.now_ms()
+        await asyncio.gather(*(self._renew(key, each, now_ms) for key, each in held))
+        for key, _ in held:
+            self._forget(key)
+
     # Clients that are gone
 
     def release(self, client: FrontClient) -> None:

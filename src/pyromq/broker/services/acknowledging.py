@@ -21,12 +21,20 @@ from pyromq.errors import Refused, RemoteProtocolError
 from pyromq.protocol.bodies.popping import BatchAck, PopCheckPoint
 from pyromq.protocol.catalogue import Answer
 from pyromq.protocol.codes import ResponseCode
-from pyromq.protocol.pop_receipt import NORMAL_TOPIC, PopReceipt, decode_pop_receipt, marked_topic
+from pyromq.protocol.pop_receipt import (
+    NORMAL_TOPIC,
+    PopReceipt,
+    decode_pop_receipt,
+    encode_pop_receipt,
+    marked_topic,
+)
 from pyromq.protocol.requests.popping import (
     AckMessage,
     AckMessages,
     ChangeInvisibleTime,
     ChangeInvisibleTimeAnswer,
+    FindReceipt,
+    FindReceiptAnswer,
 )
 from pyromq.remoting.routing import Caller, handles
 from pyromq.store.message_store import MessageStore
@@ -213,13 +221,7 @@ class Acknowledging:
                 invisible_time=visible_ms - receipt.pop_time_ms,
                 revive_qid=receipt.revive_queue_id,
             )
-        newest = self._changed.newest(topic, group, offset, receipt)
-        if newest.pop_time_ms + newest.invisible_time_ms <= now_ms:
-            raise Refused(
-                ResponseCode.NO_MESSAGE,
-                f"the receipt of the message at offset {offset} of queue {request.queue_id} of {topic} ended"
-                f" {now_ms - newest.pop_time_ms - newest.invisible_time_ms} ms ago",
-            )
+        newest = self._good(request, receipt)
         # Pops are told apart by their time.
         pop_ms = max(now_ms, newest.pop_time_ms + 1)
         successor = PopReceipt(
@@ -254,6 +256,25 @@ class Acknowledging:
             pop_time=pop_ms, invisible_time=request.invisible_time, revive_qid=successor.revive_queue_id
         )
         return self._when_safe(answer, begun, ended)
+
+    @handles(FindReceipt)
+    def find(self, request: FindReceipt, caller: Caller) -> FindReceiptAnswer:
+        """For a consumer that knows only the first receipt, because another renewed it and is gone."""
+        self._check_queue(request.topic, request.queue_id)
+        newest = self._good(request, self._receipt_of(request.extra_info))
+        return FindReceiptAnswer(extra_info=encode_pop_receipt(replace(newest, queue_offset=request.offset)))
+
+    def _good(self, request: ChangeInvisibleTime | FindReceipt, receipt: PopReceipt) -> PopReceipt:
+        """The receipt that is good now; raises Refused if its time is over."""
+        topic, offset, now_ms = request.topic, request.offset, self._store.time.now_ms()
+        newest = self._changed.newest(topic, request.consumer_group, offset, receipt)
+        if newest.pop_time_ms + newest.invisible_time_ms <= now_ms:
+            raise Refused(
+                ResponseCode.NO_MESSAGE,
+                f"the receipt of the message at offset {offset} of queue {request.queue_id} of {topic} ended"
+                f" {now_ms - newest.pop_time_ms - newest.invisible_time_ms} ms ago",
+            )
+        return newest
 
     # Checks and answers
 

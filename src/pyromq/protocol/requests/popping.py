@@ -96,6 +96,21 @@ class ChangeInvisibleTime(TopicRequest[ChangeInvisibleTimeAnswer]):
     invisible_time: Int64
 
 
+class FindReceiptAnswer(Answer):
+    extra_info: str
+
+
+@request(30053, to=BROKER, needs=(topic(SUB), group(SUB)), extension=True)
+class FindReceipt(TopicRequest[FindReceiptAnswer]):
+    """Find the receipt that is good now for a popped message, by one that was replaced."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+
+
 @request(
     200052,
     to=BROKER,

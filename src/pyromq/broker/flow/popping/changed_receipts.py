@@ -2,8 +2,8 @@
 
 A replaced receipt stands for its successor: who changes or acknowledges by an old one, because an answer was
 lost or came late, does so for the one pop that is still open. So one message never has two deliveries ahead.
-A receipt is forgotten when its own time is over. After a restart, and in a new master, the log tells what was
-replaced; see `found_changes`.
+A receipt is forgotten when the time of its newest successor is over. After a restart, and in a new master,
+the log tells what was replaced; see `found_changes`.
 """
 
 from collections.abc import Sequence
@@ -60,6 +60,11 @@ class ChangedReceipts:
         heappush(self._ends, (successor.pop_time_ms + successor.invisible_time_ms, new))
         while self._ends and self._ends[0][0] <= now_ms:
             _, ended = heappop(self._ends)
+            newest = self._newest.get(ended)
+            if newest is not None and newest.pop_time_ms + newest.invisible_time_ms > now_ms:
+                # The message is still hidden: its consumer may know only the first receipt.
+                heappush(self._ends, (newest.pop_time_ms + newest.invisible_time_ms, ended))
+                continue
             self._newest.pop(ended, None)
             self._replaced_by.pop(ended, None)
 
