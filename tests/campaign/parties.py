@@ -14,6 +14,7 @@ from tests.campaign.forks import Forked
 from tests.campaign.network import Network
 
 START_TIMEOUT_S = 60.0
+_RESTART_S = 0.2
 
 
 class Running(Protocol):
@@ -65,13 +66,18 @@ class Party:
 
     async def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        async with asyncio.timeout(self.start_timeout_s):
+            while not await self._comes_up():
+                # A controller ends if it cannot reach its etcd; whoever supervises it starts it again.
+                if self.kind != "controller":
+                    raise RuntimeError(f"{self.name} did not start, see {self.log}")
+                await asyncio.sleep(_RESTART_S)
+
+    async def _comes_up(self) -> bool:
         self._running = await self._launch()
         self.starts += 1
         self._network.runs_as(self._running.pid, self.name)
-        async with asyncio.timeout(self.start_timeout_s):
-            is_up = await self._running.comes_up()
-        if not is_up:
-            raise RuntimeError(f"{self.name} did not start, see {self.log}")
+        return await self._running.comes_up()
 
     async def kill(self) -> None:
         self._signal(signal.SIGKILL)
