@@ -18,6 +18,7 @@ from pyromq.admin.cluster import Cluster
 from pyromq.broker.broker import Broker
 from pyromq.broker.replication.epoch_master_link import EpochMasterLink
 from pyromq.broker.replication.epoch_replica_link import EpochReplicaLink
+from pyromq.controller.file_store import FileStore
 from pyromq.errors import Refused, TransportError
 from pyromq.protocol.catalogue import Request
 from pyromq.protocol.codes import ResponseCode
@@ -203,6 +204,19 @@ async def test_a_master_that_lost_its_controller_acknowledges_nothing_alone(tmp_
             await until(lambda: not master.role.barrier)  # the next heartbeat is answered
             await client.send(b"2", queue_id=0)
             assert members_of(master) == {1}
+
+
+async def test_heartbeats_to_a_controller_that_leads_no_more_are_worth_nothing(tmp_path: Path) -> None:
+    async with controlled_group(tmp_path) as group:
+        seldom: dict[str, Any] = {"controller_poll_ms": 3_600_000, "leader_poll_ms": 3_600_000}
+        master = await group.start("a", all_in_sync=False, controller_timeout_ms=1000, **seldom)
+        async with BrokerClient(master.address) as client:
+            await client.create_topic()
+            await client.send(b"0", queue_id=0)
+            with patch.object(FileStore, "is_leading", False):
+                await until(lambda: "lost its controller" in master.role.barrier)
+            await until(lambda: not master.role.barrier)
+            await client.send(b"1", queue_id=0)
 
 
 async def test_an_operator_sees_the_group_and_chooses_its_master(tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ class OwnRequests:
                 "broker is alive group=%s id=%d address=%s",
                 *(request.broker_name, request.broker_id, request.broker_addr),
             )
+        if not self._store.is_leading:
+            # Noted, but a master that may go on alone because of it would be promised too much.
+            raise Refused(ResponseCode.CONTROLLER_NOT_LEADER, "this controller does not lead")
 
     @handles(GetControllerMetadata)
     def metadata(self, request: GetControllerMetadata, caller: Caller) -> GetControllerMetadataAnswer:

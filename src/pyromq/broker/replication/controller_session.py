@@ -255,6 +255,9 @@ class ControllerSession:
                 lease.resume()
         except PyroError as problem:
             _log.debug("heartbeat not answered controller=%s: %s", address, problem)
+            if address == self._controllers.leader and isinstance(problem, Refused):
+                self._controllers.leader = None  # it leads no more
+                self._poll_due.set()
         else:
             if address == self._controllers.leader:
                 lease.renew(sent_at)
