@@ -4,13 +4,15 @@ is lost when the master comes back."""
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient
+from tests.support.broker_cluster import GROUP, TOPIC, BrokerClient, running_broker
 from tests.support.replicas import Group, broker_group, caught_up, until
 
 from pyromq import Message, PyroError, ReceivedMessage, Refused, aio
 from pyromq.broker.broker import Broker
+from pyromq.broker.services.delays import Delays
 from pyromq.protocol.bodies.groups import SubscriptionGroupConfig
 from pyromq.protocol.bodies.locks import LockBatchRequestBody
 from pyromq.protocol.bodies.queues import MessageQueue
@@ -120,6 +122,32 @@ async def test_a_master_that_comes_back_has_the_offsets_before_anybody_asks_for_
             assert (await client.call(query)).offset == 3
             await until(lambda: not acts(replica))
             assert replica.replication.replica.is_connected
+
+
+async def test_an_acting_master_sends_delayed_messages_to_another_broker(tmp_path: Path) -> None:
+    async with broker_group(tmp_path, support_acting_master=True) as group, AsyncExitStack() as stack:
+        other = await stack.enter_async_context(
+            running_broker(tmp_path / "other", namesrv_addr=group.names, broker_name="broker-b")
+        )
+        replica = await stack.enter_async_context(group.replica(**ACTING, remote_escape=True))
+        reader = await stack.enter_async_context(BrokerClient(other.address))
+        with patch.object(Delays, "deliver_due", lambda _: None):  # the master dies before they are due
+            async with group.master(**ACTING) as master, BrokerClient(master.address) as client:
+                await client.create_topic()
+                for number in range(3):
+                    await client.send(b"%d" % number, properties={"DELAY": "1", "PGROUP": "tills"})
+                await caught_up(replica, master)
+            await until(lambda: acts(replica))
+            assert replica._started.tables.delay_offsets.get(1) == 0  # no other broker has the topic
+            await reader.create_topic(queues=1)
+            await until(lambda: other.store.max_offset(TOPIC, 0) == 3)
+        pulled = await reader.pull()
+        assert pulled.bodies == [b"0", b"1", b"2"]
+        assert pulled.messages[0].get("DELAY") is None
+        assert pulled.messages[0].get("PGROUP") == "tills"
+        await until(lambda: replica._started.tables.delay_offsets.get(1) == 3)
+        async with group.master(**ACTING) as master:
+            assert master._started.tables.delay_offsets.get(1) == 3  # nothing comes twice
 
 
 async def test_a_master_alone_in_its_group_registers_at_once(tmp_path: Path) -> None:

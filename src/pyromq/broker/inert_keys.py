@@ -378,9 +378,6 @@ offsetCheckInSlave=false
 storePathBrokerIdentity=
 storePathEpochFile=
 """,
-    "an acting master sends delayed messages to no other broker": """
-enableRemoteEscape=false
-""",
     "namesrvAddr must name the name servers": """
 fetchNameSrvAddrByDnsLookup=false
 fetchNamesrvAddrByAddressServer=false

@@ -31,6 +31,7 @@ from pyromq.broker.services.acknowledging import Acknowledging
 from pyromq.broker.services.assignments import Assignments
 from pyromq.broker.services.brokers import Brokers
 from pyromq.broker.services.delays import Delays
+from pyromq.broker.services.escaping import Escaping
 from pyromq.broker.services.figures import FiguresInBulk
 from pyromq.broker.services.groups import Groups
 from pyromq.broker.services.inspection import Inspection
@@ -60,7 +61,7 @@ from pyromq.broker.unserved import NOT_ON_THE_FAST_PORT, UNSERVED, WITHOUT_CONTR
 from pyromq.clock import Clock
 from pyromq.cluster.aio import ask
 from pyromq.cluster.name_servers import NameServers
-from pyromq.cluster.routes import build_route
+from pyromq.cluster.routes import Route, build_route
 from pyromq.cluster.signing import signer
 from pyromq.config.live import LiveSettings
 from pyromq.config.settings_file import SettingsFile
@@ -228,6 +229,14 @@ class Parts:
             Recalls(live, store, tables, inbound, clock),
             Replies(live, inbound, tables, clock, self.advertised),
             delays,
+            Escaping(
+                live,
+                tables,
+                delays,
+                lambda: self.replication.acting_master.is_acting,
+                self._find_route,
+                self.dialer,
+            ),
             Transactions(live, store, tables, inbound.appending, self._transactions, clock),
             TransactionChecks(live, store, tables, inbound.appending, self._transactions, slices, clock),
             self.timers,
@@ -278,9 +287,12 @@ class Parts:
         ]
 
     async def _find_queues(self, topic: str) -> Sequence[MessageQueue]:
+        return (await self._find_route(topic)).subscribe_queues
+
+    async def _find_route(self, topic: str) -> Route:
         servers = NameServers(self._live.now.name_servers)
         answer = await ask(servers, self.dialer.call, GetRoute(topic=topic), _ROUTE_TIMEOUT_S)
-        return build_route(topic, answer.body).subscribe_queues
+        return build_route(topic, answer.body)
 
     def _topic_deleted(self, topic: str) -> None:
         self.tables.statistics.forget_topic(topic)

@@ -109,6 +109,7 @@ class BrokerSettings(ServerSettings):
     ha_flow_control: bool = setting(False, "The master limits how fast it sends to a replica.", key="haFlowControlEnable", mutable=True)
     ha_max_bytes_per_s: SizeBytes = setting(100 * _MIB, "The limit for each replica, in bytes per second, with haFlowControlEnable.", key="maxHaTransferByteInSecond", mutable=True, check=POSITIVE)
     slave_acting_master: bool = setting(False, "While the master is away, the replica with the lowest id serves readers as master would; needs supportActingMaster at the name servers. It never takes messages.", key="enableSlaveActingMaster")
+    remote_escape: bool = setting(False, "An acting master sends delayed messages whose time has come to other brokers that have their topic. Messages with a time of delivery wait for the master.", key="enableRemoteEscape")
     auto_in_sync: bool = setting(False, "With enableSlaveActingMaster, a SYNC_MASTER waits only for replicas that are in sync, but for minInSyncReplicas brokers at least. If false, it refuses messages while fewer than inSyncReplicas are in sync.", key="enableAutoInSyncReplicas", mutable=True)
     total_replicas: int = setting(1, "The number of brokers in the group. With enableSlaveActingMaster and more than one, a starting master takes over the offsets of its replicas before it registers.", check=POSITIVE)
     skip_pre_online: bool = setting(False, "A starting master registers at once even then.")

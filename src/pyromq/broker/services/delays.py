@@ -12,6 +12,7 @@ from contextlib import suppress
 from math import inf
 
 from pyromq.broker.flow.appending import Appending
+from pyromq.broker.flow.draft import Draft
 from pyromq.broker.flow.parking import unpark
 from pyromq.broker.tables.all_tables import Tables
 from pyromq.broker.tables.role import Role
@@ -180,6 +181,26 @@ class Delays:
             self._offsets.advance(queue_id + 1, offset)
         return inf if offset >= queue.end_offset else now_ms
 
+    def levels(self) -> list[int]:
+        return [queue_id + 1 for queue_id in self._store.queue_ids(names.SCHEDULE_TOPIC)]
+
+    def first_due(self, level: int) -> tuple[int, Draft | None] | None:
+        """The offset of the next message of a level if it is due, and the message unless it is gone."""
+        queue = self._store.find_queue(names.SCHEDULE_TOPIC, level - 1)
+        if queue is None:
+            return None
+        offset, now_ms = self._corrected_offset(queue), self._time.now_ms()
+        for log_offset, due_ms in self._store.sound_units(queue, offset, 1):
+            if log_offset is None:
+                return offset, None
+            if self._due_at(level - 1, due_ms, now_ms) <= now_ms:
+                return offset, self._unparked(level, offset, log_offset)
+        return None
+
+    def passed(self, level: int, offset: int) -> None:
+        """The message at an offset is delivered."""
+        self._offsets.advance(level, offset + 1)
+
     def _corrected_offset(self, queue: ConsumeQueue) -> int:
         """The next offset to deliver, moved into the range that the queue still has."""
         level = queue.queue_id + 1
@@ -193,15 +214,8 @@ class Delays:
 
     def _deliver(self, queue_id: int, offset: int, log_offset: int) -> bool:
         """Whether this message is finished: delivered, or gone."""
-        record = self._store.record_at(log_offset)
-        if record is None:
-            return True  # java: deleted while it waited
-        try:
-            draft = unpark(decode_record(record))
-            if draft.topic == names.HALF_TOPIC:
-                raise ValueError("a transactional message cannot be delayed")
-        except (RemoteProtocolError, ValueError) as problem:
-            _log.error("delayed message dropped level=%d offset=%d: %s", queue_id + 1, offset, problem)
+        draft = self._unparked(queue_id + 1, offset, log_offset)
+        if draft is None:
             return True
         result = self._appending.append(draft)
         if not result.is_ok:
@@ -213,6 +227,20 @@ class Delays:
         self._statistics.got(_GROUP, names.SCHEDULE_TOPIC, queue_id, 1, result.size_bytes)
         self._statistics.put(draft.topic, draft.queue_id, 1, result.size_bytes)
         return True
+
+    def _unparked(self, level: int, offset: int, log_offset: int) -> Draft | None:
+        """The message for its own queue; None if it is gone."""
+        record = self._store.record_at(log_offset)
+        if record is None:
+            return None  # java: deleted while it waited
+        try:
+            draft = unpark(decode_record(record))
+            if draft.topic == names.HALF_TOPIC:
+                raise ValueError("a transactional message cannot be delayed")
+        except (RemoteProtocolError, ValueError) as problem:
+            _log.error("delayed message dropped level=%d offset=%d: %s", level, offset, problem)
+            return None
+        return draft
 
     def _complain(self, queue_id: int, why: str) -> None:
         if self._complaints.get(queue_id) != why:

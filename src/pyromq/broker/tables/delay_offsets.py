@@ -55,6 +55,11 @@ class DelayOffsetTable(FiledTable):
             self._deliveries += 1
             self.save(self.take())
 
+    def hand_over(self) -> None:
+        """Give the table a newer version than the master's, so that it takes this progress over; save it."""
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        self.save(self.take())
+
     def fit(self, end_of: Callable[[int], int]) -> None:
         """The log was cut: nothing was delivered beyond the end of a level's queue."""
         for level, offset in list(self._offsets.items()):
