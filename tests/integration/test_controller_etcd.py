@@ -215,8 +215,7 @@ async def test_when_the_leading_controller_stops_the_next_knows_everything(
         with pytest.raises(Refused) as refused:
             await broker.elect()
         assert refused.value.code == ResponseCode.CONTROLLER_NOT_LEADER
-        with pytest.raises(Refused, match="does not lead"):
-            await broker.heartbeat()  # it is noted all the same
+        assert not await broker.heartbeat()  # it is noted all the same
         await first.stop()
         await turn_until(lambda: second.is_leading)
         assert (await broker.call(GetReplicaInfo(broker_name="g"))).master_broker_id == 1

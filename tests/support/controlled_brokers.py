@@ -8,7 +8,9 @@ from pyromq.clock import Clock
 from pyromq.controller.controller import Controller
 from pyromq.controller.settings import ControllerSettings
 from pyromq.controller.store import ControllerStore
+from pyromq.errors import Refused
 from pyromq.protocol.catalogue import BROKER, Answer, Request
+from pyromq.protocol.codes import ResponseCode
 from pyromq.protocol.requests.brokers import SendBrokerHeartbeat
 from pyromq.protocol.requests.controller import (
     ApplyBrokerId,
@@ -105,19 +107,24 @@ class ControlledBroker:
             await self.heartbeat()
         return answer
 
-    async def heartbeat(self, max_offset: int = 0, timeout_ms: int = 10_000) -> None:
-        """Sent as a call, so that the controller has it when this returns."""
-        await self.call(
-            SendBrokerHeartbeat(
-                cluster_name="c",
-                broker_addr=self.address,
-                broker_name=self.group,
-                broker_id=self.id,
-                epoch=1,
-                max_offset=max_offset,
-                heartbeat_timeout_millis=timeout_ms,
-            )
+    async def heartbeat(self, max_offset: int = 0, timeout_ms: int = 10_000) -> bool:
+        """Sent as a call, so that the controller has it when this returns; whether that one leads."""
+        beat = SendBrokerHeartbeat(
+            cluster_name="c",
+            broker_addr=self.address,
+            broker_name=self.group,
+            broker_id=self.id,
+            epoch=1,
+            max_offset=max_offset,
+            heartbeat_timeout_millis=timeout_ms,
         )
+        try:
+            await self.call(beat)
+        except Refused as refusal:
+            if refusal.code != ResponseCode.CONTROLLER_NOT_LEADER:
+                raise
+            return False
+        return True
 
     async def elect(self) -> ElectMasterAnswer:
         return await self.call(ElectMaster(cluster_name="c", broker_name=self.group, broker_id=self.id))
