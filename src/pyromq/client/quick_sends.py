@@ -6,6 +6,7 @@ try fails here: it continues there with one try less. Without the compiled core 
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from pyromq.client.in_flight_limit import InFlightLimit
@@ -47,7 +48,7 @@ class Parts(Protocol):
     async def send_on(self, prepared: PreparedMessage, first: FirstTry) -> SendResult: ...
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """A queue, and the pieces of the requests to it."""
 
     queue: MessageQueue
@@ -66,7 +67,7 @@ class Begun(NamedTuple):
     """A SendResult, or an unusual answer as a Frame."""
     connection: Connection
     opaque: int
-    target: _Target
+    target: Target
     unique_key: str
     born_ms: int
     started: float
@@ -91,12 +92,12 @@ class QuickSends:
         self._in_flight = parts.in_flight
         self._now_ms, self._monotonic = parts.session.clock.now_ms, parts.session.clock.monotonic
         self._next_key = parts.session.unique_keys.next
-        self._targets: dict[str, list[_Target]] = {}
+        self._targets: dict[str, list[Target]] = {}
         self._route_changes = -1
         self._plain_frame = _native.plain_frame
         max_frame_bytes = parts.session.max_frame_bytes
         self._max_frame_bytes = max_frame_bytes
-        self._answers = _native.QuickAnswers(
+        self.answers: Callable[..., tuple[int, int]] = _native.QuickAnswers(
             SendResult, SendStatus.SEND_OK, names.DEFAULT_REGION, max_frame_bytes
         )
 
@@ -105,45 +106,26 @@ class QuickSends:
 
     def begin(self, message: Message) -> Begun | None:
         """Send a message; None if the general path must do it."""
-        topic = self._known_topics.get(message.topic)
-        if topic is None:
-            return None
         session, sender = self._session, self._sender
         session.check_loop()
-        if self._route_changes != self._routes.changes:
-            self._targets.clear()
-            self._route_changes = self._routes.changes
-        targets = self._targets.get(topic) or self._find_targets(topic)
-        if not targets:
+        target = self.next_target(message)
+        if target is None:
             return None
-        turn = sender.next_turn(topic)
-        if turn is None:
-            return None
-        target = targets[turn % len(targets)]
         connection = session.writable(target.address)
         if connection is None:
             return None
         now_ms = self._now_ms()
         unique_key = self._next_key(now_ms)
         opaque = connection.take_opaque()
-        frame = self._plain_frame(
-            target.pieces,
-            message,
-            unique_key,
-            self._suffix,
-            self._body_limit,
-            target.queue.queue_id,
-            now_ms,
-            opaque,
-        )
+        frame = self.frame(message, target, unique_key, now_ms, opaque)
         if frame is None:
             return None
         size_bytes = len(frame)
-        if size_bytes > self._max_frame_bytes or not self._in_flight.try_enter(size_bytes):
+        if not self._in_flight.try_enter(size_bytes):
             return None
         sender.statistics.attempts += 1
         if connection.fast_path is None:
-            connection.fast_path = self._answers
+            connection.fast_path = self.answers
         answered = connection.send_quickly(frame, opaque, target.limit_s)
         connection.quick[opaque] = (answered, target.shown_queue, unique_key)
         return Begun(
@@ -157,6 +139,34 @@ class QuickSends:
             self._monotonic(),
             size_bytes,
         )
+
+    def next_target(self, message: Message) -> Target | None:
+        """The queue whose turn it is; None if something must be found out first, or a broker is avoided."""
+        topic = self._known_topics.get(message.topic)
+        if topic is None:
+            return None
+        if self._route_changes != self._routes.changes:
+            self._targets.clear()
+            self._route_changes = self._routes.changes
+        targets = self._targets.get(topic) or self._find_targets(topic)
+        turn = self._sender.next_turn(topic) if targets else None
+        return targets[turn % len(targets)] if turn is not None else None
+
+    def frame(
+        self, message: Message, target: Target, unique_key: str, born_ms: int, opaque: int
+    ) -> bytes | None:
+        """The whole request; None for an unusual message."""
+        frame: bytes | None = self._plain_frame(
+            target.pieces,
+            message,
+            unique_key,
+            self._suffix,
+            self._body_limit,
+            target.queue.queue_id,
+            born_ms,
+            opaque,
+        )
+        return frame if frame is not None and len(frame) <= self._max_frame_bytes else None
 
     async def finish(self, begun: Begun) -> SendResult:
         """Wait for the answer; if the first try fails, continue on the general path."""
@@ -197,13 +207,13 @@ class QuickSends:
     def _prepared(self, begun: Begun) -> PreparedMessage:
         return self._parts.preparer.prepare(begun.message, begun.unique_key, begun.born_ms)
 
-    def _find_targets(self, topic: str) -> list[_Target]:
+    def _find_targets(self, topic: str) -> list[Target]:
         """The queues of a topic; none unless all of their brokers are known."""
         parts, sender = self._parts, self._sender
-        found: list[_Target] = []
+        found: list[Target] = []
         for first in sender.first_tries(topic):
             pieces = sender.form_of(topic, first.queue, first.broker_name).pieces
             shown = parts.shown_queue(first.queue)
-            found.append(_Target(first.queue, shown, first.broker_name, first.address, pieces, first.limit_s))
+            found.append(Target(first.queue, shown, first.broker_name, first.address, pieces, first.limit_s))
         self._targets[topic] = found
         return found

@@ -4,10 +4,11 @@ A thread uses it alone, for one call at a time. Requests of the server are ignor
 """
 
 import time
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pyromq.errors import CallTimeout, ConnectionLost, RemoteProtocolError
-from pyromq.protocol.catalogue import Answer, decode_answer
+from pyromq.protocol.catalogue import Answer, Request, decode_answer
 from pyromq.protocol.direct_answers import DirectAnswers
 from pyromq.protocol.frame import Frame
 from pyromq.protocol.framing import FrameReader
@@ -25,6 +26,31 @@ class FormLink(Link):
         self._answers = DirectAnswers()
         self._reader = FrameReader(MAX_FRAME_BYTES, self._answers)
         self._timeout_s = options.timeout_ms / 1000
+        self.quick: dict[int, Any] = {}
+        """What `read` of `call_frame` needs, by the numbers of the calls."""
+
+    def take_opaque(self) -> int:
+        return next(self._numbers)
+
+    def call_frame(
+        self,
+        frame: bytes,
+        number: int,
+        timeout_s: float,
+        request_type: type[Request[A]],
+        read: Callable[[bytes, Any], tuple[int, int]],
+    ) -> A | None:
+        """Send a whole request. None: `read`, a fast path, has taken the answer by `quick`. Raises like
+        `call_filled`.
+        """
+        deadline = self._begin(frame, timeout_s)
+        data = self._receive(timeout_s)
+        if read(data, self) == (1, len(data)):
+            return None
+        found = self._found(data, number, deadline, timeout_s)
+        while found is None:
+            found = self._found(self._receive(timeout_s), number, deadline, timeout_s)
+        return decode_answer(request_type, found)
 
     def call_filled(self, filled: FilledForm[A], timeout_s: float, max_frame_bytes: int) -> A:
         """After any error except Refused, the link must be closed: an answer may still come.
@@ -35,18 +61,23 @@ class FormLink(Link):
         form = filled.form
         number = next(self._numbers)
         head = form.head(filled.values, number, len(filled.body), max_frame_bytes)
-        deadline = time.monotonic() + timeout_s
+        self._answers.expected = {number: form.read_answer}
+        deadline = self._begin(head + filled.body, timeout_s)
+        frame = None
+        while frame is None:
+            frame = self._found(self._receive(timeout_s), number, deadline, timeout_s)
+        return decode_answer(form.request_type, frame)
+
+    def _begin(self, request: bytes, timeout_s: float) -> float:
+        """Send a request; returns the deadline of its answer."""
         if timeout_s != self._timeout_s:
             self._socket.settimeout(timeout_s)
             self._timeout_s = timeout_s
-        self._answers.expected = {number: form.read_answer}
-        self._write(head + filled.body)
-        while (frame := self._answer_to(number, deadline, timeout_s)) is None:
-            pass
-        return decode_answer(form.request_type, frame)
+        deadline = time.monotonic() + timeout_s
+        self._write(request)
+        return deadline
 
-    def _answer_to(self, number: int, deadline: float, timeout_s: float) -> Frame | None:
-        """The answer, if it is in what the next read returns."""
+    def _receive(self, timeout_s: float) -> bytes:
         try:
             data = self._socket.recv(_READ_BYTES)
         except TimeoutError:
@@ -55,6 +86,10 @@ class FormLink(Link):
             raise ConnectionLost(f"{self.address}: {problem}") from problem
         if not data:
             raise ConnectionLost(f"{self.address} closed the connection")
+        return data
+
+    def _found(self, data: bytes, number: int, deadline: float, timeout_s: float) -> Frame | None:
+        """The answer, if it is in these bytes or ends with them."""
         found = None
         for frame in self._reader.feed(data):
             if frame.is_response:
