@@ -142,8 +142,7 @@ def add(
         password = password_file.read_text().partition("\n")[0]
     else:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
-    with one_line_failures(PROGRAM):
-        Users(settings.users_file).load().put(name, password, role_of(role), reads_bodies=bodies, names=names)
+    Users(settings.users_file).load().put(name, password, role_of(role), reads_bodies=bodies, names=names)
     click.echo(f"{name} may log in as {role}; users are in {settings.users_file}")
 
 
@@ -154,8 +153,7 @@ def remove(settings: ConsoleSettings, name: str) -> None:
     """Remove a user."""
     from pyromq.console.security.users import Users
 
-    with one_line_failures(PROGRAM):
-        Users(settings.users_file).load().remove(name)
+    Users(settings.users_file).load().remove(name)
     click.echo(f"{name} may not log in any more")
 
 
@@ -165,8 +163,7 @@ def names_of(settings: ConsoleSettings) -> None:
     """List the users and their roles."""
     from pyromq.console.security.users import Users
 
-    with one_line_failures(PROGRAM):
-        users = Users(settings.users_file).load()
+    users = Users(settings.users_file).load()
     for name in users.names():
         person = users.person(name)
         assert person is not None

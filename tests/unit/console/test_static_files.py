@@ -5,6 +5,8 @@ import tomllib
 from importlib import resources
 from pathlib import Path
 
+from tests.support.places import ROOT
+
 from pyromq.console.static_files import StaticFiles
 
 CONSOLE = Path(str(resources.files("pyromq.console")))
@@ -54,3 +56,13 @@ def test_names_have_a_hash_of_the_content_and_htmx_is_one_file() -> None:
     parts = [(VENDOR / name).read_bytes() for name in ("htmx.min.js", "hx-sse.min.js")]
     assert joined.content == b";\n".join(parts)
     assert gzip.decompress(joined.packed) == joined.content
+
+
+def test_the_package_has_every_file_of_the_console() -> None:
+    root = CONSOLE.parent
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"][
+        "pyromq"
+    ]
+    packed = {path for pattern in listed for path in root.glob(pattern)}
+    found = {path for path in CONSOLE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert found - packed == set()

@@ -1,0 +1,83 @@
+"""pyromq console and standalone --console as an operator meets them."""
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pyromq.apps.pyromq import COMMANDS
+
+PASSWORD = "correct horse battery"
+
+
+def run(*words: str, **options: str) -> Result:
+    return CliRunner().invoke(COMMANDS, ["console", *words], prog_name="pyromq", **options)  # type: ignore[arg-type]
+
+
+def test_users_are_added_listed_and_removed(tmp_path: Path) -> None:
+    home = ("-o", f"home={tmp_path}")
+    added = run(*home, "user", "add", "ada", "--role", "operator", input=f"{PASSWORD}\n{PASSWORD}\n")
+    assert added.exit_code == 0, added.output
+    assert PASSWORD not in added.output
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    assert run(*home, "user", "add", "bob", "--password-file", str(tmp_path / "password")).exit_code == 0
+    assert run(*home, "user", "list").stdout == "ada\toperator\nbob\tviewer\n"
+    assert run(*home, "user", "remove", "bob").exit_code == 0
+    assert run(*home, "user", "list").stdout == "ada\toperator\n"
+
+
+def test_a_short_password_is_refused_without_being_shown(tmp_path: Path) -> None:
+    done = run("-o", f"home={tmp_path}", "user", "add", "ada", input="geheim\ngeheim\n")
+    assert done.exit_code == 1
+    assert "at least 10 characters" in done.output
+    assert "geheim" not in done.output
+
+
+def test_it_does_not_listen_beyond_this_machine_without_users(tmp_path: Path) -> None:
+    words = ("-n", "127.0.0.1:9", "--host", "0.0.0.0", "-o", f"home={tmp_path}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pyromq", "console", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "there are no users: `pyromq console user add NAME` adds one" in done.stderr
+
+
+def test_it_needs_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert "no name server given" in run().output
+
+
+def test_settings_are_printed_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run("-n", "a:1", "-p", "-o", "accessKey=ada", "-o", "secretKey=geheim")
+    assert "namesrvAddr=a:1\n" in done.stdout
+    assert "secretKey=******\n" in done.stdout
+
+
+def test_a_standalone_cluster_has_its_console_beside_it(tmp_path: Path) -> None:
+    words = ("standalone", "--namesrv-port", "0", "--broker-port", "0", "--grpc-port", "-1", "--console", "0")
+    program = subprocess.Popen(
+        [sys.executable, "-m", "pyromq", *words, "--store", str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert program.stdout is not None
+        lines = [program.stdout.readline() for _ in range(3)]
+        assert lines[0].startswith("PyroMQ is ready")
+        found = re.fullmatch(r"The console is at (http://127\.0\.0\.1:\d+/)\n", lines[1])
+        assert found is not None, lines
+        assert re.fullmatch(r"Log in as admin with \S{20,} \(it is shown only now\)\n", lines[2])
+        with urllib.request.urlopen(f"{found[1]}health", timeout=30) as answer:
+            assert answer.read() == b'{"status":"UP"}'
+    finally:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 0
+        if program.stdout is not None:
+            program.stdout.close()
