@@ -15,7 +15,7 @@ from pyromq.protocol.catalogue import CATALOGUE, decode_request
 from pyromq.protocol.direct import DirectHeaders
 from pyromq.protocol.framing import FrameReader
 
-CODES = (10, 11, 310, 320)
+CODES = (10, 11, 310, 320, 200050)
 DIRECT = DirectHeaders(CATALOGUE[code] for code in CODES)
 
 values = st.one_of(

@@ -34,7 +34,7 @@ class PopsMachine(RuleBasedStateMachine):
         self.delivered: set[bytes] = set()
         self.acked: set[bytes] = set()
         self.late: set[bytes] = set()
-        """Acknowledged after their time: they may come once more."""
+        """Acknowledged after their time: they may come again, and then want another acknowledgement."""
         self.bench: PopBench
 
     @initialize()
@@ -68,7 +68,9 @@ class PopsMachine(RuleBasedStateMachine):
         for popped in self.bench.pop(max_msg_nums=limit, invisible_time=invisible_ms):
             body = popped.body
             assert body not in self.acked or body in self.late, "delivered after it was acknowledged"
-            self.late.discard(body)
+            if body in self.late:  # the acknowledgement was too late for this one
+                self.late.remove(body)
+                self.acked.remove(body)
             if body in self.held:
                 assert now_ms >= self.held[body][1], "delivered although it was hidden"
             self.held[body] = popped, now_ms + invisible_ms
