@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import resource
 import selectors
 import shutil
 import signal
@@ -479,6 +480,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     names = available(options.servers.split(","))
     plan = Plan(options.rounds, 40_000, 20_000, options.clients, compiling_s=15.0, idle_s=3.0)
     if options.quick:
