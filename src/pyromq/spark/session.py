@@ -17,6 +17,9 @@ _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyst
 TUNED: Mapping[str, str] = {
     # Local checkpoint files without a shell forked for each of them.
     "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+    # A driver that dies while it writes its first offsets leaves a temporary file. Spark would refuse every
+    # later start from that checkpoint.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.session.timeZone": "UTC",
