@@ -34,7 +34,7 @@ QUEUES = 3
 _DISK_MIB = 128
 _CALL_S = 2.0
 _LOOK_S = 0.05
-_LEASE_S = 2
+_LEASE_S = 4
 
 A = TypeVar("A", bound=Answer)
 
