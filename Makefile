@@ -105,6 +105,7 @@ bench: setup ## every benchmark, beside Apache's servers, Spark and Kafka where 
 	$(BIN)/python -m benchmarks.client --json build/benchmarks/client.json $(OPTIONS)
 	$(BIN)/python -m benchmarks.stalls $(OPTIONS)
 	$(BIN)/python -m benchmarks.scale $(OPTIONS)
+	$(BIN)/python -m benchmarks.console $(OPTIONS)
 	$(BIN)/python -m benchmarks.replication $(OPTIONS)
 	$(BIN)/python -m benchmarks.spark
 	$(BIN)/python -m benchmarks.compare_with_kafka --json build/benchmarks/kafka.json $(OPTIONS)

@@ -135,9 +135,11 @@ def _showing(state: State, page: Page) -> Callable[[Request], Awaitable[Response
                 raise HTTPException(
                     403, visit.texts("error.role", role=visit.texts(f"role.{page.needs.word}"))
                 )
+            await state.turns.wait_for_turn()
             data = await page.show(visit)
             if isinstance(data, Response):
                 return data
+            await state.turns.wait_for_turn()
             return answer(visit, page.template, data, section=page.section, live=page.live)
 
         return await _answered(visit, work)

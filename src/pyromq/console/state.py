@@ -13,6 +13,7 @@ from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.static_files import StaticFiles
 from pyromq.console.tailing import Readers
+from pyromq.remoting.slices import Slices
 
 ANONYMOUS = "anonymous"
 
@@ -28,6 +29,8 @@ class State:
         self.origins = Origins(settings)
         self.static = StaticFiles()
         self.readers = Readers()
+        self.turns = Slices(self.clock)
+        """Pages are made in turns: many that are asked for at once do not hold the loop together."""
         self.is_stopping = False
         self.audit = AuditLog(
             settings.audit_file,

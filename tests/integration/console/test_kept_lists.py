@@ -1,5 +1,6 @@
-"""Lists are ordered once for all viewers of a snapshot, and again for the next one."""
+"""Lists are ordered once for all viewers of a snapshot, and pages are made one after the other."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,13 @@ import pytest
 from tests.support.console_browser import Browser
 from tests.support.told_cluster import ToldBroker, ToldCluster
 
+from pyromq.clock import SystemClock
 from pyromq.console.app import make_app
 from pyromq.console.clusters import ShownCluster
 from pyromq.console.security.users import Users
 from pyromq.console.settings import ConsoleSettings
 from pyromq.console.state import State
+from pyromq.remoting.slices import Slices
 
 
 class Scene:
@@ -80,3 +83,21 @@ async def test_a_list_is_made_once_for_each_snapshot_and_few_are_kept(scene: Sce
     for number in range(1000):
         scene.shown.kept_list(("q", number), lambda: [0])
     assert len(scene.shown._kept) <= 100
+
+
+class HastyClock(SystemClock):
+    """Every look at it takes a millisecond, so that a slice is soon over."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def monotonic(self) -> float:
+        self._looks += 1
+        return self._looks / 1000
+
+
+async def test_pages_that_are_asked_for_together_are_made_in_turns(scene: Scene) -> None:
+    scene.state.turns = Slices(HastyClock())
+    found = await asyncio.gather(*(scene.names(f"?q=t{number}") for number in range(6)))
+    assert [names[0] for names in found] == ["t00", "t10", "t20", "t30", "t40", "t50"]
+    assert scene.state.turns.pauses > 0

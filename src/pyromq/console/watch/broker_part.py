@@ -7,6 +7,8 @@ where it tells it.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from pyromq.admin.cluster import BrokerMember
 from pyromq.console.watch.values import Source, Told
 from pyromq.protocol.bodies.figures import Figures, StoreFigures
@@ -29,31 +31,28 @@ class TopicShape(NamedTuple):
     kind: str
 
 
-class TopicPart:
+# There are tens of thousands of these: the garbage collector does not have to look at them.
+
+
+class TopicPart(msgspec.Struct, gc=False):
     """One topic on one broker; `held` and `in_per_s` are None if the broker does not tell them."""
 
-    __slots__ = ("counter", "held", "in_per_s", "shape")
-
-    def __init__(self, shape: TopicShape) -> None:
-        self.shape = shape
-        self.held: int | None = None
-        self.counter: int | None = None
-        self.in_per_s: float | None = None
+    shape: TopicShape
+    held: int | None = None
+    counter: int | None = None
+    in_per_s: float | None = None
 
 
-class PairPart:
+class PairPart(msgspec.Struct, gc=False):
     """One group in one topic on one broker."""
 
-    __slots__ = ("counter", "lag", "lost", "moved_at", "oldest_ms", "out_per_s")
-
-    def __init__(self, at_s: float) -> None:
-        self.lag = 0
-        self.oldest_ms = 0
-        self.lost: int | None = None
-        self.counter: int | None = None
-        self.out_per_s: float | None = None
-        self.moved_at = at_s
-        """When its counter last moved, on our monotonic clock."""
+    moved_at: float
+    """When its counter last moved, on our monotonic clock."""
+    lag: int = 0
+    oldest_ms: int = 0
+    lost: int | None = None
+    counter: int | None = None
+    out_per_s: float | None = None
 
 
 class QueueLag(NamedTuple):

@@ -1,7 +1,8 @@
 """What the console knows about a cluster at one moment: frozen values, safe to share between all viewers.
 
 None means that nobody has told the figure; it is never shown as 0. `Told` says when a part was told, and why
-the latest question was not answered.
+the latest question was not answered. Values that there are thousands of are structs, which the garbage
+collector does not have to look at.
 """
 
 from collections.abc import Mapping
@@ -9,11 +10,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+import msgspec
+
 from pyromq.console.watch.forecast import FullDisk, LagForecast, LossClock
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True, gc=False):
     """When a server last answered a kind of question, and the failure of the latest one, if it failed."""
 
     at_ms: int | None = None
@@ -90,8 +92,7 @@ class BrokerView:
         return f"{self.name}/{self.broker_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicView:
+class TopicView(msgspec.Struct, frozen=True, gc=False):
     """A topic, over all its brokers. `kind` is its message type (`NORMAL`, `FIFO`, …), UNSPECIFIED without
     one; `perm` is the union of the permissions on its brokers."""
 
@@ -111,7 +112,7 @@ class TopicView:
     groups: tuple[str, ...] = ()
     trend: tuple[float, ...] = ()
     """Messages in per second, oldest first; only of busy and of open topics."""
-    told: Told = field(default_factory=Told)
+    told: Told = Told()
 
     @property
     def queues(self) -> int:
@@ -129,8 +130,7 @@ class GroupState(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTopicView:
+class GroupTopicView(msgspec.Struct, frozen=True, gc=False):
     """A group in one topic. `lost` counts messages that were deleted before the group read them."""
 
     topic: str

@@ -67,8 +67,8 @@ class Pace:
 
 _TIMEOUT_S: Final = 3.0
 _AT_ONCE: Final = 32
-_TICK_S: Final = 0.05
-_STARTED_AT_ONCE: Final = 4
+_TICK_S: Final = 0.025
+_STARTED_AT_ONCE: Final = 2
 """So many questions are started in a turn: answers that arrive together hold the loop together."""
 _PUBLISH_S: Final = 1.0
 _MAX_PUBLISH_S: Final = 5.0
@@ -272,7 +272,7 @@ class Watch:
             try:
                 answer = await self._cluster.ask(server.address, GetClusterInfo(), _TIMEOUT_S)
             except PyroError as problem:
-                server.told = replace(server.told, problem=str(problem))
+                server.told = Told(server.told.at_ms, str(problem))
                 raise
             server.info = answer.body
             server.told = Told(self._clock.now_ms())
@@ -327,7 +327,7 @@ class Watch:
             try:
                 await asking.runtime(self._cluster, part)
             except PyroError as problem:
-                part.told = replace(part.told, problem=str(problem))
+                part.told = Told(part.told.at_ms, str(problem))
                 raise
             part.told = Told(self._clock.now_ms())
 
@@ -367,7 +367,7 @@ class Watch:
         try:
             known = await question
         except PyroError as problem:
-            part.lists_told = replace(part.lists_told, problem=str(problem))
+            part.lists_told = Told(part.lists_told.at_ms, str(problem))
             raise
         if known is False:
             return False
