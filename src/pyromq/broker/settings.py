@@ -115,8 +115,8 @@ class BrokerSettings(ServerSettings):
     skip_pre_online: bool = setting(False, "A starting master registers at once even then.")
     group_period_ms: Millis = setting(1000, "How often a replica with enableSlaveActingMaster asks name servers who is in its group.", key="syncBrokerMemberGroupPeriod", mutable=True, check=POSITIVE)
     ha_allowed_networks: str = setting("", "Addresses and networks of replicas, separated by commas. The HA port hands out the whole log; empty allows every address, with denyByDefault and without haTls only those of this machine.", local=True)
-    ha_tls: bool = setting(False, "The HA port speaks TLS only. Master and replica show each other their certificates (tls.server.*, tls.client.*) and check them (tls.server.trustCertPath, tls.client.trustCertPath). Brokers of Apache cannot.")
-    ha_tls_names: str = setting("", "Names in the certificates of brokers, separated by commas, with haTls. Empty allows every trusted certificate, also those of clients if the same authority issued them.")
+    ha_tls: bool = setting(False, "The HA port speaks TLS only. Master and replica show each other their certificates (tls.server.*, tls.client.*) and check them (tls.server.trustCertPath, tls.client.trustCertPath). Brokers of Apache cannot.", local=True)
+    ha_tls_names: str = setting("", "Names in the certificates of brokers, separated by commas, with haTls. Empty allows every trusted certificate, also those of clients if the same authority issued them.", local=True)
 
     # Under a controller
     controller_mode: bool = setting(False, "A controller chooses the master of the brokers with this name; brokerRole and brokerId do not count.", key="enableControllerMode")
